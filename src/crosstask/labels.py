@@ -107,8 +107,7 @@ class LabelMap:
             for position, (tokens, tags) in enumerate(zip(examples.inputs, labels, strict=True)):
                 if len(tokens) != len(tags):  # type: ignore[arg-type]
                     raise CrossTaskError(
-                        f"Task '{task}': {examples.where(position)} has {len(tokens)} tokens but "
-                        f"{len(tags)} labels."  # type: ignore[arg-type]
+                        f"Task '{task}': {examples.where(position)} has {len(tokens)} tokens but {len(tags)} labels."  # type: ignore[arg-type]
                     )
         elif kind == "multilabel":
             labels = [

@@ -357,9 +357,7 @@ def _check_examples(name: str, parts: Mapping[str, Examples | float | bool | Non
         if len(examples) == 0:
             raise CrossTaskError(f"Task '{name}': {examples.source} ({part}) holds no examples.")
         if len(examples.labels) != len(examples):
-            raise CrossTaskError(
-                f"Task '{name}': {part} has {len(examples)} inputs but {len(examples.labels)} labels."
-            )
+            raise CrossTaskError(f"Task '{name}': {part} has {len(examples)} inputs but {len(examples.labels)} labels.")
         if not isinstance(examples.inputs, np.ndarray):
             continue
         if examples.inputs.ndim != 2:
@@ -380,9 +378,7 @@ def _check_examples(name: str, parts: Mapping[str, Examples | float | bool | Non
             )
 
 
-def _make_spec(
-    name: str, kind: Kind, train: Examples, labels: Sequence[object] | None, metric: str | None
-) -> TaskSpec:
+def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] | None, metric: str | None) -> TaskSpec:
     spec = TaskSpec(name, kind, train.form, metric=metric)
     if kind == "regression":
         values = np.asarray(train.labels, dtype=np.float64)

@@ -56,8 +56,9 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def from_tasks(cls, tasks: Sequence[Task], **options: Any) -> Self:
+    def from_tasks(cls, tasks: Sequence[Task], *_: Any, **options: Any) -> Self:
         """A new encoder for these tasks (vocabulary, input width). The options are the recipe's."""
+        # `*_: Any` beside `**options: Any` is how a type checker knows that subclasses name their own options.
 
     @abstractmethod
     def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:

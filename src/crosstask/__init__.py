@@ -1,0 +1,47 @@
+"""Cross-task learning: which related tasks help yours, how much each should count, and a plain model at the end.
+
+Three doors: the command line (`crosstask --help`), the learner (`Task`, `Learner`) and the parts (weightings for a loop of
+your own). Names are imported when they are first used, so that `import crosstask` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crosstask.errors import CrossTaskError as CrossTaskError
+    from crosstask.learner import Learner as Learner
+    from crosstask.run import Run as Run
+    from crosstask.run import load as load
+    from crosstask.settings import Training as Training
+    from crosstask.tasks import Examples as Examples
+    from crosstask.tasks import Task as Task
+    from crosstask.weighting import BySize as BySize
+    from crosstask.weighting import Fixed as Fixed
+    from crosstask.weighting import Uniform as Uniform
+
+__version__ = "0.1.0"
+
+_EXPORTS = {
+    "CrossTaskError": "crosstask.errors",
+    "Task": "crosstask.tasks",
+    "Examples": "crosstask.tasks",
+    "Learner": "crosstask.learner",
+    "Training": "crosstask.settings",
+    "Run": "crosstask.run",
+    "load": "crosstask.run",
+    "Uniform": "crosstask.weighting",
+    "BySize": "crosstask.weighting",
+    "Fixed": "crosstask.weighting",
+}
+
+__all__ = ["__version__", *_EXPORTS]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'crosstask' has no attribute '{name}'")
+    return getattr(import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

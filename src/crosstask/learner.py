@@ -1,0 +1,284 @@
+"""The learner: tasks in, a trained model of the target out."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from crosstask import checkpoints
+from crosstask.batches import Prepared
+from crosstask.devices import Devices
+from crosstask.encoders.build import build_encoder
+from crosstask.encoders.frozen import FrozenEncoder
+from crosstask.errors import CrossTaskError
+from crosstask.evaluation import check_metric, default_metric, score
+from crosstask.model import Model
+from crosstask.options import check_options, name_and_options
+from crosstask.paradigms import PARADIGMS, Plan, plan_phases
+from crosstask.prediction import evaluate
+from crosstask.progress import Progress, make_progress, shown
+from crosstask.record import HISTORY_FILE, Record
+from crosstask.run import Run, RunFolder
+from crosstask.settings import Training
+from crosstask.tasks import Task
+from crosstask.training import Phase, Trainer
+from crosstask.transfer import TRANSFERS, Transfer
+from crosstask.weighting import WEIGHTINGS, Weighting
+
+
+class Learner:
+    """Trains a model of a target task with the help of source tasks.
+
+    Args:
+        encoder: "minilm", a folder or hub id, "textcnn", "lstm", "mlp", "linear", "relu", or a mapping with `name` and
+            options.
+        paradigm: "single", "pretrain", "joint" or "normalized-joint"; by default normalized-joint, or single where
+            there is no source.
+        weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
+        transfer: what else passes between tasks.
+        training: settings of the loop; single ones can also be given by name (`epochs=10`).
+        seed: of initialisation, order and dropout.
+        progress: show a bar; by default when the error stream is a terminal.
+    """
+
+    def __init__(
+        self,
+        encoder: str | Mapping[str, Any] = "minilm",
+        *,
+        paradigm: str | None = None,
+        weighting: Weighting | str | Mapping[str, Any] | None = None,
+        transfer: Sequence[Transfer | str | Mapping[str, Any]] = (),
+        training: Training | Mapping[str, Any] | None = None,
+        seed: int = 0,
+        progress: bool | None = None,
+        **settings: Any,
+    ) -> None:
+        self.encoder = encoder
+        if paradigm is not None and paradigm not in PARADIGMS:
+            plan_phases(paradigm, Plan((), (), {}, Training(), None))
+        self.paradigm = paradigm
+        self.weighting = make_weighting(weighting)
+        self.transfer = [make_transfer(item) for item in transfer]
+        given = asdict(training) if isinstance(training, Training) else dict(training or {})
+        given.update(settings)
+        check_options("training", Training, given)
+        self.training = Training(**given)
+        self.seed = seed
+        self.progress = progress
+        self.run: Run | None = None
+
+    def fit(
+        self,
+        target: Task | Sequence[Task],
+        sources: Sequence[Task] = (),
+        *,
+        output: str | Path | None = None,
+        resume: bool = False,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """Train, choose by the target's dev score, measure, and return the run.
+
+        Args:
+            target: the task that matters, or several.
+            sources: tasks that may help.
+            output: run folder; without one nothing is written.
+            resume: go on from the last checkpoint in `output`.
+            recipe: what to write down as the run's recipe; the learner's own settings by default.
+        """
+        targets = [target] if isinstance(target, Task) else list(target)
+        paradigm = self.paradigm or ("normalized-joint" if sources or len(targets) > 1 else "single")
+        tasks = self._check_tasks(targets, sources)
+        devices = Devices(self.training.precision)
+        folder = None
+        if output is not None:
+            folder = RunFolder.open(Path(output), dict(recipe or self.describe(paradigm, tasks)), resume, devices)
+        progress = make_progress(self.progress if devices.is_main else False)
+        with shown(progress):
+            started = time.perf_counter()
+            checkpoint = checkpoints.load_latest(folder.checkpoints) if folder and resume else None
+            taken = [*targets] if paradigm == "single" else [*targets, *sources]
+            model = self._make_model(taken)
+            _show_feature_progress(model, progress)
+            train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
+            dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
+            phases = self._plan(paradigm, targets, sources, model)
+            keep = int(checkpoint.state["history_rows"]) if checkpoint else 0
+            history = folder.path / HISTORY_FILE if folder and devices.is_main else None
+            record = Record(history, keep=keep)
+            if checkpoint is None:
+                self._describe_start(record, paradigm, targets, sources, model)
+            for transfer in self.transfer:
+                transfer.bind(model, taken, [task.name for task in targets])
+            trainer = Trainer(
+                model,
+                train,
+                dev,
+                targets=[task.name for task in targets],
+                transfers=self.transfer,
+                devices=devices,
+                record=record,
+                folder=folder.checkpoints if folder else None,
+                progress=progress,
+                seed=self.seed,
+            )
+            trainer.run(phases, checkpoint)
+            measured = [tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
+            scores = _measure(model, measured, dev, progress)
+        names = [task.name for task in targets]
+        metrics = {
+            "targets": names,
+            "paradigm": paradigm,
+            "scores": scores,
+            "weights": {phase.name: phase.weighting.weights for phase in phases},
+            "trained_on": {name: len(train[name]) for phase in phases for name in phase.tasks},
+            "set_aside": sorted(trainer.set_aside),
+            "seconds": round(time.perf_counter() - started, 1),
+        }
+        self.run = Run(model.eval(), names, record=record, metrics=metrics, folder=folder)
+        if folder is not None and devices.is_main:
+            folder.finish(self.run)
+        devices.wait()
+        return self.run
+
+    def predict(self, inputs: Sequence[Any], task: str | None = None) -> list[Any]:
+        """Labels for new inputs, by the last run's model."""
+        if self.run is None:
+            raise CrossTaskError("The learner has not been fitted yet: call `fit` first.")
+        return self.run.predict(inputs, task)
+
+    def describe(self, paradigm: str, tasks: Mapping[str, Task]) -> dict[str, Any]:
+        """The learner's settings and the sizes of its tasks, as plain data."""
+        weighting = self.weighting
+        return {
+            "encoder": dict(self.encoder) if isinstance(self.encoder, Mapping) else self.encoder,
+            "paradigm": paradigm,
+            "weighting": weighting.name if weighting else None,
+            "transfer": [transfer.name for transfer in self.transfer],
+            "training": asdict(self.training),
+            "seed": self.seed,
+            "tasks": {
+                name: {"kind": task.kind, **{part: len(rows) for part, rows in task.splits.items()}}
+                for name, task in tasks.items()
+            },
+        }
+
+    def _check_tasks(self, targets: Sequence[Task], sources: Sequence[Task]) -> dict[str, Task]:
+        if not targets:
+            raise CrossTaskError("There is no target task.")
+        tasks: dict[str, Task] = {}
+        for task in [*targets, *sources]:
+            if task.name in tasks:
+                raise CrossTaskError(f"Two tasks are called '{task.name}'; every task needs a name of its own.")
+            check_metric(task.spec.metric or default_metric(task.spec), task.spec)
+            tasks[task.name] = task
+        check_names = getattr(self.weighting, "check_names", None)
+        if check_names is not None:
+            check_names(tasks)
+        return tasks
+
+    def _make_model(self, tasks: Sequence[Task]) -> Model:
+        """Encoder first, then the heads, targets before sources: the same seed gives every paradigm the same start."""
+        torch.manual_seed(self.seed)
+        encoder = build_encoder(self.encoder, tasks)
+        torch.manual_seed(self.seed)
+        return Model(encoder, [task.spec for task in tasks])
+
+    def _plan(self, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model) -> list[Phase]:
+        settings = self.training
+        if settings.learning_rate is None:
+            learns = any(True for _ in model.shared_parameters())
+            settings = replace(settings, learning_rate=5e-5 if learns and _is_pretrained(model) else 1e-3)
+        sizes = {task.name: len(task.train) for task in [*targets, *sources]}
+        plan = Plan(
+            tuple(task.name for task in targets),
+            tuple(task.name for task in sources),
+            sizes,
+            settings,
+            self.weighting,
+        )
+        return plan_phases(paradigm, plan)
+
+    def _describe_start(
+        self, record: Record, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model
+    ) -> None:
+        record.write(
+            "start",
+            targets=[task.name for task in targets],
+            sources=[task.name for task in sources],
+            paradigm=paradigm,
+            weighting=self.weighting.name if self.weighting else None,
+            parameters={
+                "all": sum(p.numel() for p in model.parameters()),
+                "shared": sum(p.numel() for p in model.shared_parameters()),
+            },
+        )
+        for task in [*targets, *sources]:
+            sizes = {part: len(rows) for part, rows in task.splits.items()}
+            record.write("task", name=task.name, kind=task.kind, labels=list(task.labels), sizes=sizes)
+            for note in task.notes:
+                record.write("note", task=task.name, text=note)
+        for task in targets:
+            if task.dev is None:
+                record.write("warning", task=task.name, text="no dev set: the model of the last epoch is kept")
+        if not model.shared_parameters() and len(model.specs) > 1:
+            record.write(
+                "warning",
+                text="the tasks share no parameter that learns (frozen encoder without a shared layer), so the sources "
+                "cannot help; set `hidden` under `encoder`",
+            )
+
+
+def make_weighting(given: Weighting | str | Mapping[str, Any] | None) -> Weighting | None:
+    """A weighting from an object, a name, or a mapping with `name` and options."""
+    if given is None or isinstance(given, Weighting):
+        return given
+    return _by_name("weighting", given, WEIGHTINGS)
+
+
+def make_transfer(given: Transfer | str | Mapping[str, Any]) -> Transfer:
+    """A transfer from an object, a name, or a mapping with `name` and options."""
+    return given if isinstance(given, Transfer) else _by_name("transfer", given, TRANSFERS)
+
+
+def _by_name(what: str, given: str | Mapping[str, Any], known: Mapping[str, Any]) -> Any:
+    from crosstask.errors import unknown
+
+    name, options = name_and_options(what, given)
+    if name not in known:
+        raise unknown(what, name, known)
+    check_options(f"{what} '{name}'", known[name], options, without=("tasks", "target"))
+    return known[name](**options)
+
+
+def _is_pretrained(model: Model) -> bool:
+    return model.encoder.name == "hugging-face"
+
+
+def _show_feature_progress(model: Model, progress: Progress) -> None:
+    if isinstance(model.encoder, FrozenEncoder):
+
+        def show(done: int, total: int) -> None:
+            if done <= 64:
+                progress.start("features", total)
+            progress.advance(done)
+
+        model.encoder.progress = show
+
+
+def _measure(
+    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared], progress: Progress
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Scores on dev and test of every task that was trained last."""
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for task in tasks:
+        parts = {"dev": dev.get(task.name)}
+        if task.test is not None:
+            parts["test"] = Prepared.of(model.encoder, task.spec, task.test)
+        scores[task.name] = {
+            part: score(evaluate(model, prepared)[0]) for part, prepared in parts.items() if prepared is not None
+        }
+    progress.stop()
+    return scores

@@ -1,0 +1,164 @@
+"""Where methods come from, as data: the table of methods, reports and the documentation all read it from here."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A publication.
+
+    - `key`: how BibTeX calls it;
+    - `authors`: full names, given name first;
+    - `venue`: where it appeared, written out; a preprint has its number here, as in `arXiv:2109.04240`;
+    - `url`: a page that is free to read.
+    """
+
+    key: str
+    title: str
+    authors: tuple[str, ...]
+    venue: str
+    year: int
+    url: str
+
+    @property
+    def short(self) -> str:
+        """As one names it in a sentence.
+
+        >>> TAWT.short, TEXTCNN.short
+        ('Chen et al. (2022)', 'Kim (2014)')
+        """
+        families = [author.split()[-1] for author in self.authors]
+        names = f"{families[0]} et al." if len(families) > 2 else " and ".join(families)
+        return f"{names} ({self.year})"
+
+    def bibtex(self) -> str:
+        """The entry for a bibliography; the title keeps its capitals.
+
+        >>> print(TEXTCNN.bibtex())
+        @inproceedings{kim2014convolutional,
+          title = {{Convolutional Neural Networks for Sentence Classification}},
+          author = {Yoon Kim},
+          booktitle = {Conference on Empirical Methods in Natural Language Processing},
+          year = {2014},
+          url = {https://aclanthology.org/D14-1181},
+        }
+        """
+        preprint = self.venue.startswith("arXiv:")
+        fields = {
+            "title": f"{{{_escape(self.title)}}}",
+            "author": _escape(" and ".join(self.authors)),
+            "journal" if preprint else "booktitle": _escape(self.venue),
+            "year": str(self.year),
+            "url": self.url,
+        }
+        lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+        return "\n".join([f"@{'article' if preprint else 'inproceedings'}{{{self.key},", *lines, "}"])
+
+
+def _escape(text: str) -> str:
+    for character in "&%#_$":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+TAWT = Paper(
+    key="chen2022weighted",
+    title="Weighted Training for Cross-Task Learning",
+    authors=("Shuxiao Chen", "Koby Crammer", "Hangfeng He", "Dan Roth", "Weijie J. Su"),
+    venue="International Conference on Learning Representations",
+    year=2022,
+    url="https://arxiv.org/abs/2105.14095",
+)
+
+METAWEIGHTING = Paper(
+    key="mao2022metaweighting",
+    title="MetaWeighting: Learning to Weight Tasks in Multi-Task Learning",
+    authors=("Yuren Mao", "Zekai Wang", "Weiwei Liu", "Xuemin Lin", "Pengtao Xie"),
+    venue="Findings of the Association for Computational Linguistics: ACL 2022",
+    year=2022,
+    url="https://aclanthology.org/2022.findings-acl.271",
+)
+
+INFORMATION_TRANSFER = Paper(
+    key="wu2020understanding",
+    title="Understanding and Improving Information Transfer in Multi-Task Learning",
+    authors=("Sen Wu", "Hongyang R. Zhang", "Christopher Ré"),
+    venue="International Conference on Learning Representations",
+    year=2020,
+    url="https://arxiv.org/abs/2005.00944",
+)
+
+METAXT = Paper(
+    key="sharma2021metaxt",
+    title="MetaXT: Meta Cross-Task Transfer between Disparate Label Spaces",
+    authors=("Srinagesh Sharma", "Guoqing Zheng", "Ahmed Hassan Awadallah"),
+    venue="arXiv:2109.04240",
+    year=2021,
+    url="https://arxiv.org/abs/2109.04240",
+)
+
+MT_DNN = Paper(
+    key="liu2019multitask",
+    title="Multi-Task Deep Neural Networks for Natural Language Understanding",
+    authors=("Xiaodong Liu", "Pengcheng He", "Weizhu Chen", "Jianfeng Gao"),
+    venue="Annual Meeting of the Association for Computational Linguistics",
+    year=2019,
+    url="https://aclanthology.org/P19-1441",
+)
+
+TEXTCNN = Paper(
+    key="kim2014convolutional",
+    title="Convolutional Neural Networks for Sentence Classification",
+    authors=("Yoon Kim",),
+    venue="Conference on Empirical Methods in Natural Language Processing",
+    year=2014,
+    url="https://aclanthology.org/D14-1181",
+)
+
+GLOVE = Paper(
+    key="pennington2014glove",
+    title="GloVe: Global Vectors for Word Representation",
+    authors=("Jeffrey Pennington", "Richard Socher", "Christopher D. Manning"),
+    venue="Conference on Empirical Methods in Natural Language Processing",
+    year=2014,
+    url="https://aclanthology.org/D14-1162",
+)
+
+MINILM = Paper(
+    key="wang2020minilm",
+    title="MiniLM: Deep Self-Attention Distillation for Task-Agnostic Compression of Pre-Trained Transformers",
+    authors=("Wenhui Wang", "Furu Wei", "Li Dong", "Hangbo Bao", "Nan Yang", "Ming Zhou"),
+    venue="Advances in Neural Information Processing Systems",
+    year=2020,
+    url="https://arxiv.org/abs/2002.10957",
+)
+
+LORA = Paper(
+    key="hu2022lora",
+    title="LoRA: Low-Rank Adaptation of Large Language Models",
+    authors=(
+        "Edward J. Hu",
+        "Yelong Shen",
+        "Phillip Wallis",
+        "Zeyuan Allen-Zhu",
+        "Yuanzhi Li",
+        "Shean Wang",
+        "Lu Wang",
+        "Weizhu Chen",
+    ),
+    venue="International Conference on Learning Representations",
+    year=2022,
+    url="https://arxiv.org/abs/2106.09685",
+)
+
+PAPERS: tuple[Paper, ...] = (
+    TAWT,
+    METAWEIGHTING,
+    INFORMATION_TRANSFER,
+    METAXT,
+    MT_DNN,
+    TEXTCNN,
+    GLOVE,
+    MINILM,
+    LORA,
+)

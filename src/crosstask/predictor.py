@@ -1,0 +1,120 @@
+"""A trained model in use: labels and probabilities for new inputs, scores on labelled ones."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crosstask.batches import Prepared
+from crosstask.errors import CrossTaskError, unknown
+from crosstask.evaluation import Predictions, score
+from crosstask.labels import LabelMap
+from crosstask.model import Model
+from crosstask.prediction import evaluate, predict_scores
+from crosstask.tasks import Examples, TaskSpec
+
+
+class Predictor:
+    """A model of one or several tasks. With several, `task` says which one is meant; the target by default."""
+
+    def __init__(self, model: Model, targets: Sequence[str] | None = None) -> None:
+        self.model = model
+        self.targets = tuple(targets or list(model.specs)[:1])
+
+    @property
+    def tasks(self) -> dict[str, TaskSpec]:
+        """The tasks that there is a head for."""
+        return dict(self.model.specs)
+
+    def spec(self, task: str | None = None) -> TaskSpec:
+        """Kind and labels of a task."""
+        if task is None:
+            if len(self.targets) > 1:
+                raise CrossTaskError(f"There are several targets ({', '.join(self.targets)}): name one with `task`.")
+            task = self.targets[0]
+        if task not in self.model.specs:
+            raise unknown("task", task, self.model.specs)
+        return self.model.specs[task]
+
+    def predictions(
+        self,
+        inputs: Sequence[Any] | np.ndarray,
+        task: str | None = None,
+        *,
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> Predictions:
+        """Scores of every label for every input."""
+        spec = self.spec(task)
+        return predict_scores(self.model, spec.name, _as_form(inputs, spec), progress=progress)
+
+    def predict(self, inputs: Sequence[Any] | np.ndarray, task: str | None = None) -> list[Any]:
+        """The label of each input: a string, a list of tags, a tuple of labels, or a number."""
+        if len(inputs) == 0:
+            return []
+        return decisions(self.predictions(inputs, task))
+
+    def predict_probabilities(self, inputs: Sequence[Any] | np.ndarray, task: str | None = None) -> list[Any]:
+        """The probability of each label by its name; for tagging a list of these, one per word."""
+        spec = self.spec(task)
+        if spec.kind == "regression":
+            raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
+        if len(inputs) == 0:
+            return []
+        found = self.predictions(inputs, task)
+        if spec.kind == "tagging":
+            return [[_by_name(spec, row) for row in rows] for rows in found.probabilities or []]
+        return [_by_name(spec, row) for row in found.scores]
+
+    def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
+        """Metrics on labelled examples, the task's own one first."""
+        spec = self.spec(task)
+        if examples is None or not len(examples):
+            raise CrossTaskError(f"Task '{spec.name}': there are no examples to score (no such split?).")
+        labelled = LabelMap(None).apply(spec.name, spec.kind, examples)
+        prepared = Prepared.of(self.model.encoder, spec, labelled)
+        return score(evaluate(self.model, prepared)[0])
+
+    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
+        """Write a plain model of one task; see `crosstask.export.export`."""
+        from crosstask.export import export
+
+        return export(self.model, self.spec(task).name, Path(folder), card=card)
+
+
+def decisions(predictions: Predictions) -> list[Any]:
+    """Decisions as people name them."""
+    spec = predictions.spec
+    if spec.kind == "regression":
+        return [float(value) for value in predictions.scores]
+    if spec.kind == "tagging":
+        return [[spec.labels[int(i)] for i in tags] for tags in predictions.scores]
+    if spec.kind == "multilabel":
+        return [tuple(np.array(spec.labels)[row.astype(bool)].tolist()) for row in predictions.predicted]
+    return [spec.labels[int(i)] for i in predictions.predicted]
+
+
+def _by_name(spec: TaskSpec, row: np.ndarray) -> dict[str, float]:
+    return {label: float(value) for label, value in zip(spec.labels, row, strict=True)}
+
+
+def _as_form(inputs: Sequence[Any] | np.ndarray, spec: TaskSpec) -> Sequence[Any] | np.ndarray:
+    """Inputs in the form that the task was trained on, or an error that says which form that is."""
+    if isinstance(inputs, str):
+        raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
+    if spec.form == "vector":
+        vectors = np.asarray(inputs, dtype=np.float32)
+        if vectors.ndim != 2 or not np.isfinite(vectors).all():
+            raise CrossTaskError(
+                f"Task '{spec.name}' takes finite vectors, a row per example; found shape {vectors.shape}."
+            )
+        return vectors
+    if spec.form == "tokens":
+        return [item.split() if isinstance(item, str) else list(item) for item in inputs]
+    wanted = str if spec.form == "text" else tuple
+    items = [tuple(item) if spec.form == "pair" and isinstance(item, list) else item for item in inputs]
+    for i, item in enumerate(items):
+        if not isinstance(item, wanted) or (spec.form == "pair" and len(item) != 2):
+            form = "a text" if spec.form == "text" else "a pair of texts"
+            raise CrossTaskError(f"Task '{spec.name}' takes {form} per example; example {i + 1} is {item!r}.")
+    return items

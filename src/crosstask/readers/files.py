@@ -1,0 +1,136 @@
+"""Files as text and lines: gzip, encodings, and every way in which a file can fail to be read."""
+
+import codecs
+import difflib
+import gzip
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crosstask.errors import CrossTaskError
+
+Encoding = str | Sequence[str]
+
+_GZIP = b"\x1f\x8b"
+_OTHER_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstandard"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file on its way into a task: who wants it, what the user called it, and where it lies."""
+
+    task: str
+    name: str
+    path: Path
+
+    def error(self, problem: str, line: int | None = None) -> CrossTaskError:
+        """The error for a problem of this file; `problem` goes on from the file's name: "has 3 columns, ..."."""
+        where = self.name if line is None else f"{self.name}, line {line}"
+        return CrossTaskError(f"Task '{self.task}': {where} {problem}")
+
+    def option_error(self, problem: str) -> CrossTaskError:
+        """The error for an option that makes no sense, whatever the file holds."""
+        return CrossTaskError(f"Task '{self.task}': {problem}")
+
+    def check(self) -> None:
+        """Fail if the file is missing or is no file, with the nearest name that is there."""
+        if self.path.is_dir():
+            raise self.error(f"is a folder; name a file in it{_such_as(self.path)}.")
+        if not self.path.exists():
+            folder = self.path.parent
+            if not folder.is_dir():
+                raise self.error(f"does not exist: there is no folder {folder}.")
+            raise self.error(f"does not exist in the folder {folder.resolve()}.{_nearest(self.path)}")
+
+    def data(self) -> bytes:
+        """The file's content, unpacked if it is gzipped (which its first bytes say, whatever its name)."""
+        self.check()
+        try:
+            content = self.path.read_bytes()
+        except PermissionError as error:
+            raise self.error("may not be read by this user; change its permissions.") from error
+        except OSError as error:
+            raise self.error(f"cannot be read ({error.strerror or error}).") from error
+        if content.startswith(_GZIP):
+            try:
+                content = gzip.decompress(content)
+            except (OSError, EOFError, zlib.error) as error:
+                raise self.error(f"is a broken gzip file ({error}); copy or download it again.") from error
+        elif content and self.path.suffix == ".gz":
+            raise self.error("is named .gz but is no gzip file; make it again, or rename it if it is plain text.")
+        for start, kind in _OTHER_ARCHIVES.items():
+            if content.startswith(start):
+                raise self.error(f"is a {kind} archive; unpack it first (only gzip is read as it is).")
+        if not content:
+            raise self.error("is empty.")
+        return content
+
+    def text(self, encoding: Encoding = "utf-8") -> str:
+        """The file's text. Of several encodings the first that fits is taken; a byte order mark is no text."""
+        content = self.data()
+        encodings = [encoding] if isinstance(encoding, str) else list(encoding)
+        if not encodings:
+            raise self.option_error("`encoding` is an empty list; name an encoding such as utf-8.")
+        failures: list[CrossTaskError] = []
+        for name in encodings:
+            try:
+                text = self._decode(content, str(name))
+            except UnicodeError as error:
+                failures.append(self._undecodable(content, str(name), error))
+                continue
+            if not text.strip():
+                raise self.error("is empty.")
+            return text
+        raise failures[0]
+
+    def lines(self, encoding: Encoding = "utf-8") -> list[str]:
+        r"""The file's lines, without their ends.
+
+        Only `\n` ends a line (a `\r` before it goes too): characters such as U+0085 and U+2028, at which
+        `str.splitlines` would cut, occur inside real lines.
+        """
+        text = self.text(encoding)
+        lines = text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        if "\r" in text:
+            lines = [line[:-1] if line.endswith("\r") else line for line in lines]
+        return lines
+
+    def _decode(self, content: bytes, encoding: str) -> str:
+        try:
+            codec = codecs.lookup(encoding).name
+        except LookupError as error:
+            raise self.option_error(
+                f"`encoding` names '{encoding}', which Python does not know; use utf-8 or latin-1, for example."
+            ) from error
+        if codec in ("utf-8", "utf-8-sig"):
+            return content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
+        return content.decode(codec)
+
+    def _undecodable(self, content: bytes, encoding: str, error: UnicodeError) -> CrossTaskError:
+        line = None
+        if isinstance(error, UnicodeDecodeError):
+            # The offset counts from behind the byte order mark, which is on the first line: no end of line is missed.
+            line = error.object[: error.start].count(b"\n") + 1
+        utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        remedy = "utf-16" if utf16 else "latin-1" if codecs.lookup(encoding).name.startswith("utf") else "utf-8"
+        return self.error(f"is not valid {encoding}; `encoding: {remedy}` may help.", line)
+
+
+def _nearest(path: Path) -> str:
+    close = difflib.get_close_matches(path.name, _files(path.parent), n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def _such_as(folder: Path) -> str:
+    files = _files(folder)
+    return f", such as '{files[0]}'" if files else ""
+
+
+def _files(folder: Path) -> list[str]:
+    try:
+        return sorted(item.name for item in folder.iterdir() if item.is_file())
+    except OSError:
+        return []

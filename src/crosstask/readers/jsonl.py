@@ -1,0 +1,46 @@
+"""JSON lines: an object a line."""
+
+import json
+from typing import Any, Unpack
+
+from crosstask.readers.files import Encoding, Source
+from crosstask.readers.roles import NestedTableOptions
+from crosstask.readers.table import Table
+from crosstask.readers.values import examples_from
+from crosstask.tasks import Examples
+
+
+def read_jsonl(source: Source, *, encoding: Encoding = "utf-8", **options: Unpack[NestedTableOptions]) -> Examples:
+    """Examples from a file with a JSON object a line; keys are columns, and a key that a line lacks is an empty cell.
+
+    Args:
+        source: the file.
+        encoding: of the text; of several the first that fits.
+        options: see `NestedTableOptions`.
+    """
+    numbers: list[int] = []
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(source.lines(encoding), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            if number == 1 and line.lstrip().startswith("["):
+                raise _one_array(source) from error
+            reason = (
+                f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else "too deep"
+            )
+            raise source.error(f"is no JSON ({reason}); each line must be one object.", number) from error
+        if not isinstance(row, dict):
+            if number == 1 and isinstance(row, list):
+                raise _one_array(source)
+            raise source.error(f"holds no JSON object but {line[:40]!r}; each line must be one object.", number)
+        numbers.append(number)
+        rows.append(row)
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    return examples_from(Table(source, names, lambda place: [row.get(names[place]) for row in rows], numbers), options)
+
+
+def _one_array(source: Source) -> Exception:
+    return source.error("is a single JSON array; write one object a line instead (JSON lines).", 1)

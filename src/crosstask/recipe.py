@@ -1,0 +1,222 @@
+"""Recipes: the YAML file as types. A key or value that is unknown names the closest known one."""
+
+import re
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.learner import Learner, make_transfer, make_weighting
+from crosstask.paradigms import PARADIGMS
+from crosstask.settings import TRAINING_KEYS, Training
+from crosstask.tasks import Task
+
+
+class Recipe(BaseModel):
+    """A run as a file describes it. Paths are relative to the file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    target: Annotated[str | list[str], Field(description="the task that matters, or several")]
+    tasks: Annotated[
+        dict[str, dict[str, Any]],
+        Field(min_length=1, description="every task by name: `train`, `dev`, `test`, options of its format and data"),
+    ]
+    encoder: Annotated[
+        str | dict[str, Any], Field(description="minilm, a hub id or folder, textcnn, lstm, mlp, linear, relu")
+    ] = "minilm"
+    paradigm: Annotated[str | None, Field(description="single, pretrain, joint, normalized-joint")] = None
+    weighting: Annotated[
+        str | dict[str, Any] | None, Field(description="how much each task counts; the paradigm's own when left out")
+    ] = None
+    transfer: Annotated[list[str | dict[str, Any]], Field(description="what else passes between tasks")] = []
+    training: Annotated[dict[str, Any], Field(description="settings of the loop")] = {}
+    seed: Annotated[int, Field(ge=0, description="of subsets, initialisation, order and dropout")] = 0
+    output: Annotated[str | None, Field(description="run folder; runs/NAME beside the recipe when left out")] = None
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets, one or several."""
+        return [self.target] if isinstance(self.target, str) else self.target
+
+
+class RecipeFile:
+    """A recipe with the place that its paths start from, checked as far as that goes without reading data."""
+
+    def __init__(self, data: Any, path: Path) -> None:
+        self.path = path
+        self.recipe = _validated(data, path)
+        self.settings = _training(self.recipe.training, path)
+        recipe = self.recipe
+        for target in recipe.targets:
+            if target not in recipe.tasks:
+                raise CrossTaskError(
+                    f"{path}: the target '{target}' is not among the tasks. {did_you_mean(target, recipe.tasks)}"
+                )
+        if not recipe.targets or len(set(recipe.targets)) < len(recipe.targets):
+            raise CrossTaskError(f"{path}: `target` must name one task, or several different ones.")
+        if recipe.paradigm is not None and recipe.paradigm not in PARADIGMS:
+            raise CrossTaskError(
+                f"{path}: unknown paradigm '{recipe.paradigm}'. {did_you_mean(recipe.paradigm, PARADIGMS)}"
+            )
+        with _naming(path):
+            make_weighting(recipe.weighting)
+            for item in recipe.transfer:
+                make_transfer(item)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "RecipeFile":
+        """Read and check a recipe."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            raise CrossTaskError(f"There is no recipe '{path}'.{_neighbours(path)}") from None
+        except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
+            raise CrossTaskError(f"The recipe '{path}' cannot be read: {error}.") from error
+        try:
+            data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a safe loader that also refuses doubled keys
+        except yaml.YAMLError as error:
+            raise CrossTaskError(f"{path} is no valid YAML: {_yaml_problem(error)}") from error
+        return cls(data, path)
+
+    @property
+    def output(self) -> Path:
+        """The run folder: as the recipe says, or `runs/NAME` beside it."""
+        base = self.path.parent
+        return base / self.recipe.output if self.recipe.output else base / "runs" / self.path.stem
+
+    def tasks(self) -> tuple[list[Task], list[Task]]:
+        """Targets and sources, read from their files."""
+        made = {name: self._read_task(name, dict(options)) for name, options in self.recipe.tasks.items()}
+        targets = self.recipe.targets
+        return [made[name] for name in targets], [task for name, task in made.items() if name not in targets]
+
+    def _read_task(self, name: str, options: dict[str, Any]) -> Task:
+        if "train" not in options:
+            raise CrossTaskError(f"{self.path}: task '{name}' has no `train`: the file with its training examples.")
+        options.setdefault("seed", self.recipe.seed)
+        return Task.read(name, folder=self.path.parent, **options)
+
+    def learner(self, *, progress: bool | None = None) -> Learner:
+        """The learner that the recipe describes."""
+        recipe = self.recipe
+        return Learner(
+            self._resolved_encoder(),
+            paradigm=recipe.paradigm,
+            weighting=recipe.weighting,
+            transfer=recipe.transfer,
+            training=self.settings,
+            seed=recipe.seed,
+            progress=progress,
+        )
+
+    def _resolved_encoder(self) -> str | dict[str, Any]:
+        """The encoder with its paths made independent of where the command was called."""
+        given = self.recipe.encoder
+        options = {"name": given} if isinstance(given, str) else dict(given)
+        for key in ("name", "vectors"):
+            beside = self.path.parent / str(options.get(key, ""))
+            if isinstance(options.get(key), str) and options[key] and beside.exists():
+                options[key] = str(beside)
+        return options
+
+    def resolved(self) -> dict[str, Any]:
+        """The recipe with every default written out, as the run folder keeps it."""
+        data = self.recipe.model_dump(exclude={"output"})
+        return {**data, "training": asdict(self.settings)}
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML without code, and with an error where a key stands twice: a task would silently be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: dict[Hashable, int] = {}
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            line = key_node.start_mark.line + 1
+            if isinstance(key, Hashable) and key in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"'{key}' stands twice, in lines {seen[key]} and {line}; every name can be used once",
+                    problem_mark=key_node.start_mark,
+                )
+            seen[key] = line
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads 5e-5 as a text; people mean the number.
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def _validated(data: Any, path: Path) -> Recipe:
+    if not isinstance(data, dict):
+        raise CrossTaskError(f"{path}: a recipe is a mapping with at least `target` and `tasks`.")
+    data = {**data, "tasks": _text_keys(data.get("tasks"))} if "tasks" in data else data
+    if isinstance(data.get("target"), int | float | bool):
+        data["target"] = str(data["target"])
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise CrossTaskError(f"{path}: {_explain(error.errors()[0], list(Recipe.model_fields))}") from error
+
+
+def _text_keys(tasks: Any) -> Any:
+    return {str(name): options for name, options in tasks.items()} if isinstance(tasks, dict) else tasks
+
+
+def _training(data: dict[str, Any], path: Path) -> Training:
+    for key in data:
+        if key not in TRAINING_KEYS:
+            raise CrossTaskError(f"{path}: unknown key 'training.{key}'. {did_you_mean(key, TRAINING_KEYS)}")
+    try:
+        return TypeAdapter(Training).validate_python(data)
+    except CrossTaskError as error:
+        raise CrossTaskError(f"{path}: {error}") from error
+    except ValidationError as error:
+        raise CrossTaskError(f"{path}: {_explain(error.errors()[0], TRAINING_KEYS, 'training.')}") from error
+
+
+def _explain(error: ErrorDetails, known: Any, prefix: str = "") -> str:
+    """One sentence for the first thing that pydantic found."""
+    place = prefix + ".".join(str(part) for part in error["loc"] if not str(part).startswith(("str", "list", "dict")))
+    found = error["input"]
+    if error["type"] == "extra_forbidden":
+        return f"unknown key '{place}'. {did_you_mean(str(error['loc'][-1]), known)}"
+    if error["type"] == "missing":
+        return f"the key '{place}' is missing."
+    if error["type"] == "literal_error":
+        choices = [choice.strip("' ") for choice in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        return f"`{place}` cannot be '{found}'. {did_you_mean(str(found), choices)}"
+    return f"`{place}`: {error['msg'][0].lower()}{error['msg'][1:]}, found {found!r}."
+
+
+def _neighbours(path: Path) -> str:
+    if not path.parent.is_dir():
+        return ""
+    names = [item.name for item in sorted(path.parent.iterdir()) if item.suffix in (".yaml", ".yml")]
+    return f" {did_you_mean(path.name, names)}" if names else ""
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return f"line {mark.line + 1}: {problem}." if mark is not None else f"{problem}."
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put the recipe's name before an error that does not know it."""
+    try:
+        yield
+    except CrossTaskError as error:
+        raise CrossTaskError(f"{path}: {error}") from error

@@ -1,0 +1,83 @@
+"""Files that are whole or not there: everything is written beside its place and renamed."""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from crosstask.errors import CrossTaskError
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file at once: readers see the old one or the new one, never a part."""
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(scratch, 0o644)
+            os.replace(scratch, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(scratch)
+            raise
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A scratch folder to fill; it takes the place of `path` when all is written, and leaves nothing otherwise."""
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield scratch
+            for file in scratch.rglob("*"):
+                _flush_to_disk(file)
+            os.chmod(scratch, 0o755)
+            if path.exists():
+                old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
+                os.replace(path, old / "old")
+                os.replace(scratch, path)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                os.replace(scratch, path)
+            _flush_to_disk(path.parent)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+
+
+def _flush_to_disk(path: Path) -> None:
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is still atomic
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden place into a sentence."""
+    try:
+        yield
+    except CrossTaskError:
+        raise
+    except Exception as error:
+        # safetensors reports a full disk as its own error with the system's number in the text.
+        number = getattr(error, "errno", None)
+        text = str(error)
+        if number in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in text or "No space left" in text:
+            raise CrossTaskError(
+                f"The disk is full: '{path}' could not be written. What was written before is whole; "
+                "make room and continue with --resume."
+            ) from error
+        if isinstance(error, PermissionError) or f"os error {errno.EACCES}" in text:
+            raise CrossTaskError(f"'{path}' may not be written to: permission denied.") from error
+        raise

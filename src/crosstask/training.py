@@ -1,0 +1,325 @@
+"""The loop: batches -> losses -> weighting -> update, with a look at dev, a record and a checkpoint now and then."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from crosstask import checkpoints
+from crosstask.batches import Prepared, Step, Stream, make_batch, split_over_ranks
+from crosstask.checkpoints import Checkpoint
+from crosstask.devices import Devices
+from crosstask.errors import CrossTaskError
+from crosstask.evaluation import chosen_metric, score
+from crosstask.losses import loss_sum
+from crosstask.model import Model
+from crosstask.prediction import evaluate
+from crosstask.progress import Progress
+from crosstask.record import Record
+from crosstask.settings import Training
+from crosstask.transfer.base import Transfer
+from crosstask.weighting.base import Weighting
+
+FAILURES_TO_SET_ASIDE = 10
+"""A task whose loss is not finite this many times in a row takes no further part."""
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """One stretch of training: these tasks, weighted like this, and watched by the dev scores of those."""
+
+    name: str
+    tasks: tuple[str, ...]
+    weighting: Weighting
+    settings: Training
+    watched: tuple[str, ...]
+
+
+class Trainer:
+    """Runs the phases of a paradigm, from the start or from the last checkpoint."""
+
+    def __init__(
+        self,
+        model: Model,
+        train: Mapping[str, Prepared],
+        dev: Mapping[str, Prepared],
+        *,
+        targets: Sequence[str],
+        transfers: Sequence[Transfer] = (),
+        devices: Devices,
+        record: Record,
+        folder: Path | None = None,
+        progress: Progress | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.train_data = train
+        self.dev_data = dev
+        self.targets = tuple(targets)
+        self.transfers = torch.nn.ModuleList(transfers)
+        self.devices = devices
+        self.record = record
+        self.folder = folder
+        self.progress = progress or Progress()
+        self.seed = seed
+        self.set_aside: set[str] = set()
+        self.failures: dict[str, int] = {}
+        self.recent: dict[str, list[float]] = {}
+        self.best: dict[str, Tensor] = {}
+        self.best_score: float | None = None
+        self.looks_since_best = 0
+        self.num_checkpoints = 0
+
+    def run(self, phases: Sequence[Phase], resume_from: Checkpoint | None = None) -> None:
+        """Train phase after phase; a checkpoint says which one to go on with, and where in it."""
+        self.model.to(self.devices.device)
+        self.transfers.to(self.devices.device)
+        first = 0
+        if resume_from:
+            first = int(resume_from.state["phase"])
+            self.num_checkpoints = resume_from.state["number"]
+            self.model.load_state_dict(resume_from.tensors["model"], strict=False)
+            self.transfers.load_state_dict(resume_from.tensors["transfers"])
+            self.set_aside = set(resume_from.state["set_aside"])
+        for number in range(first, len(phases)):
+            self._run_phase(number, phases[number], resume_from if number == first else None)
+            self._save_checkpoint(number + 1)
+
+    def _run_phase(self, number: int, phase: Phase, resumed: Checkpoint | None) -> None:
+        settings = phase.settings
+        stream = Stream(
+            {task: self.train_data[task].lengths() for task in phase.tasks},
+            batch_size=settings.batch_size,
+            schedule=settings.schedule,
+            seed=self.seed,
+            buckets=settings.length_buckets,
+        )
+        updates_per_epoch = math.ceil(stream.steps_per_epoch / settings.accumulate)
+        num_updates = settings.updates or settings.epochs * updates_per_epoch
+        evaluate_every = settings.evaluate_every or max(updates_per_epoch, (settings.updates or 0) // 10)
+        optimizer = self._make_optimizer(settings)
+        done = self._start_phase(number, phase, optimizer, resumed)
+        started = time.perf_counter()
+        self.progress.start(phase.name, num_updates, done)
+        self.model.train()
+        steps: list[Step] = []
+        tired = False
+        while done < num_updates and not tired:
+            epoch, place = divmod(done, updates_per_epoch)
+            if not steps or place == 0:
+                steps = stream.epoch(epoch)
+            for group in optimizer.param_groups:
+                group["lr"] = group["full_rate"] * settings.rate_factor(done, num_updates)
+            chosen = steps[place * settings.accumulate : (place + 1) * settings.accumulate]
+            losses = self._update(phase, chosen, stream.probabilities, optimizer)
+            done += 1
+            self._note_update(phase, epoch, done, num_updates, losses, optimizer)
+            if done % evaluate_every == 0 or done == num_updates:
+                self._evaluate(phase, epoch, done, time.perf_counter() - started)
+                tired = settings.patience is not None and self.looks_since_best >= settings.patience
+            if done % (settings.checkpoint_every or evaluate_every) == 0:
+                self._save_checkpoint(number, phase, optimizer, done)
+        self._finish_phase(phase, done, tired)
+
+    def _update(
+        self, phase: Phase, steps: Sequence[Step], probabilities: Mapping[str, float], optimizer: torch.optim.Optimizer
+    ) -> dict[str, float]:
+        """One update from one step, or from several whose gradients add up; returns the mean losses."""
+        optimizer.zero_grad(set_to_none=True)
+        seen: dict[str, list[float]] = {}
+        for step in steps:
+            losses, values = self._losses({task: at for task, at in step.items() if task not in self.set_aside})
+            for task, value in values.items():
+                seen.setdefault(task, []).append(value)
+            losses = self._only_finite(losses, values)
+            if losses:
+                scaled = {task: loss / len(steps) for task, loss in losses.items()}
+                phase.weighting.backward(scaled, shared=self.model.shared_parameters(), probabilities=probabilities)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.devices.sum_gradients(parameters)
+        limit = phase.settings.clip or math.inf
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        if torch.isfinite(norm):
+            optimizer.step()
+        else:
+            self.record.write("skipped", reason="the gradient is not finite", tasks=sorted(seen))
+        return {task: sum(values) / len(values) for task, values in seen.items()}
+
+    def _losses(self, step: Step) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """This rank's part of each task's mean loss over all ranks, and the whole as a number."""
+        if not step:
+            return {}, {}
+        share = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
+        share = {task: positions for task, positions in share.items() if len(positions)}
+        zero = next(self.model.parameters()).sum() * 0.0 if len(share) < len(step) else torch.zeros(())
+        sums = dict.fromkeys(step, zero)
+        counts = torch.zeros(len(step), device=self.devices.device)
+        if share:
+            batch = make_batch(self.model.encoder, self.train_data, share).to(self.devices.device)
+            for transfer in self.transfers:
+                transfer.before_step(self.model, batch)
+            with self.devices.autocast():
+                logits = self.model(batch.inputs, batch.rows)
+            for place, task in enumerate(step):
+                if task in share:
+                    kind = self.model.specs[task].kind
+                    sums[task], counts[place] = loss_sum(kind, logits[task], batch.labels[task])
+        counts = self.devices.sum(counts).clamp(min=1.0)
+        losses = {task: sums[task] / counts[place] for place, task in enumerate(step)}
+        values = self.devices.sum(torch.stack([losses[task].detach() for task in step])).tolist()
+        return losses, dict(zip(step, values, strict=True))
+
+    def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
+        """The losses that may reach the weights; a task that keeps failing is set aside, a target that does is an error."""
+        good = {task: loss for task, loss in losses.items() if math.isfinite(values[task])}
+        for task in losses:
+            self.failures[task] = 0 if task in good else self.failures.get(task, 0) + 1
+            if task in good:
+                continue
+            self.record.write("skipped", reason=f"the loss is {values[task]}", tasks=[task])
+            if self.failures[task] >= FAILURES_TO_SET_ASIDE:
+                if task in self.targets:
+                    raise CrossTaskError(
+                        f"The loss of the target '{task}' was not finite {FAILURES_TO_SET_ASIDE} times in a row. "
+                        "Lower `learning_rate`, use `precision: float32`, and look for extreme values in its data."
+                    )
+                self.set_aside.add(task)
+                self.record.write("set_aside", task=task, reason=f"{FAILURES_TO_SET_ASIDE} losses that are not finite")
+        return good
+
+    def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
+        rate = settings.learning_rate
+        trained = [p for module in (self.model, self.transfers) for p in module.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in trained if p.dim() > 1], "weight_decay": settings.weight_decay},
+            {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+        groups = [{**group, "lr": rate, "full_rate": rate} for group in groups if group["params"]]
+        return torch.optim.AdamW(groups, fused=True)
+
+    def _start_phase(
+        self, number: int, phase: Phase, optimizer: torch.optim.Optimizer, resumed: Checkpoint | None
+    ) -> int:
+        """Set everything to the phase's beginning, or to where the checkpoint was; returns the updates done."""
+        torch.manual_seed(self.seed + 1000 * number + self.devices.rank)
+        self.best, self.best_score, self.looks_since_best, self.recent = {}, None, 0, {}
+        if resumed is None or resumed.state["updates"] is None:  # None: the checkpoint was made between two phases
+            self.record.write("phase", name=phase.name, tasks=list(phase.tasks), weights=phase.weighting.weights)
+            return 0
+        state = resumed.state
+        checkpoints.restore_optimizer(optimizer, resumed.tensors["optimizer"])
+        phase.weighting.load_state_dict({**state["weighting"], **resumed.tensors["weighting"]})
+        self.best = dict(resumed.tensors["best"])
+        self.best_score, self.looks_since_best = state["best_score"], state["looks_since_best"]
+        self.failures, self.recent = dict(state["failures"]), dict(state["recent"])
+        random = resumed.tensors["random"]
+        torch.set_rng_state(random[f"cpu.{self.devices.rank}"])
+        if f"cuda.{self.devices.rank}" in random and self.devices.device.type == "cuda":
+            torch.cuda.set_rng_state(random[f"cuda.{self.devices.rank}"], self.devices.device)
+        return int(state["updates"])
+
+    def _evaluate(self, phase: Phase, epoch: int, done: int, seconds: float) -> None:
+        """Dev scores of the watched tasks; the best model so far is kept."""
+        scores = []
+        for task in phase.watched:
+            if task in self.dev_data:
+                predictions, loss = evaluate(self.model, self.dev_data[task])
+                found = score(predictions)
+                metric = chosen_metric(predictions.spec)
+                value = found[metric.name]
+                scores.append(value if metric.greater_is_better else -value)
+                self.record.write(
+                    "dev", phase=phase.name, epoch=epoch + 1, update=done, task=task, loss=loss, scores=found,
+                    seconds=round(seconds, 3),
+                )  # fmt: skip
+        if not scores:
+            return
+        mean = sum(scores) / len(scores)
+        self.looks_since_best += 1
+        if self.best_score is None or mean > self.best_score:
+            self.best_score, self.looks_since_best = mean, 0
+            if phase.settings.keep == "best":
+                self.best = {name: tensor.detach().clone() for name, tensor in self.model.trainable_state().items()}
+
+    def _finish_phase(self, phase: Phase, done: int, tired: bool) -> None:
+        if self.best:
+            self.model.load_state_dict(self.best, strict=False)
+        self.record.write(
+            "phase_end", name=phase.name, updates=done, stopped_early=tired, best_score=self.best_score,
+            kept="best" if self.best else "last", weights=phase.weighting.weights,
+        )  # fmt: skip
+        self.progress.stop()
+
+    def _note_update(
+        self,
+        phase: Phase,
+        epoch: int,
+        done: int,
+        num_updates: int,
+        losses: Mapping[str, float],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        weights = phase.weighting.weights
+        for task, value in losses.items():
+            self.recent.setdefault(task, []).append(value)
+        if done % max(1, num_updates // 500) == 0 or done == num_updates:  # at most some 500 rows a phase
+            means = {task: sum(values) / len(values) for task, values in self.recent.items()}
+            self.recent = {}
+            self.record.write(
+                "update", phase=phase.name, epoch=epoch + 1, update=done, losses=means, weights=weights,
+                learning_rate=optimizer.param_groups[0]["lr"],
+            )  # fmt: skip
+        words = [f"{task} {value:.3f} ×{weights.get(task, 0.0):.2f}" for task, value in list(losses.items())[:4]]
+        if self.best_score is not None:
+            words.append(f"dev {abs(self.best_score):.3f}")
+        self.progress.advance(done, "  ".join(words))
+
+    def _save_checkpoint(
+        self, phase_number: int, phase: Phase | None = None, optimizer: torch.optim.Optimizer | None = None,
+        updates: int | None = None,
+    ) -> None:  # fmt: skip
+        """Write down where the run stands; between phases there is no phase, no optimizer and no count of updates."""
+        if self.folder is None:
+            return
+        random = self._random_states()
+        self.num_checkpoints += 1
+        if self.devices.is_main:
+            weighting = phase.weighting.state_dict() if phase else {}
+            tensors = {
+                "model": self.model.trainable_state(),
+                "transfers": self.transfers.state_dict(),
+                "optimizer": checkpoints.flatten_optimizer(optimizer) if optimizer else {},
+                "weighting": {key: value for key, value in weighting.items() if isinstance(value, Tensor)},
+                "best": self.best,
+                "random": random,
+            }
+            state = {
+                "number": self.num_checkpoints,
+                "phase": phase_number,
+                "updates": updates,
+                "weighting": {key: value for key, value in weighting.items() if not isinstance(value, Tensor)},
+                "best_score": self.best_score,
+                "looks_since_best": self.looks_since_best,
+                "set_aside": sorted(self.set_aside),
+                "failures": self.failures,
+                "recent": self.recent,
+                "history_rows": len(self.record),
+            }
+            checkpoints.save(self.folder, self.num_checkpoints, Checkpoint(tensors, state))
+        self.devices.wait()
+
+    def _random_states(self) -> dict[str, Tensor]:
+        """The state of every rank's random numbers."""
+        own = {"cpu": torch.get_rng_state()}
+        if self.devices.device.type == "cuda":
+            own["cuda"] = torch.cuda.get_rng_state(self.devices.device)
+        return {
+            f"{kind}.{rank}": state
+            for kind, mine in own.items()
+            for rank, state in enumerate(self.devices.gather(mine))
+        }
