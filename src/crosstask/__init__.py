@@ -1,7 +1,7 @@
 """Cross-task learning: which related tasks help yours, how much each should count, and a plain model at the end.
 
-Three doors: the command line (`crosstask --help`), the learner (`Task`, `Learner`) and the parts (weightings for a loop of
-your own). Names are imported when they are first used, so that `import crosstask` stays light.
+Three doors: the command line (`crosstask --help`), the learner (`Task`, `Learner`) and the parts (weightings for a loop
+of your own). Names are imported when they are first used, so that `import crosstask` stays light.
 """
 
 from importlib import import_module

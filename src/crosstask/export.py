@@ -51,14 +51,14 @@ def _one_task(model: Model, task: str) -> Model:
 
 
 def _write_hugging_face(encoder: Any, head: Any, spec: TaskSpec, folder: Path) -> None:
-    from crosstask.encoders.hugging_face import labelled_config
+    from crosstask.encoders.hugging_face import labelled_config, quiet_transformers
 
     architecture = type(head.model)
     config = labelled_config(encoder.hf_config, spec)
     config.architectures = [architecture.__name__]
     with torch.random.fork_rng(devices=[]):
         whole = architecture(config)
-    state = {name: tensor for name, tensor in head.model.state_dict().items()}
+    state = dict(head.model.state_dict())
     body = {f"{whole.base_model_prefix}.{name}": t for name, t in encoder.plain_body().state_dict().items()}
     wanted = set(whole.state_dict())
     # A body that serves texts too may hold a pooler that the token classifier of its architecture goes without.
@@ -66,8 +66,9 @@ def _write_hugging_face(encoder: Any, head: Any, spec: TaskSpec, folder: Path) -
     whole.load_state_dict(state)
     if spec.kind == "regression":
         _undo_standardisation(whole, spec)
-    whole.save_pretrained(folder)
-    encoder.tokenizer.save_pretrained(folder)
+    with quiet_transformers():
+        whole.save_pretrained(folder)
+        encoder.tokenizer.save_pretrained(folder)
     description = {
         "format": FORMAT_VERSION,
         "hugging_face": {**encoder.config(), "lora": False, "tagging_only": spec.kind == "tagging"},
@@ -93,13 +94,14 @@ def load_exported(folder: Path, description: Mapping[str, Any]) -> Model:
     """Read a Hugging Face folder that `export` wrote."""
     import transformers
 
-    from crosstask.encoders.hugging_face import HuggingFaceEncoder
+    from crosstask.encoders.hugging_face import HuggingFaceEncoder, quiet_transformers
 
     (spec,) = (TaskSpec.from_json(data) for data in description["tasks"])
     options = dict(description["hugging_face"])
     encoder = HuggingFaceEncoder.restore(options, folder)
     kind = "AutoModelForTokenClassification" if spec.kind == "tagging" else "AutoModelForSequenceClassification"
-    whole = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
+    with quiet_transformers():
+        whole = getattr(transformers, kind).from_pretrained(folder, dtype=torch.float32)
     if spec.kind == "regression":  # the folder's last layer already speaks the data's units
         spec = TaskSpec.from_json({**spec.to_json(), "mean": 0.0, "scale": 1.0})
     model = Model(encoder, [spec])

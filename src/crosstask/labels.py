@@ -2,17 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from crosstask.errors import CrossTaskError
-
-if TYPE_CHECKING:
-    from crosstask.tasks import Examples, Kind
+from crosstask.examples import Examples, Kind
 
 
-def infer_kind(examples: "Examples") -> "Kind":
+def infer_kind(examples: Examples) -> Kind:
     """The kind of task that inputs and labels make.
 
     Token lists are tagging; several labels per example are multilabel; two texts are a pair; labels that are all
@@ -87,10 +84,8 @@ class LabelMap:
                 return match.expand(replacement)
         return label if self.fallback is None else self.fallback
 
-    def apply(self, task: str, kind: "Kind", examples: "Examples") -> "Examples":
+    def apply(self, task: str, kind: Kind, examples: Examples) -> Examples:
         """The examples with renamed labels, each in the shape that its kind wants."""
-        from crosstask.tasks import Examples
-
         if kind == "regression":
             return Examples(examples.inputs, _numbers(task, examples), examples.source, examples.lines)
         cache: dict[str, str] = {}
@@ -123,7 +118,7 @@ def _as_class(label: object) -> str:
     return f"{label:g}" if isinstance(label, float) else str(label)
 
 
-def _numbers(task: str, examples: "Examples") -> list[float]:
+def _numbers(task: str, examples: Examples) -> list[float]:
     numbers = []
     for position, label in enumerate(examples.labels):
         number = as_number(label)

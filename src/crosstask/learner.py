@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -21,7 +21,7 @@ from crosstask.paradigms import PARADIGMS, Plan, plan_phases
 from crosstask.prediction import evaluate
 from crosstask.progress import Progress, make_progress, shown
 from crosstask.record import HISTORY_FILE, Record
-from crosstask.run import Run, RunFolder
+from crosstask.run import Run, RunFolder, load
 from crosstask.settings import Training
 from crosstask.tasks import Task
 from crosstask.training import Phase, Trainer
@@ -95,6 +95,9 @@ class Learner:
         folder = None
         if output is not None:
             folder = RunFolder.open(Path(output), dict(recipe or self.describe(paradigm, tasks)), resume, devices)
+            if folder.is_finished:
+                self.run = cast(Run, load(folder.path))
+                return self.run
         progress = make_progress(self.progress if devices.is_main else False)
         with shown(progress):
             started = time.perf_counter()

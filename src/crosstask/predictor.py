@@ -63,8 +63,8 @@ class Predictor:
             return []
         found = self.predictions(inputs, task)
         if spec.kind == "tagging":
-            return [[_by_name(spec, row) for row in rows] for rows in found.probabilities or []]
-        return [_by_name(spec, row) for row in found.scores]
+            return [[by_name(spec, row) for row in rows] for rows in found.probabilities or []]
+        return [by_name(spec, row) for row in found.scores]
 
     def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
         """Metrics on labelled examples, the task's own one first."""
@@ -94,7 +94,8 @@ def decisions(predictions: Predictions) -> list[Any]:
     return [spec.labels[int(i)] for i in predictions.predicted]
 
 
-def _by_name(spec: TaskSpec, row: np.ndarray) -> dict[str, float]:
+def by_name(spec: TaskSpec, row: np.ndarray) -> dict[str, float]:
+    """Scores of one example by the labels' names."""
     return {label: float(value) for label, value in zip(spec.labels, row, strict=True)}
 
 

@@ -81,7 +81,7 @@ class RecipeFile:
         except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
             raise CrossTaskError(f"The recipe '{path}' cannot be read: {error}.") from error
         try:
-            data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a safe loader that also refuses doubled keys
+            data = yaml.load(text, Loader=_StrictLoader)
         except yaml.YAMLError as error:
             raise CrossTaskError(f"{path} is no valid YAML: {_yaml_problem(error)}") from error
         return cls(data, path)
@@ -122,15 +122,25 @@ class RecipeFile:
         given = self.recipe.encoder
         options = {"name": given} if isinstance(given, str) else dict(given)
         for key in ("name", "vectors"):
-            beside = self.path.parent / str(options.get(key, ""))
-            if isinstance(options.get(key), str) and options[key] and beside.exists():
-                options[key] = str(beside)
+            if key in options:
+                options[key] = self._absolute(options[key])
         return options
 
     def resolved(self) -> dict[str, Any]:
         """The recipe with every default written out, as the run folder keeps it."""
         data = self.recipe.model_dump(exclude={"output"})
-        return {**data, "training": asdict(self.settings)}
+        tasks = {
+            name: {
+                key: self._absolute(value) if key in ("train", "dev", "test") else value for key, value in task.items()
+            }
+            for name, task in data["tasks"].items()
+        }
+        return {**data, "tasks": tasks, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
+
+    def _absolute(self, value: Any) -> Any:
+        """A path that exists beside the recipe, wherever it is read from; anything else as it is."""
+        beside = (self.path.parent / value).absolute() if isinstance(value, str) and value else None
+        return str(beside) if beside is not None and beside.exists() else value
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -1,6 +1,7 @@
 """A finished run and the folder it lives in."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from crosstask.record import (
     METRICS_FILE,
     MODEL_FOLDER,
     RECIPE_FILE,
-    REPORT_FILE,
     Record,
     Row,
     environment,
@@ -126,8 +126,8 @@ class RunFolder:
         changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
         if changed:
             raise CrossTaskError(
-                f"'{self.path}' was begun with another recipe: {', '.join(f'`{key}`' for key in changed)} changed since. "
-                "Change it back to resume, or start anew with another --output."
+                f"'{self.path}' was begun with another recipe: {', '.join(f'`{key}`' for key in changed)} changed "
+                "since. Change it back to resume, or start anew with another --output."
             )
 
     def finish(self, run: Run) -> None:
@@ -138,6 +138,12 @@ class RunFolder:
         from crosstask.report import write_run_page
 
         write_run_page(self.path)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)  # last: until here the run could still be resumed
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything is written; checkpoints go last."""
+        return (self.path / METRICS_FILE).is_file() and not self.checkpoints.exists()
 
 
 def load(folder: str | Path) -> Predictor:

@@ -21,11 +21,10 @@ def balanced_subset(labels: Sequence[Hashable], size: int, generator: np.random.
         queues[labels[position]].append(int(position))
     kept: list[int] = []
     turns = [queues[label] for label in sorted(queues, key=str)]
-    generator.shuffle(turns)  # type: ignore[arg-type]
+    generator.shuffle(turns)
     while len(kept) < size and turns:
         turns = [queue for queue in turns if queue]
-        for queue in turns[: size - len(kept)]:
-            kept.append(queue.pop())
+        kept.extend(queue.pop() for queue in turns[: size - len(kept)])
     return sorted(kept)
 
 

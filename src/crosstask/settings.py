@@ -25,7 +25,8 @@ class Training:
         precision: "float32", or "bfloat16" for the forward and backward pass.
         schedule: "parallel", a batch of every task each step, or "mixed", one task a step in proportion to its size.
         length_buckets: batch inputs of like length together.
-        evaluate_every: updates from one look at the dev set to the next; when left out an epoch, or a tenth of `updates`.
+        evaluate_every: updates from one look at the dev set to the next; an epoch, or a tenth of `updates`, when left
+            out.
         patience: stop after this many looks without a better dev score; never when left out.
         keep: "best", the model of the best dev score, or "last".
         checkpoint_every: updates from one checkpoint to the next; at every evaluation when left out.

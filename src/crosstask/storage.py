@@ -38,6 +38,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         try:
             yield scratch
             for file in scratch.rglob("*"):
+                os.chmod(file, 0o755 if file.is_dir() else 0o644)  # some writers make files for the owner alone
                 _flush_to_disk(file)
             os.chmod(scratch, 0o755)
             if path.exists():

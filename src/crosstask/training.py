@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +60,8 @@ class Trainer:
         self.train_data = train
         self.dev_data = dev
         self.targets = tuple(targets)
-        self.transfers = torch.nn.ModuleList(transfers)
+        self.transfers = list(transfers)
+        self.transfer_modules = torch.nn.ModuleList(transfers)  # one state for the checkpoint
         self.devices = devices
         self.record = record
         self.folder = folder
@@ -78,13 +78,13 @@ class Trainer:
     def run(self, phases: Sequence[Phase], resume_from: Checkpoint | None = None) -> None:
         """Train phase after phase; a checkpoint says which one to go on with, and where in it."""
         self.model.to(self.devices.device)
-        self.transfers.to(self.devices.device)
+        self.transfer_modules.to(self.devices.device)
         first = 0
         if resume_from:
             first = int(resume_from.state["phase"])
             self.num_checkpoints = resume_from.state["number"]
             self.model.load_state_dict(resume_from.tensors["model"], strict=False)
-            self.transfers.load_state_dict(resume_from.tensors["transfers"])
+            self.transfer_modules.load_state_dict(resume_from.tensors["transfers"])
             self.set_aside = set(resume_from.state["set_aside"])
         for number in range(first, len(phases)):
             self._run_phase(number, phases[number], resume_from if number == first else None)
@@ -161,10 +161,12 @@ class Trainer:
         counts = torch.zeros(len(step), device=self.devices.device)
         if share:
             batch = make_batch(self.model.encoder, self.train_data, share).to(self.devices.device)
-            for transfer in self.transfers:
-                transfer.before_step(self.model, batch)
             with self.devices.autocast():
                 logits = self.model(batch.inputs, batch.rows)
+                extra = [transfer.extra_loss(self.model, batch, logits) for transfer in self.transfers]
+            for term in extra:
+                if term is not None:
+                    (term / self.devices.num_ranks).backward(retain_graph=True)
             for place, task in enumerate(step):
                 if task in share:
                     kind = self.model.specs[task].kind
@@ -175,7 +177,7 @@ class Trainer:
         return losses, dict(zip(step, values, strict=True))
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
-        """The losses that may reach the weights; a task that keeps failing is set aside, a target that does is an error."""
+        """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
         good = {task: loss for task, loss in losses.items() if math.isfinite(values[task])}
         for task in losses:
             self.failures[task] = 0 if task in good else self.failures.get(task, 0) + 1
@@ -194,7 +196,7 @@ class Trainer:
 
     def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
         rate = settings.learning_rate
-        trained = [p for module in (self.model, self.transfers) for p in module.parameters() if p.requires_grad]
+        trained = [p for module in (self.model, self.transfer_modules) for p in module.parameters() if p.requires_grad]
         groups = [
             {"params": [p for p in trained if p.dim() > 1], "weight_decay": settings.weight_decay},
             {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
@@ -292,7 +294,7 @@ class Trainer:
             weighting = phase.weighting.state_dict() if phase else {}
             tensors = {
                 "model": self.model.trainable_state(),
-                "transfers": self.transfers.state_dict(),
+                "transfers": self.transfer_modules.state_dict(),
                 "optimizer": checkpoints.flatten_optimizer(optimizer) if optimizer else {},
                 "weighting": {key: value for key, value in weighting.items() if isinstance(value, Tensor)},
                 "best": self.best,

@@ -80,7 +80,7 @@ class Encoder(nn.Module, ABC):
     def config(self) -> dict[str, Any]:
         """Options that `restore` needs to build the same architecture, as plain data."""
 
-    def save_assets(self, folder: Path) -> None:  # noqa: B027 - most encoders have none
+    def save_assets(self, folder: Path) -> None:
         """Write what is neither weight nor option: a vocabulary, a tokenizer."""
 
     @classmethod

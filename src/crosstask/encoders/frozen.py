@@ -67,15 +67,12 @@ class FrozenEncoder(Encoder):
         def compute(new: Sequence[Any]) -> list[PreparedInput]:
             return self._features(new, form)
 
-        rows = self.cache.get(inputs, form, compute) if self.cache is not None else compute(inputs)
+        items = list(inputs)
+        rows = self.cache.get(items, form, compute) if self.cache is not None else compute(items)
         if form != "tokens":
             return rows
         # Features stand word by word; a word that was cut off has no number in it.
-        known = [~np.isnan(row["tokens"]).any(1) for row in rows]
-        return [
-            {**row, "word_positions": np.where(there, np.arange(len(there)), -1)}
-            for row, there in zip(rows, known, strict=True)
-        ]
+        return [{**row, "word_positions": _positions(row["tokens"])} for row in rows]
 
     @torch.inference_mode()
     def _features(self, inputs: Sequence[Any], form: Form) -> list[PreparedInput]:
@@ -179,3 +176,8 @@ class FrozenEncoder(Encoder):
 
         inner = dict(config["inner"])
         return cls(encoder_class(inner.pop("name")).restore(inner, folder), config["hidden"], cache=False)
+
+
+def _positions(features: np.ndarray) -> np.ndarray:
+    cut_off = np.isnan(features).any(axis=1)
+    return np.where(cut_off, -1, np.arange(len(features)))

@@ -31,17 +31,19 @@ class HuggingFaceEncoder(Encoder):
     summary: ClassVar[str] = "any Hugging Face encoder, by hub id or folder, with its own heads"
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
+    body: Any
+    hf_config: Any
 
     def __init__(self, body: nn.Module, tokenizer: Any, options: Mapping[str, Any]) -> None:
         super().__init__()
         self.body = body
         self.tokenizer = tokenizer
         self.options = dict(options)
-        self.hf_config = body.config
+        self.hf_config = self.body.config
         self.width = int(self.hf_config.hidden_size)
         self.max_length = _longest_input(self.options["max_length"], tokenizer, self.hf_config)
         if self.options["gradient_checkpointing"]:
-            body.gradient_checkpointing_enable()  # type: ignore[operator]
+            self.body.gradient_checkpointing_enable()
         if self.options["lora"]:
             self.body = _with_lora(body, self.options["lora"])
 
@@ -79,7 +81,7 @@ class HuggingFaceEncoder(Encoder):
         overrides: dict[str, Any] = {"trust_remote_code": trust_remote_code}
         if attention is not None:
             overrides["attn_implementation"] = attention
-        with _quiet_transformers(), _explained(path):
+        with quiet_transformers(), _explained(path):
             import transformers
 
             config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
@@ -159,7 +161,7 @@ class HuggingFaceEncoder(Encoder):
     @classmethod
     def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
         """Body without pretrained weights, tokenizer, options."""
-        with _quiet_transformers():
+        with quiet_transformers():
             import transformers
 
             trust = config["trust_remote_code"]
@@ -172,7 +174,7 @@ class HuggingFaceEncoder(Encoder):
         """The body as transformers knows it: low-rank updates merged into the weights."""
         if not self.options["lora"]:
             return self.body
-        return copy.deepcopy(self.body).merge_and_unload()  # type: ignore[operator]
+        return copy.deepcopy(self.body).merge_and_unload()
 
 
 class StockHead(nn.Module):
@@ -181,7 +183,7 @@ class StockHead(nn.Module):
     def __init__(self, config: Any, spec: TaskSpec, trust_remote_code: bool = False) -> None:
         super().__init__()
         config = labelled_config(config, spec)
-        with _quiet_transformers():
+        with quiet_transformers():
             # Built without memory, so that a large body is never allocated only to be thrown away.
             with torch.device("meta"):
                 model = _auto_class(spec.kind == "tagging").from_config(config, trust_remote_code=trust_remote_code)
@@ -212,15 +214,16 @@ class _Slot(nn.Module):
         return self.output
 
 
-class _BodyOutput(tuple):
+class _BodyOutput(tuple[Tensor | None, ...]):
     """What heads expect of a body: by position or by name; anything that this body does not have is None."""
 
-    last_hidden_state: Tensor
+    last_hidden_state: Tensor | None
     pooler_output: Tensor | None
 
-    def __new__(cls, tokens: Tensor, pooled: Tensor | None) -> "_BodyOutput":
+    def __new__(cls, tokens: Tensor | None, pooled: Tensor | None) -> "_BodyOutput":
         output = super().__new__(cls, (tokens,) if pooled is None else (tokens, pooled))
-        output.last_hidden_state, output.pooler_output = tokens, pooled
+        output.last_hidden_state = tokens
+        output.pooler_output = pooled
         return output
 
     def __getattr__(self, name: str) -> None:
@@ -297,7 +300,7 @@ def _with_lora(body: nn.Module, options: bool | Mapping[str, Any]) -> nn.Module:
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Without the notes and bars that loading prints: new heads are meant to be new."""
     from transformers.utils import logging
 
@@ -310,6 +313,13 @@ def _quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def _suggestion(path: str) -> str:
+    from crosstask.encoders import encoder_names
+
+    hint = did_you_mean(path, encoder_names())
+    return f" {hint}" if hint.startswith("Did") else ""
 
 
 @contextlib.contextmanager
@@ -330,5 +340,5 @@ def _explained(path: str) -> Iterator[None]:
         raise CrossTaskError(
             f"encoder: '{path}' is no built-in encoder ({', '.join(encoder_names())}), no folder, and could not be had "
             f"from the Hugging Face hub: {str(error).strip().splitlines()[0]} "
-            f"Check the name and the network, or give a folder."
+            f"Check the name and the network, or give a folder.{_suggestion(path)}"
         ) from error

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from crosstask.encoders.base import Representation
-from crosstask.encoders.options import check_counts
+from crosstask.encoders.checks import check_counts
 from crosstask.encoders.words import WordEmbedding, WordEncoder
 from crosstask.errors import unknown
 from crosstask.tasks import Task

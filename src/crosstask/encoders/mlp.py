@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from crosstask.encoders.base import Representation
-from crosstask.encoders.options import check_counts
+from crosstask.encoders.checks import check_counts
 from crosstask.encoders.words import WordEmbedding, WordEncoder
 from crosstask.tasks import Task
 

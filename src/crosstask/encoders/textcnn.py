@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crosstask.encoders.base import Representation
-from crosstask.encoders.options import check_counts
+from crosstask.encoders.checks import check_counts
 from crosstask.encoders.words import WordEmbedding, WordEncoder
 from crosstask.errors import CrossTaskError
 from crosstask.tasks import Task

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, PreparedInput, Representation
+from crosstask.encoders.checks import check_counts, check_dropout
 from crosstask.encoders.mlp import relu_stack
-from crosstask.encoders.options import check_counts, check_dropout
 from crosstask.errors import CrossTaskError
 from crosstask.tasks import Form, Task
 

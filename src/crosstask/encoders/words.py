@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, PreparedInput, Representation, pad
-from crosstask.encoders.options import check_counts, check_dropout
+from crosstask.encoders.checks import check_counts, check_dropout
 from crosstask.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words, tokenise
 from crosstask.encoders.word_vectors import WordVectors, load_word_vectors
 from crosstask.errors import CrossTaskError
@@ -20,9 +20,7 @@ from crosstask.tasks import Form, Task
 
 __all__ = ["Vocabulary", "WordEmbedding", "WordEncoder", "WordVectors", "load_word_vectors", "tokenise"]
 
-FRESH_SCALE = (
-    0.1  # standard deviation of new vectors where no pretrained ones set it; larger ones drown what is learned
-)
+FRESH_SCALE = 0.1  # deviation of new vectors without pretrained ones; wider starts drown what is learned
 FRESH_DIMENSION = 100
 
 

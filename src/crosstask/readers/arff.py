@@ -137,6 +137,8 @@ def _attribute(source: Source, number: int, line: str) -> Attribute:
 
 def _sparse(source: Source, number: int, line: str, attributes: Sequence[Attribute]) -> list[str]:
     values = [attribute.default for attribute in attributes]
+    if not line.endswith("}"):
+        raise source.error("begins a sparse row that has no closing brace.", number)
     inside = line.removeprefix("{").removesuffix("}").strip()
     for item in _pieces(inside) if inside else []:
         index, _, value = item.partition(" ")

@@ -1,8 +1,8 @@
 """CoNLL-style columns: a word a line with its labels, sentences apart by empty lines."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from crosstask.errors import did_you_mean
+from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.readers.files import Encoding, Source
 from crosstask.tasks import Examples
 
@@ -50,17 +50,16 @@ def read_columns(
         is_comment = _is_untabbed_comment if separator == "\t" else None
     else:
         is_comment = None if comment is None else (lambda line: line.startswith(comment))
-    rows = _rows(lines, separator, is_comment)
-    if not rows:
-        raise source.error("holds no sentences.")
+    numbered = ((n, line) for n, line in enumerate(lines, start=1) if is_comment is None or not is_comment(line))
     if header:
-        _, names = rows.pop(0)
-    places = tuple(_place(source, column, option, names) for option, column in {"token": token, "label": label}.items())
-    _check_widths(source, rows, separator, negative=min(places) < 0)
-    return sentences(source, (row if row[1] else None for row in rows), *places)
+        _, line = next(((n, line) for n, line in numbered if line.strip()), (0, ""))
+        names = _fields(line, separator)
+    places = [_place(source, column, option, names) for option, column in (("token", token), ("label", label))]
+    ragged = separator == "\t" and min(places) >= 0
+    return sentences(source, _rows(source, numbered, separator, ragged), *places)
 
 
-def sentences(source: Source, rows: "Iterable[Row | None]", token: int, label: int) -> Examples:
+def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int) -> Examples:
     """Examples from the rows of a file, None where a sentence ends; two empty lines in a row make no sentence."""
     inputs: list[list[str]] = []
     labels: list[list[str]] = []
@@ -105,22 +104,26 @@ def _is_untabbed_comment(line: str) -> bool:
     return line.startswith("#") and "\t" not in line
 
 
-def _rows(lines: Sequence[str], separator: str, is_comment: Callable[[str], bool] | None) -> list[Row]:
-    """Line numbers and fields; no fields where a sentence ends."""
-    rows: list[Row] = []
-    for number, line in enumerate(lines, start=1):
+def _fields(line: str, separator: str) -> list[str]:
+    if separator:
+        return line.split(separator)
+    # Not `str.split()`, which would also cut at no-break spaces and other characters inside words.
+    return [field for field in line.replace("\t", " ").split(" ") if field]
+
+
+def _rows(source: Source, lines: Iterable[tuple[int, str]], separator: str, ragged: bool) -> Iterator[Row | None]:
+    """Line numbers and fields, None where a sentence ends; unless `ragged`, all with as many columns as the first."""
+    first = width = 0
+    for number, line in lines:
         if not line.strip():
-            rows.append((number, []))
-        elif is_comment is not None and is_comment(line):
+            yield None
             continue
-        elif separator:
-            rows.append((number, line.split(separator)))
-        else:
-            # Not `str.split()`, which would also cut at no-break spaces and other characters inside words.
-            rows.append((number, [field for field in line.replace("\t", " ").split(" ") if field]))
-    while rows and not rows[0][1]:
-        rows.pop(0)
-    return rows
+        fields = _fields(line, separator)
+        if not ragged and len(fields) != width:
+            if width:
+                raise _other_width(source, number, fields, first, width)
+            first, width = number, len(fields)
+        yield number, fields
 
 
 def _place(source: Source, column: Column, option: str, names: Sequence[str] | None) -> int:
@@ -137,19 +140,14 @@ def _place(source: Source, column: Column, option: str, names: Sequence[str] | N
     return known.index(str(column))
 
 
-def _check_widths(source: Source, rows: Sequence[Row], separator: str, negative: bool) -> None:
-    if separator == "\t" and not negative:
-        return
-    first, width = next(((number, len(fields)) for number, fields in rows if fields), (0, 0))
-    for number, fields in rows:
-        if fields and len(fields) != width:
-            hint = ' If it is a comment, set `comment: "#"`.' if fields[0].startswith("#") else ""
-            if len(fields) == 1 and width > 1:
-                raise source.error(f"has no label: '{fields[0]}' is its only column, line {first} has {width}.", number)
-            raise source.error(f"has {len(fields)} columns; expected {width}, as in line {first}.{hint}", number)
+def _other_width(source: Source, number: int, fields: Sequence[str], first: int, width: int) -> CrossTaskError:
+    if len(fields) == 1:
+        return source.error(f"has no label: '{fields[0]}' is its only column, line {first} has {width}.", number)
+    hint = ' If it is a comment, set `comment: "#"`.' if fields[0].startswith("#") else ""
+    return source.error(f"has {len(fields)} columns; expected {width}, as in line {first}.{hint}", number)
 
 
-def _too_few(source: Source, number: int, fields: Sequence[str], token: int, label: int) -> Exception:
+def _too_few(source: Source, number: int, fields: Sequence[str], token: int, label: int) -> CrossTaskError:
     if len(fields) == 1:
         return source.error(f"has no label: '{fields[0]}' is its only column; column {label} was expected.", number)
     needed = max(token, label, -token - 1, -label - 1)

@@ -7,6 +7,7 @@ from crosstask.errors import did_you_mean
 from crosstask.readers.files import Source
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]*:(\s|$)")
+_PASSED_ON = re.compile(r"(From|Subject|Newsgroups|Path|Message-ID|Date|Organization):")
 _QUOTED = re.compile(r"\s*([A-Za-z]{0,4}>|-+>|[|}\]]|:\s|#\s)")
 _ATTRIBUTION = re.compile(
     r"^(in (article|message|a previous)\b|in <|.*\b(writes|wrote|says|said|writes in|wrote in)\b.*[:;]\s*$"
@@ -25,9 +26,15 @@ def strip_headers(message: str) -> str:
     'Hello'
     """
     head, gap, body = message.partition("\n\n")
-    if gap and any(_HEADER.match(line) for line in head.split("\n")):
-        return body
-    return message
+    if not gap or not any(_HEADER.match(line) for line in head.split("\n")):
+        return message
+    # A message that was passed on has its first header at the top of its body.
+    while True:
+        head, gap, rest = body.lstrip("\n").partition("\n\n")
+        lines = head.split("\n")
+        if not gap or not _PASSED_ON.match(head) or not all(_HEADER.match(line) or line[:1] in " \t" for line in lines):
+            return body
+        body = rest
 
 
 def strip_quotes(message: str) -> str:

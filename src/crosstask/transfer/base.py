@@ -30,9 +30,6 @@ class Transfer(nn.Module):
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """Make the parameters, once the model and the tasks are known."""
 
-    def extra_losses(self, model: "Model", batch: "Batch", logits: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Further terms of the objective on this batch, by name; each is added as it is."""
-        return {}
-
-    def before_step(self, model: "Model", batch: "Batch") -> None:
-        """A meta step or the like, before the model is updated on this batch."""
+    def extra_loss(self, model: "Model", batch: "Batch", logits: Mapping[str, Tensor]) -> Tensor | None:
+        """A further term of the objective on this batch, added as it is; None when there is none."""
+        return None
