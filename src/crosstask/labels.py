@@ -40,15 +40,17 @@ def as_number(label: object) -> float | None:
 
 
 def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """The label set in an order that people expect: numbers by value, everything else by alphabet.
+    """The label set in an order that people expect: by alphabet, but numbers, alone or inside a name, by value.
 
-    >>> ordered_labels(["10", "9", "10"]), ordered_labels(["pos", "neg"])
-    (('9', '10'), ('neg', 'pos'))
+    >>> ordered_labels(["10", "9", "-1", "10"]), ordered_labels(["pos", "neg"]), ordered_labels(["C10", "C9"])
+    (('-1', '9', '10'), ('neg', 'pos'), ('C9', 'C10'))
     """
     names = set(labels)
     if all(as_number(name) is not None for name in names):
         return tuple(sorted(names, key=lambda name: (float(name), name)))
-    return tuple(sorted(names))
+    # Odd parts of the split are runs of digits.
+    keys = {name: [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", name))] for name in names}
+    return tuple(sorted(names, key=lambda name: keys[name]))
 
 
 class LabelMap:

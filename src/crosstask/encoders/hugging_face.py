@@ -196,7 +196,7 @@ class StockHead(nn.Module):
         """Logits, [batch, labels] or [batch, length, labels]."""
         slot = getattr(self.model, self.model.base_model_prefix)
         slot.output = _BodyOutput(representation.tokens, representation.pooled)
-        given = {key: inputs[key] for key in MODEL_INPUTS if key in inputs}
+        given: dict[str, Any] = {key: inputs[key] for key in MODEL_INPUTS if key in inputs}
         if "input_ids" not in given:  # features of a frozen body: some heads still ask for the batch's shape
             given["inputs_embeds"] = representation.tokens
         try:
