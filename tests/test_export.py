@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 import torch
-from conftest import ARCHITECTURES, WORDS, make_text
 
 import crosstask as ct
+from helpers import ARCHITECTURES, WORDS, make_text
 
 
 def text_tasks():
@@ -139,7 +139,7 @@ def test_frozen_export_with_the_stock_head(architecture, target, tiny_encoder, t
     encoded = tokenizer(inputs, is_split_into_words=target == "ner", padding=True, return_tensors="pt")
     with torch.no_grad():
         plain = model(**encoded).logits
-    rows, ours = logits_of(run.model, target, inputs)
+    _rows, ours = logits_of(run.model, target, inputs)
     if target == "stars":
         torch.testing.assert_close(plain, ours, atol=1e-5, rtol=0)
     else:

@@ -32,8 +32,8 @@ def train_recipe(path: Path, output: Path | None, *, resume: bool, seed: int | N
     if seed is not None:
         recipe.recipe.seed = seed
     folder = output or recipe.output
-    if not resume and folder.exists():
-        RunFolder.create(folder, {})  # says that it exists, before any data is read
+    if not resume:
+        RunFolder(folder).check_new()  # before any data is read
     targets, sources = recipe.tasks()
     learner = recipe.learner(progress=False if quiet else None)
     run = learner.fit(targets, sources, output=folder, resume=resume, recipe=recipe.resolved())

@@ -89,58 +89,62 @@ class Learner:
             recipe: what to write down as the run's recipe; the learner's own settings by default.
         """
         targets = [target] if isinstance(target, Task) else list(target)
+        names = [task.name for task in targets]
         paradigm = self.paradigm or ("normalized-joint" if sources or len(targets) > 1 else "single")
         tasks = self._check_tasks(targets, sources)
+        described = dict(recipe or self.describe(paradigm, tasks))
         devices = Devices(self.training.precision)
-        folder = None
-        if output is not None:
-            folder = RunFolder.open(Path(output), dict(recipe or self.describe(paradigm, tasks)), resume, devices)
+        folder = RunFolder(Path(output)) if output is not None else None
+        if folder is not None:
+            folder.check_recipe(described) if resume else folder.check_new()
             if folder.is_finished:
                 self.run = cast(Run, load(folder.path))
                 return self.run
-        progress = make_progress(self.progress if devices.is_main else False)
-        with shown(progress):
-            started = time.perf_counter()
-            checkpoint = checkpoints.load_latest(folder.checkpoints) if folder and resume else None
-            taken = [*targets] if paradigm == "single" else [*targets, *sources]
+        devices.wait()
+        started = time.perf_counter()
+        with shown(make_progress(self.progress if devices.is_main else False)) as progress:
+            taken = targets if paradigm == "single" else [*targets, *sources]
             model = self._make_model(taken)
             _show_feature_progress(model, progress)
             train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
             dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
             phases = self._plan(paradigm, targets, sources, model)
-            keep = int(checkpoint.state["history_rows"]) if checkpoint else 0
-            history = folder.path / HISTORY_FILE if folder and devices.is_main else None
-            record = Record(history, keep=keep)
+            for transfer in self.transfer:
+                transfer.bind(model, taken, names)
+            if folder is not None and not resume and devices.is_main:
+                folder.create(described)  # only now: what could go wrong with the user's input has not
+            checkpoint = checkpoints.load_latest(folder.checkpoints) if folder is not None and resume else None
+            record = Record(
+                folder.path / HISTORY_FILE if folder is not None and devices.is_main else None,
+                keep=int(checkpoint.state["history_rows"]) if checkpoint else 0,
+            )
             if checkpoint is None:
                 self._describe_start(record, paradigm, targets, sources, model)
-            for transfer in self.transfer:
-                transfer.bind(model, taken, [task.name for task in targets])
             trainer = Trainer(
                 model,
                 train,
                 dev,
-                targets=[task.name for task in targets],
+                targets=names,
                 transfers=self.transfer,
                 devices=devices,
                 record=record,
-                folder=folder.checkpoints if folder else None,
+                folder=folder.checkpoints if folder is not None else None,
                 progress=progress,
                 seed=self.seed,
             )
             trainer.run(phases, checkpoint)
             measured = [tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
-            scores = _measure(model, measured, dev, progress)
-        names = [task.name for task in targets]
+            scores = _measure(model, measured, dev)
         metrics = {
             "targets": names,
             "paradigm": paradigm,
             "scores": scores,
-            "weights": {phase.name: phase.weighting.weights for phase in phases},
+            "weights": {row["name"]: row["weights"] for row in record.of("phase_end")},
             "trained_on": {name: len(train[name]) for phase in phases for name in phase.tasks},
             "set_aside": sorted(trainer.set_aside),
             "seconds": round(time.perf_counter() - started, 1),
         }
-        self.run = Run(model.eval(), names, record=record, metrics=metrics, folder=folder)
+        self.run = Run(model.eval(), names, record=record, metrics=metrics, recipe=described, folder=folder)
         if folder is not None and devices.is_main:
             folder.finish(self.run)
         devices.wait()
@@ -272,7 +276,7 @@ def _show_feature_progress(model: Model, progress: Progress) -> None:
 
 
 def _measure(
-    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared], progress: Progress
+    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared]
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Scores on dev and test of every task that was trained last."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
@@ -283,5 +287,4 @@ def _measure(
         scores[task.name] = {
             part: score(evaluate(model, prepared)[0]) for part, prepared in parts.items() if prepared is not None
         }
-    progress.stop()
     return scores

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -25,10 +25,7 @@ from crosstask.record import (
     finite,
     read_history,
 )
-from crosstask.storage import explain_write_errors, new_folder, write_text
-
-if TYPE_CHECKING:
-    from crosstask.devices import Devices
+from crosstask.storage import new_folder, write_text
 
 
 class Run(Predictor):
@@ -41,9 +38,11 @@ class Run(Predictor):
         *,
         record: Record,
         metrics: dict[str, Any],
+        recipe: dict[str, Any],
         folder: "RunFolder | None" = None,
     ) -> None:
         super().__init__(model, targets)
+        self.recipe = recipe
         self.record = record
         self.metrics = metrics
         self.folder = folder
@@ -75,7 +74,8 @@ class Run(Predictor):
 
     def save(self, folder: str | Path) -> Path:
         """Write a run that was made without a folder into one."""
-        target = RunFolder.create(Path(folder), {"run": "saved by Run.save"})
+        target = RunFolder(Path(folder))
+        target.create(self.recipe)
         self.record.write_all(target.path / HISTORY_FILE)
         target.finish(self)
         self.folder = target
@@ -89,30 +89,20 @@ class RunFolder:
         self.path = path
         self.checkpoints = path / CHECKPOINTS_FOLDER
 
-    @classmethod
-    def open(cls, path: Path, recipe: dict[str, Any], resume: bool, devices: "Devices") -> "RunFolder":
-        """A new folder, or with `resume` the one that is there, if it holds the same recipe."""
-        folder = cls(path)
-        if resume:
-            folder.check_recipe(recipe)
-        elif devices.is_main:
-            cls.create(path, recipe)
-        devices.wait()
-        return folder
-
-    @classmethod
-    def create(cls, path: Path, recipe: dict[str, Any]) -> "RunFolder":
-        """A new folder; one that exists is never written over."""
-        if path.exists():
+    def check_new(self) -> None:
+        """A folder that exists is never written over."""
+        if self.path.exists():
             raise CrossTaskError(
-                f"The run folder '{path}' exists; nothing was written over. "
+                f"The run folder '{self.path}' exists; nothing was written over. "
                 "Continue that run with --resume, or choose another folder with --output."
             )
-        with explain_write_errors(path):
-            path.mkdir(parents=True)
-        write_text(path / RECIPE_FILE, dump_yaml(recipe))
-        write_text(path / ENVIRONMENT_FILE, json.dumps(environment(), indent=2) + "\n")
-        return cls(path)
+
+    def create(self, recipe: dict[str, Any]) -> None:
+        """Begin the folder, with what is known before training."""
+        self.check_new()
+        with new_folder(self.path) as scratch:
+            write_text(scratch / RECIPE_FILE, dump_yaml(recipe))
+            write_text(scratch / ENVIRONMENT_FILE, json.dumps(environment(), indent=2) + "\n")
 
     def check_recipe(self, recipe: dict[str, Any]) -> None:
         """Resuming must mean the same run: the folder exists and its recipe says what this one says."""
@@ -158,7 +148,8 @@ def load(folder: str | Path) -> Predictor:
         record = Record()
         record.rows = read_history(path / HISTORY_FILE)
         model = Model.load(path / MODEL_FOLDER)
-        return Run(model, metrics["targets"], record=record, metrics=metrics, folder=RunFolder(path))
+        recipe = yaml.safe_load((path / RECIPE_FILE).read_text(encoding="utf-8"))
+        return Run(model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path))
     description = read_description(path)
     if "hugging_face" in description:
         return Predictor(load_exported(path, description))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, LinearHead, PreparedInput, Representation, pad
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
+from crosstask.network import hub_is_reachable
 from crosstask.tasks import Form, Task, TaskSpec
 
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -79,19 +80,24 @@ class HuggingFaceEncoder(Encoder):
         folder = minilm_folder() if path == "minilm" else path
         tagging_only = all(task.kind == "tagging" for task in tasks)
         overrides: dict[str, Any] = {"trust_remote_code": trust_remote_code}
+        if not Path(folder).is_dir() and not hub_is_reachable():
+            overrides["local_files_only"] = True  # what was fetched before is still there
+        loading = dict(overrides)
         if attention is not None:
             overrides["attn_implementation"] = attention
         with quiet_transformers(), _explained(path):
             import transformers
 
-            config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+            config = transformers.AutoConfig.from_pretrained(folder, **loading)
             if dropout is not None:
                 for key in [key for key in config.to_dict() if "dropout" in key or key.endswith("_drop")]:
                     if isinstance(getattr(config, key), float):
                         setattr(config, key, dropout)
             model = _auto_class(tagging_only).from_pretrained(folder, config=config, dtype=torch.float32, **overrides)
             splits_words = any(task.spec.form == "tokens" for task in tasks)
-            tokenizer = _load_tokenizer(folder, splits_words, trust_remote_code)
+            # Byte-level vocabularies tell words apart by the space before them; given words carry none of their own.
+            prefix = {"add_prefix_space": True} if splits_words else {}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **loading, **prefix)
         options = {
             "max_length": max_length,
             "pooling": pooling,
@@ -261,14 +267,6 @@ def _take_body(model: Any) -> nn.Module:
     return getattr(model, model.base_model_prefix)
 
 
-def _load_tokenizer(folder: str, splits_words: bool, trust_remote_code: bool) -> Any:
-    import transformers
-
-    # Byte-level vocabularies tell words apart by the space before them; given words carry none of their own.
-    extra = {"add_prefix_space": True} if splits_words else {}
-    return transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **extra)
-
-
 def _longest_input(wanted: int, tokenizer: Any, config: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None) or wanted
     if config.model_type in OFFSET_POSITIONS:
@@ -315,13 +313,6 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _suggestion(path: str) -> str:
-    from crosstask.encoders import encoder_names
-
-    hint = did_you_mean(path, encoder_names())
-    return f" {hint}" if hint.startswith("Did") else ""
-
-
 @contextlib.contextmanager
 def _explained(path: str) -> Iterator[None]:
     """Turn what goes wrong while loading into a sentence about the encoder that was asked for."""
@@ -337,8 +328,10 @@ def _explained(path: str) -> Iterator[None]:
             raise CrossTaskError(
                 f"encoder: the folder '{path}' holds no encoder that can be loaded: {reason}"
             ) from error
+        hint = did_you_mean(path, encoder_names())
+        reason = str(error).strip().splitlines()[0] if hub_is_reachable() else "there is no connection to it."
         raise CrossTaskError(
             f"encoder: '{path}' is no built-in encoder ({', '.join(encoder_names())}), no folder, and could not be had "
-            f"from the Hugging Face hub: {str(error).strip().splitlines()[0]} "
-            f"Check the name and the network, or give a folder.{_suggestion(path)}"
+            f"from the Hugging Face hub: {reason} Check the name and the network, or give a folder."
+            + (f" {hint}" if hint.startswith("Did") else "")
         ) from error

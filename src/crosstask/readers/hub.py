@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from crosstask.errors import CrossTaskError, import_extra
+from crosstask.network import hub_is_reachable
 from crosstask.readers.files import Source
 from crosstask.readers.roles import NestedTableOptions
 from crosstask.readers.table import Table
@@ -64,6 +65,8 @@ def _load(datasets: Any, name: str, folder: Path, split: str | None, config: str
         if any((folder / file).exists() for file in _SAVED):
             return datasets.load_from_disk(str(folder))
         name = str(folder)
+    elif not hub_is_reachable():  # what was fetched before is still there; do not wait for retries
+        datasets.config.HF_HUB_OFFLINE = True
     return datasets.load_dataset(name, name=config, split=split)
 
 
