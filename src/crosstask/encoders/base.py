@@ -74,7 +74,7 @@ class Encoder(nn.Module, ABC):
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """A new head for a task; called as `head(representation, inputs)`, it returns logits."""
-        return LinearHead(self.width, spec)
+        return LinearHead(self.width, spec, dropout=float(self.config().get("dropout", 0.0)))
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def pad(arrays: Sequence[np.ndarray], value: float, *, length: int | None = None
 class LinearHead(nn.Module):
     """Dropout and one linear layer, on the pooled vector or, for tagging, on every token."""
 
-    def __init__(self, width: int, spec: TaskSpec, dropout: float = 0.1) -> None:
+    def __init__(self, width: int, spec: TaskSpec, dropout: float = 0.0) -> None:
         super().__init__()
         self.tags = spec.kind == "tagging"
         self.dropout = nn.Dropout(dropout)

@@ -159,7 +159,7 @@ class FrozenEncoder(Encoder):
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The inner encoder's own head, or a linear one on the shared layer."""
-        return LinearHead(self.width, spec) if self.hidden else self.inner.make_head(spec)
+        return LinearHead(self.width, spec, dropout=0.1) if self.hidden else self.inner.make_head(spec)
 
     def config(self) -> dict[str, Any]:
         """Options of the inner encoder under its name."""

@@ -152,7 +152,7 @@ class HuggingFaceEncoder(Encoder):
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The architecture's own head, or dropout and a linear layer on the mean."""
         if self.options["pooling"] == "mean" and spec.kind != "tagging":
-            return LinearHead(self.width, spec)
+            return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
         return StockHead(self.hf_config, spec, self.options["trust_remote_code"])
 
     def config(self) -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """The page of a comparison: the answer in a sentence, the table, the spread over seeds, the weights, the tasks."""
 
 from crosstask.report.charts import charts_available, comparison_charts
-from crosstask.report.comparison import ComparisonRows, MethodRow, Spread
+from crosstask.report.comparison import ComparisonRows, MethodRow
 from crosstask.report.markup import Markup, join, table, tag
 from crosstask.report.page import (
     as_yaml,
     figure,
     fine_print,
     listed,
-    number,
     page,
     role_badge,
     section,
     without_charts,
 )
+from crosstask.report.words import answer, number, spread
 
 TITLES = {"scores": "Spread over seeds", "weights": "What each task counted"}
 
@@ -39,31 +39,12 @@ def comparison_page(rows: ComparisonRows) -> str:
     return page(rows.title, body, charts)
 
 
-def sentence(rows: ComparisonRows) -> list[object]:
-    """The answer: what the sources brought, or that they brought nothing. Parts of a sentence, the score set off."""
-    base, best = rows.baseline, rows.chosen
-    if best is None or best.score is None:
-        return ["Nothing was measured."]
-    reached = tag("strong", f"{spread(best.score)} {rows.metric}")
-    opening = f"With {rows.num_labels} labels of its own, "
-    if base is None or base.score is None or best.gain is None:
-        return [opening, tag("bdi", rows.target), " reached ", reached, f" with {best.method}."]
-    alone = f" against {spread(base.score)} alone"
-    if best.wins * 2 > best.gain.count:
-        return [opening, "and the help of sources, ", tag("bdi", rows.target), " reached ", reached, alone, "."]
-    return ["The sources did not help: ", tag("bdi", rows.target), " reached ", reached, " with them", alone, "."]
-
-
-def spread(value: Spread | None, *, signed: bool = False) -> str:
-    """Mean and deviation.
-
-    >>> spread(Spread(0.8, 0.02, 5)), spread(Spread(0.05, None, 1), signed=True)
-    ('0.800 ± 0.020', '+0.050')
-    """
-    if value is None:
-        return "–"
-    mean = f"{value.mean:+.3f}" if signed else number(value.mean)
-    return mean if value.deviation is None else f"{mean} ± {number(value.deviation)}"
+def _sentence(rows: ComparisonRows) -> list[Markup]:
+    """The answer, with the score set off."""
+    return [
+        tag({"score": "strong", "name": "bdi"}[role], text) if role != "text" else join(text)
+        for role, text in answer(rows)
+    ]
 
 
 def _answer(rows: ComparisonRows) -> Markup:
@@ -72,7 +53,7 @@ def _answer(rows: ComparisonRows) -> Markup:
     if best is not None:
         seeds = f"{rows.num_seeds} seeds" if rows.num_seeds > 1 else "one seed"
         lead.append(f" The method with sources was chosen on dev: {best.method}; scores are on test, over {seeds}.")
-    return join(tag("p", rows.title, class_="kicker"), tag("h1", *sentence(rows)), tag("p", *lead, class_="lead"))
+    return join(tag("p", rows.title, class_="kicker"), tag("h1", *_sentence(rows)), tag("p", *lead, class_="lead"))
 
 
 def _methods(rows: ComparisonRows) -> Markup:
@@ -90,16 +71,11 @@ def _methods(rows: ComparisonRows) -> Markup:
 
     head: list[object] = ["method", f"{rows.metric} on test", "gain over single", "seeds won", "on dev", "seconds"]
     marked = next((place for place, row in enumerate(rows.methods) if row.is_chosen), -1)
-    made = table(
-        head,
-        [line(row) for row in rows.methods],
-        caption="Methods compared",
-        numeric=frozenset(range(1, 6)),
-        marked=marked,
-    )
+    lines = [line(row) for row in rows.methods]
+    made = table(head, lines, caption="Methods compared", numeric=frozenset(range(1, 6)), marked=marked)
     note = (
-        "Mean ± standard deviation over seeds; the best mean is bold. The gain is taken seed by seed: the same labels and "
-        "the same start for every method. The shaded row is the one that dev chose."
+        "Mean ± standard deviation over seeds; the best mean is bold. The gain is taken seed by seed: the same labels "
+        "and the same start for every method. The shaded row is the one that dev chose."
     )
     return section("Methods", made, tag("p", note, class_="quiet"))
 

@@ -14,7 +14,7 @@ class Markup(str):
 VOID = frozenset({"meta", "br", "link"})
 
 
-def tag(name: str, *children: object, **attributes: object) -> Markup:
+def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     """An element. A trailing underscore and `_` inside names of attributes are for Python's sake.
 
     None among the children is left out; a list is spread out. An attribute that is None or False is left out.
@@ -34,7 +34,7 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 def join(*children: object) -> Markup:
     """The children one after the other, escaped where they are not markup."""
-    parts = []
+    parts: list[str] = []
     for child in children:
         if isinstance(child, list | tuple):
             parts.append(join(*child))

@@ -39,14 +39,11 @@ def section(title: str, *content: object) -> Markup:
 
 def figure(chart: Chart) -> Markup:
     """A chart with the names of its colours above and what it shows below."""
-    swatches = [
-        tag("li", _swatch(colour), tag("bdi", name))
-        for name, colour in (chart.legend if len(chart.legend) > 1 else {}).items()
-    ]
+    swatches = [tag("li", _swatch(colour), tag("bdi", name)) for name, colour in chart.legend.items()]
     return tag(
         "figure",
-        tag("ul", swatches, class_="legend") if swatches else None,
-        tag("div", role="img", aria_label=chart.spoken, class_="chart", data_chart=_chart_id(chart)),
+        tag("ul", swatches, class_="legend") if len(swatches) > 1 else None,
+        tag("div", role="group", aria_label=chart.spoken, class_="chart", data_chart=_chart_id(chart)),
         tag("figcaption", chart.caption),
     )
 
@@ -55,11 +52,8 @@ def without_charts() -> Markup | None:
     """What to install where the charts are missing; nothing where they are there."""
     if charts_available():
         return None
-    text = [
-        "The charts are left out because the packages that draw them are not installed: ",
-        tag("code", INSTALL_CHARTS),
-    ]
-    return tag("p", *text, class_="quiet")
+    text = "The charts are left out because the packages that draw them are not installed. This brings them: "
+    return tag("p", text, tag("code", INSTALL_CHARTS), class_="quiet")
 
 
 def remarks(items: Sequence[tuple[str, str | None, str]]) -> Markup:
@@ -102,17 +96,6 @@ def fine_print(recipe: str, environment: Mapping[str, Any]) -> Markup:
 def as_yaml(data: Mapping[str, Any]) -> str:
     """Settings as a person writes them."""
     return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A score as text; a dash where there is none.
-
-    >>> number(0.84567), number(None), number(12345.6)
-    ('0.846', '–', '12,346')
-    """
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
 
 
 def listed(names: Sequence[str], most: int = 12) -> Markup:

