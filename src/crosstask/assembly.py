@@ -31,10 +31,12 @@ def assemble(
     metric: str | None,
 ) -> tuple[dict[str, Examples], TaskSpec, list[str]]:
     """The splits of a task, what a model has to know of it, and notes on what was done; see `Task.assemble`."""
+    if seed < 0:
+        raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {seed}.")
     _check_examples(name, {"train": train, "dev": dev, "test": test})
     kind = kind or infer_kind(train)
     if kind not in KINDS:
-        raise unknown("kind", kind, KINDS)
+        raise CrossTaskError(f"Task '{name}': {unknown('kind', kind, KINDS)}")
     notes: list[str] = []
     parts = {"train": train}
     if isinstance(dev, Examples):
@@ -56,8 +58,8 @@ def assemble(
     if dev_limit is not None and "dev" in parts:
         parts["dev"] = _limited(name, kind, parts["dev"], dev_limit, seed)
     if "dev" not in parts and dev is not False:
-        share = dev if isinstance(dev, float) else 0.2 if len(parts["train"]) < 500 else 0.1
-        parts["train"], parts["dev"] = _cut(kind, parts["train"], share, seed)
+        share = float(dev) if isinstance(dev, int | float) and dev is not True else 0.2 if len(parts["train"]) < 500 else 0.1
+        parts["train"], parts["dev"] = _cut(name, kind, parts["train"], share, seed)
         if len(parts["dev"]):
             notes.append(f"{len(parts['dev'])} examples were cut from train as dev set")
         else:
@@ -136,9 +138,9 @@ def _limited(name: str, kind: Kind, examples: Examples, limit: int, seed: int) -
     return examples.take(kept)
 
 
-def _cut(kind: Kind, examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+def _cut(name: str, kind: Kind, examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     if not 0.0 < share < 1.0:
-        raise CrossTaskError(f"The share of train to cut as dev set must lie between 0 and 1, found {share}.")
+        raise CrossTaskError(f"Task '{name}': the share to cut from train must lie between 0 and 1, found {share:g}.")
     held_out = round(share * len(examples))
     generator = np.random.default_rng(seed)
     kept, cut = stratified_cut(_strata(kind, examples), len(examples), held_out, generator)
@@ -160,7 +162,7 @@ def _split(
     whole = len(parts["train"])
     rest = parts["train"]
     for role, share in zip(roles[1:], shares[1:], strict=True):
-        rest, parts[role] = _cut(kind, rest, share * whole / len(rest), seed)
+        rest, parts[role] = _cut(name, kind, rest, share * whole / len(rest), seed)
     parts["train"] = rest
     notes.append("split into " + ", ".join(f"{role} {len(parts[role])}" for role in roles))
     return parts

@@ -77,7 +77,7 @@ def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str
 
 def _labels(prepared: Prepared, positions: np.ndarray, inputs: Mapping[str, Tensor]) -> Tensor:
     if prepared.spec.kind == "tagging":
-        length = inputs["attention_mask"].shape[1]
+        length = next(inputs[key].shape[1] for key in ("attention_mask", "mask") if key in inputs)
         placed = np.full((len(positions), length), IGNORED, dtype=np.int64)
         for row, i in zip(placed, positions, strict=True):
             where = prepared.rows[i]["word_positions"]

@@ -1,17 +1,43 @@
 """The command line. Everything heavy is imported by the command that needs it, so that help answers at once."""
 
 import os
+import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from crosstask.errors import CrossTaskError
 
+
+class Commands(TyperGroup):
+    """All commands, with one way to fail: a user's mistake is one sentence and exit code 2, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command and say in a line what went wrong, if something did."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, so that a reader that has gone away is noticed here
+            return result
+        except CrossTaskError as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            hint = " The run goes on where it was with --resume." if ctx.invoked_subcommand == "train" else ""
+            typer.echo(f"Stopped.{hint}", err=True)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # as in `crosstask predict ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer has no reader
+            raise typer.Exit(0) from None
+
+
 app = typer.Typer(
     name="crosstask",
-    help="Few labels for the task you care about, plenty for related ones: train a model of yours with their help.",
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -19,25 +45,41 @@ app = typer.Typer(
     add_completion=False,
 )
 
+
+def _flag(*names: str, **options: Any) -> Any:
+    """An option without a value; the help would otherwise show a type that nobody has to type."""
+    return typer.Option(*names, metavar="", **options)
+
+
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML file that names tasks and settings.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or an exported model.")]
 TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Which task; the target when left out.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+QuietOption = Annotated[bool, _flag("--quiet", "-q", help="No progress bar.")]
 
 
 @app.command()
 def train(
     recipe: RecipeArgument,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder, instead of the recipe's.")] = None,
-    resume: Annotated[bool, typer.Option(help="Continue a run that was stopped.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Another seed than the recipe's.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Run folder, instead of the recipe's or runs/NAME."),
+    ] = None,
+    resume: Annotated[bool, _flag("--resume", help="Go on with a run that was stopped.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="NUMBER", help="Another seed than the recipe's.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Train the model that a recipe describes.
 
     Everything goes to the run folder: the recipe as resolved, history, metrics, checkpoints, the model and a page.
+    A folder that exists is never written over.
 
     [dim]crosstask train stars.yaml[/dim]
+
+    [dim]crosstask train stars.yaml --resume[/dim]
+
+    [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
     from crosstask.commands import train_recipe
 
@@ -48,16 +90,18 @@ def train(
 def evaluate(
     run: RunArgument,
     data: Annotated[
-        Path | None, typer.Argument(metavar="DATA", help="Labelled file; the recipe's test set when left out.")
+        Path | None, typer.Argument(metavar="[DATA]", help="Labelled file; the recipe's test set when left out.")
     ] = None,
     task: TaskOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Scores as JSON.")] = False,
+    json: Annotated[bool, _flag("--json", help="Scores as JSON.")] = False,
 ) -> None:
     """Score a trained model on labelled data.
 
     The file is read with the options that the run's recipe gives for the task.
 
-    [dim]crosstask evaluate runs/stars more-stars.csv[/dim]
+    [dim]crosstask evaluate runs/stars[/dim]
+
+    [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
     """
     from crosstask.commands import evaluate_run
 
@@ -69,31 +113,43 @@ def predict(
     run: RunArgument,
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="DATA", help="Texts: lines, .csv, .tsv or .jsonl. Standard input when left out."),
+        typer.Argument(
+            metavar="[DATA]",
+            help="Lines, .csv, .tsv, .jsonl or, for tagging, .conllu and columns; each also gzipped. "
+            "Standard input when left out.",
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; standard output when left out.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write; standard output when left out."),
     ] = None,
     task: TaskOption = None,
     format: Annotated[
-        str | None, typer.Option(help="lines, csv, tsv or jsonl; from the file's name when left out.")
+        str | None, typer.Option(metavar="FORMAT", help="Of the input; from the file's name when left out.")
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column of the text; give it twice for a pair.")
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of the text, where the recipe's is not meant; twice for a pair."),
     ] = None,
-    probabilities: Annotated[bool, typer.Option(help="A column per label with its probability.")] = False,
-    encoding: Annotated[str, typer.Option(help="Of the input.")] = "utf-8",
+    probabilities: Annotated[bool, _flag("--probabilities", help="Also the probability of each label.")] = False,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
+    ] = None,
 ) -> None:
-    """Label new texts.
+    """Label new data.
 
-    Lines in give lines out: a label each. CSV and JSON lines keep their columns and gain `prediction`.
+    Lines in give lines out: a label each, or a tag for every word. Tables keep their columns and gain `prediction`.
+    Pairs in lines are two texts with a tab between them.
 
     [dim]crosstask predict runs/stars < texts.txt[/dim]
-    [dim]crosstask predict runs/stars reviews.csv --text review --probabilities -o labelled.csv[/dim]
-    """
-    from crosstask.commands import predict_file
 
-    predict_file(run, data, output, task=task, format=format, text=text, probabilities=probabilities, encoding=encoding)
+    [dim]crosstask predict runs/stars reviews.csv -o labelled.csv[/dim]
+
+    [dim]crosstask predict runs/stars reviews.jsonl --text body --probabilities[/dim]
+    """
+    from crosstask.labelling import label_file
+
+    label_file(run, data, output, task=task, format=format, text=text, probabilities=probabilities, encoding=encoding)
 
 
 @app.command()
@@ -104,6 +160,8 @@ def export(
 ) -> None:
     """Write a plain Hugging Face folder that loads without crosstask.
 
+    Models that transformers has no class for (word vectors, numeric vectors) become a folder for `crosstask.load`.
+
     [dim]crosstask export runs/stars stars-model[/dim]
     """
     from crosstask.commands import export_run
@@ -113,9 +171,12 @@ def export(
 
 @app.command()
 def methods(
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Annotated[bool, _flag("--json", help="As JSON.")] = False,
 ) -> None:
-    """List what there is: paradigms, weightings, transfers, encoders, formats, metrics."""
+    """List what a recipe can name: paradigms, weightings, encoders, formats, metrics and more.
+
+    [dim]crosstask methods[/dim]
+    """
     from crosstask.commands import list_methods
 
     list_methods(as_json=json)
@@ -123,14 +184,18 @@ def methods(
 
 @app.command()
 def demo(
-    text: Annotated[bool, typer.Option("--text", help="Sentences with MiniLM instead of digits.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 5,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")] = Path("runs/demo"),
+    text: Annotated[bool, _flag("--text", help="Sentences with MiniLM instead of digits.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs per method.")] = 5,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.")
+    ] = Path("runs/demo"),
     quiet: QuietOption = False,
 ) -> None:
     """Show the main job on built-in data, no network needed.
 
     Which digit is it? Few labels for that, many for parity, size and loops, and one source that can only hurt.
+
+    [dim]crosstask demo[/dim]
     """
     from crosstask.demo import run_demo
 
@@ -147,31 +212,22 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, _flag("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, _flag("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Few labels for the task you care about, plenty for related ones: train a model of yours with their help."""
-    if debug:
-        os.environ["CROSSTASK_DEBUG"] = "1"
+    """Few labels for the task you care about, plenty for related ones: train a model of yours with their help.
+
+    [dim]crosstask demo[/dim]               the main job on built-in data
+
+    [dim]crosstask train recipe.yaml[/dim]  a run of your own, in runs/recipe
+    """
 
 
 def main() -> None:
-    """Run the command line. A user's mistake is one sentence and exit code 2, never a traceback."""
-    try:
-        app(prog_name="crosstask")
-    except CrossTaskError as error:
-        if os.environ.get("CROSSTASK_DEBUG"):
-            raise
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("Stopped. A training run continues with --resume.", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    """Run the command line."""
+    app(prog_name="crosstask")
 
 
 if __name__ == "__main__":

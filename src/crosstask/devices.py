@@ -23,7 +23,8 @@ class Devices:
         state = AcceleratorState._shared_state
         if state and state.get("_mixed_precision") != wanted:
             AcceleratorState._reset_state()  # a second run in one process may want another precision
-        self.accelerator = Accelerator(mixed_precision=wanted)
+        # Without a word about the CPU, Accelerate takes each of torchrun's processes for a lone one there.
+        self.accelerator = Accelerator(mixed_precision=wanted, cpu=not torch.accelerator.is_available())
 
     @property
     def device(self) -> torch.device:

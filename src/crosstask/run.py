@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
 from crosstask.errors import CrossTaskError
 from crosstask.export import load_exported
@@ -109,11 +110,10 @@ class RunFolder:
         path = self.path / RECIPE_FILE
         if not path.is_file():
             raise CrossTaskError(
-                f"'{self.path}' is no run folder that could be resumed: there is no {RECIPE_FILE} in it."
+                f"There is no run in '{self.path}' that could be resumed: it has no {RECIPE_FILE}. "
+                "Train without --resume, or name its folder with --output."
             )
-        before = yaml.safe_load(path.read_text(encoding="utf-8"))
-        now = yaml.safe_load(dump_yaml(recipe))
-        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        changed = sorted(_changes(_read_recipe(path), yaml.safe_load(dump_yaml(recipe))))
         if changed:
             raise CrossTaskError(
                 f"'{self.path}' was begun with another recipe: {', '.join(f'`{key}`' for key in changed)} changed "
@@ -141,19 +141,46 @@ def load(folder: str | Path) -> Predictor:
     path = Path(folder)
     if not path.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
-    if (path / RECIPE_FILE).is_file() and not (path / MODEL_FOLDER / MODEL_FILE).is_file():
+    is_run = (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file()
+    if is_run and not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
         raise CrossTaskError(f"The run in '{folder}' has not finished: continue it with `crosstask train --resume`.")
-    if (path / MODEL_FOLDER / MODEL_FILE).is_file():
-        metrics = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
-        record = Record()
-        record.rows = read_history(path / HISTORY_FILE)
-        model = Model.load(path / MODEL_FOLDER)
-        recipe = yaml.safe_load((path / RECIPE_FILE).read_text(encoding="utf-8"))
-        return Run(model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path))
-    description = read_description(path)
-    if "hugging_face" in description:
-        return Predictor(load_exported(path, description))
-    return Predictor(Model.load(path))
+    try:
+        if is_run:
+            return _load_run(path)
+        description = read_description(path)
+        return Predictor(load_exported(path, description) if "hugging_face" in description else Model.load(path))
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise CrossTaskError(f"The model in '{folder}' is damaged or not whole: {reason}.") from error
+
+
+def _load_run(path: Path) -> Run:
+    metrics = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
+    record = Record()
+    record.rows = read_history(path / HISTORY_FILE)
+    model, recipe = Model.load(path / MODEL_FOLDER), _read_recipe(path / RECIPE_FILE)
+    return Run(model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path))
+
+
+def _read_recipe(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = None
+    if not isinstance(found, dict):
+        raise CrossTaskError(f"'{path}' is damaged: it holds no recipe as crosstask writes it.")
+    return found
+
+
+def _changes(before: Any, now: Any, place: str = "") -> list[str]:
+    """Where two recipes differ, as dotted keys."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return [] if before == now else [place]
+    return [
+        change
+        for key in {*before, *now}
+        for change in _changes(before.get(key), now.get(key), f"{place}.{key}" if place else str(key))
+    ]
 
 
 def dump_yaml(data: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -71,14 +72,21 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     except CrossTaskError:
         raise
     except Exception as error:
-        # safetensors reports a full disk as its own error with the system's number in the text.
-        number = getattr(error, "errno", None)
-        text = str(error)
-        if number in (errno.ENOSPC, errno.EDQUOT) or f"os error {errno.ENOSPC}" in text or "No space left" in text:
+        number = _system_number(error)
+        if number is None:
+            raise
+        if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            full = "The disk is full" if number == errno.ENOSPC else f"No more may be written ({os.strerror(number)})"
             raise CrossTaskError(
-                f"The disk is full: '{path}' could not be written. What was written before is whole; "
-                "make room and continue with --resume."
+                f"{full}: '{path}' could not be written. What was written before is whole; make room and try again "
+                "(a training run that had begun goes on with --resume)."
             ) from error
-        if isinstance(error, PermissionError) or f"os error {errno.EACCES}" in text:
-            raise CrossTaskError(f"'{path}' may not be written to: permission denied.") from error
-        raise
+        raise CrossTaskError(f"'{path}' could not be written: {os.strerror(number)}.") from error
+
+
+def _system_number(error: Exception) -> int | None:
+    """The system's number of what went wrong; safetensors reports it in the text of an error of its own."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else None

@@ -3,10 +3,12 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer
 
 from crosstask.demo.problem import Problem
@@ -45,8 +47,9 @@ def run_demo(*, text: bool = False, seeds: int = 5, output: Path = Path("runs/de
 def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Progress) -> ComparisonRows:
     """Train every method with every seed, and write results, page and one run folder, all at once at the end."""
     started = time.perf_counter()
-    with shown(progress):
+    with shown(progress), ExitStack() as few_threads:
         problem.prepare(progress)
+        few_threads.enter_context(one_thread())
         cells = []
         progress.start("demo", len(seeds) * len(PARADIGMS))
         for seed, method, run, seconds in trained(problem, seeds):
@@ -64,6 +67,17 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Prog
             write_text(scratch / RESULTS_FILE, json.dumps(finite(results), indent=1, ensure_ascii=False) + "\n")
             write_comparison_page(scratch)
     return read_comparison(output)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small layers are quickest on one thread; several spend their time waiting for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def trained(problem: Problem, seeds: Sequence[int]) -> Iterator[tuple[int, str, Run, float]]:

@@ -61,9 +61,7 @@ def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAININ
     texts = [sentence.text for sentence in sentences]
     levels = [LEVELS[level(sentence.rating)] for sentence in sentences]
     sources = {
-        "polarity": [
-            ("negative", "negative", "neutral", "positive", "positive")[LEVELS.index(name)] for name in levels
-        ],
+        "polarity": [name.removeprefix("very ") for name in levels],
         "domain": [sentence.domain for sentence in sentences],
     }
     test = np.sort(np.random.default_rng(0).permutation(len(texts))[:TEST_SIZE]).tolist()

@@ -19,7 +19,7 @@ from crosstask.readers.parquet import read_parquet
 from crosstask.readers.tsv import read_tsv
 from crosstask.tasks import ASSEMBLY_OPTIONS, Examples
 
-__all__ = ["READERS", "Reader", "read"]
+__all__ = ["READERS", "Reader", "check", "read", "reader_for"]
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,19 @@ def read(
         task: the name of the task that wants the file, for error messages.
         options: those of the format's reader.
     """
-    reader = _reader(str(path), format, task)
-    _check_options(reader, options or {}, task)
+    reader = check(path, format=format, task=task, options=options)
     return reader.read(Source(task, str(path), Path(folder) / path), **(options or {}))
 
 
-def _reader(path: str, format: str | None, task: str) -> Reader:
+def check(path: str | Path, *, format: str | None, task: str, options: Mapping[str, Any] | None = None) -> Reader:
+    """The reader of a file, and an error for options that it does not have; no file is touched."""
+    reader = reader_for(str(path), format, task)
+    _check_options(reader, options or {}, task)
+    return reader
+
+
+def reader_for(path: str, format: str | None, task: str) -> Reader:
+    """The reader of a format that is named, or that the file's name tells."""
     if format is not None:
         if format not in READERS:
             raise CrossTaskError(f"Task '{task}': unknown format '{format}'. {did_you_mean(str(format), READERS)}")

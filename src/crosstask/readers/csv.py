@@ -32,6 +32,11 @@ def read_csv(
         encoding: of the text; of several the first that fits.
         options: see `TableOptions`.
     """
+    return examples_from(csv_table(source, delimiter, quoting, header, encoding), options)
+
+
+def csv_table(source: Source, delimiter: str, quoting: bool, header: bool, encoding: Encoding) -> Table:
+    """A delimited table as it stands in its file; see `read_csv`."""
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise source.option_error(f"`delimiter` is a single character such as ';' or tab; found {delimiter!r}.")
@@ -42,7 +47,7 @@ def read_csv(
     # Without a quote in the file there is nothing to parse, and cutting lines is several times faster.
     quoted = quoting and any('"' in line for line in lines)
     records = _quoted(source, lines, delimiter) if quoted else _plain(lines, delimiter)
-    return examples_from(_table(source, records, header), options)
+    return _table(source, records, header)
 
 
 def _plain(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:

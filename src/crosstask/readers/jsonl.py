@@ -18,6 +18,13 @@ def read_jsonl(source: Source, *, encoding: Encoding = "utf-8", **options: Unpac
         encoding: of the text; of several the first that fits.
         options: see `NestedTableOptions`.
     """
+    numbers, rows = jsonl_rows(source, encoding)
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    return examples_from(Table(source, names, lambda place: [row.get(names[place]) for row in rows], numbers), options)
+
+
+def jsonl_rows(source: Source, encoding: Encoding) -> tuple[list[int], list[dict[str, Any]]]:
+    """The objects of a file and the line of each."""
     numbers: list[int] = []
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(source.lines(encoding), start=1):
@@ -38,8 +45,7 @@ def read_jsonl(source: Source, *, encoding: Encoding = "utf-8", **options: Unpac
             raise source.error(f"holds no JSON object but {line[:40]!r}; each line must be one object.", number)
         numbers.append(number)
         rows.append(row)
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    return examples_from(Table(source, names, lambda place: [row.get(names[place]) for row in rows], numbers), options)
+    return numbers, rows
 
 
 def _one_array(source: Source) -> Exception:

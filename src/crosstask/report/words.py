@@ -39,28 +39,21 @@ def answer(rows: ComparisonRows) -> list[tuple[str, str]]:
     if best is None or best.score is None:
         return [("text", "Nothing was measured.")]
     target, reached = ("name", rows.target), ("score", f"{spread(best.score)} {metric_name(rows.metric)}")
-    opening = f"With {rows.num_labels} labels of its own"
     if base is None or base.score is None or best.gain is None:
-        return [("text", f"{opening}, "), target, ("text", " reached "), reached, ("text", f" with {best.method}.")]
+        return _parts(
+            f"With {rows.num_labels} labels of its own, ", target, " reached ", reached, f" with {best.method}."
+        )
     alone = f" against {spread(base.score)} alone."
     if best.wins * 2 > best.gain.count:
-        return [
-            ("text", f"{opening} and the help of sources, "),
-            target,
-            ("text", " reached "),
-            reached,
-            ("text", alone),
-        ]
-    return [
-        ("text", "The sources did not help: "),
-        target,
-        ("text", " reached "),
-        reached,
-        ("text", " with them"),
-        alone,
-    ]
+        opening = f"With {rows.num_labels} labels of its own and the help of sources, "
+        return _parts(opening, target, " reached ", reached, alone)
+    return _parts("The sources did not help: ", target, " reached ", reached, f" with them{alone}")
 
 
 def plain_sentence(rows: ComparisonRows) -> str:
     """The answer as plain text."""
     return "".join(text for _, text in answer(rows))
+
+
+def _parts(*parts: str | tuple[str, str]) -> list[tuple[str, str]]:
+    return [("text", part) if isinstance(part, str) else part for part in parts]
