@@ -1,0 +1,190 @@
+"""Joint training of four tasks: examples per second, against the same work done with `transformers.Trainer`.
+
+Both train one shared BERT-type encoder of MiniLM's size (random weights: speed does not depend on them) with four
+heads, on the same texts, with AdamW, linear decay and clipping, the same number of examples per update and of updates.
+crosstask takes a batch of every task in one fused pass; Trainer, which knows batches of one task, accumulates the four.
+Texts are made up; their lengths are log-normal like those of sentences. Runs alternate, and the ratio is one of medians.
+
+    python benchmarks/joint_training.py --rounds 3 --output benchmarks/results/joint_training_cpu.json
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+LABELS = {"two": 2, "three": 3, "five": 5, "ten": 10}
+VOCABULARY = 30_522
+
+
+def make_rows(count: int, num_labels: int, seed: int) -> list[dict[str, Any]]:
+    """Word-piece numbers of `count` texts with 4 to 126 pieces, and a label each."""
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(rng.lognormal(3.0, 0.5, count).astype(int), 4, 126)
+    return [
+        {
+            "input_ids": np.concatenate([[101], rng.integers(1000, VOCABULARY, n), [102]]),
+            "label": int(rng.integers(num_labels)),
+        }
+        for n in lengths
+    ]
+
+
+def make_config() -> Any:
+    """The architecture of MiniLM-L6."""
+    from transformers import BertConfig
+
+    return BertConfig(
+        vocab_size=VOCABULARY, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+    )
+
+
+def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace) -> float:
+    """Seconds of training with crosstask's loop, four tasks in a fused pass."""
+    from transformers import AutoModelForSequenceClassification
+
+    from crosstask.batches import Prepared
+    from crosstask.devices import Devices
+    from crosstask.encoders.hugging_face import HuggingFaceEncoder
+    from crosstask.model import Model
+    from crosstask.record import Record
+    from crosstask.settings import Training
+    from crosstask.tasks import TaskSpec
+    from crosstask.training import Phase, Trainer
+    from crosstask.weighting import Uniform
+
+    class Numbers:
+        """A stand-in for a tokenizer: the texts are numbers already."""
+
+        pad_token_id = 0
+        model_max_length = 128
+
+    torch.manual_seed(0)
+    body = AutoModelForSequenceClassification.from_config(make_config()).bert
+    options = {"max_length": 128, "pooling": "stock", "lora": False, "gradient_checkpointing": False,
+               "tagging_only": False, "trust_remote_code": False}  # fmt: skip
+    encoder = HuggingFaceEncoder(body, Numbers(), options)
+    specs = [TaskSpec(name, "classification", "text", tuple(str(i) for i in range(k))) for name, k in LABELS.items()]
+    model = Model(encoder, specs)
+    prepared = {
+        spec.name: Prepared(
+            spec,
+            [{"input_ids": row["input_ids"]} for row in data[spec.name]],
+            np.asarray([row["label"] for row in data[spec.name]]),
+        )
+        for spec in specs
+    }
+    settings = Training(epochs=1, batch_size=arguments.batch_size, learning_rate=5e-5, precision=arguments.precision)
+    weighting = Uniform(tasks=list(LABELS))
+    trainer = Trainer(
+        model, prepared, {}, targets=["five"], devices=Devices(arguments.precision), record=Record(), seed=0
+    )
+    started = time.perf_counter()
+    trainer.run([Phase("joint", tuple(LABELS), weighting, settings, ())])
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+class FourHeads(nn.Module):
+    """What a user of Trainer writes: the shared encoder and a head per task, a batch being of one task."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import BertModel
+
+        self.encoder = BertModel(make_config())
+        self.dropout = nn.Dropout(0.1)
+        self.heads = nn.ModuleList(nn.Linear(384, k) for k in LABELS.values())
+
+    def forward(self, input_ids: Any, attention_mask: Any, labels: Any, task: Any = None) -> Any:
+        pooled = self.dropout(self.encoder(input_ids=input_ids, attention_mask=attention_mask).pooler_output)
+        logits = self.heads[int(task)](pooled)
+        return {"loss": nn.functional.cross_entropy(logits.float() / 1.0, labels), "logits": logits}
+
+
+def time_trainer(data: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace) -> float:
+    """Seconds of training with `transformers.Trainer`: batches of one task each, four of them accumulated."""
+    from transformers import Trainer, TrainingArguments
+
+    size = arguments.batch_size
+    rng = np.random.default_rng(0)
+    order: list[tuple[int, list[dict[str, Any]]]] = []
+    shuffled = [[rows[i] for i in rng.permutation(len(rows))] for rows in data.values()]
+    for start in range(0, arguments.examples, size):  # the tasks take turns, so that four in a row make an update
+        order.extend((number, rows[start : start + size]) for number, rows in enumerate(shuffled))
+
+    class Batches(torch.utils.data.Dataset):
+        """An item is a whole batch of one task, padded to its longest text as DataCollatorWithPadding does."""
+
+        def __len__(self) -> int:
+            return len(order)
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            number, rows = order[index]
+            width = max(len(row["input_ids"]) for row in rows)
+            ids = torch.zeros(len(rows), width, dtype=torch.long)
+            for place, row in enumerate(rows):
+                ids[place, : len(row["input_ids"])] = torch.from_numpy(row["input_ids"])
+            labels = torch.tensor([row["label"] for row in rows])
+            return {"input_ids": ids, "attention_mask": (ids != 0).long(), "labels": labels, "task": number}
+
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainingArguments(
+            output_dir=folder, num_train_epochs=1, per_device_train_batch_size=1,
+            gradient_accumulation_steps=len(LABELS), learning_rate=5e-5, weight_decay=0.01, warmup_steps=0.1,
+            max_grad_norm=1.0, bf16=arguments.precision == "bfloat16", report_to=[], save_strategy="no",
+            logging_strategy="no", disable_tqdm=True, remove_unused_columns=False, dataloader_num_workers=0,
+            optim="adamw_torch_fused",
+        )  # fmt: skip
+        trainer = Trainer(FourHeads(), settings, train_dataset=Batches(), data_collator=lambda items: items[0])
+        started = time.perf_counter()
+        trainer.train()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--examples", type=int, default=320, help="per task")
+    parser.add_argument("--batch-size", type=int, default=32, help="of one task")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    data = {name: make_rows(arguments.examples, k, seed) for seed, (name, k) in enumerate(LABELS.items())}
+    seconds: dict[str, list[float]] = {"crosstask": [], "trainer": []}
+    for number in range(arguments.rounds + 1):
+        for name, run in (("crosstask", time_crosstask), ("trainer", time_trainer)):
+            taken = run(data, arguments)
+            if number:  # the first round warms up
+                seconds[name].append(taken)
+    total = arguments.examples * len(LABELS)
+    rates = {name: total / statistics.median(values) for name, values in seconds.items()}
+    from crosstask.record import environment
+
+    result = {
+        "benchmark": "joint training, four tasks, examples per second",
+        "settings": {key: value for key, value in vars(arguments).items() if key != "output"},
+        "seconds": seconds,
+        "examples_per_second": rates,
+        "ratio": rates["crosstask"] / rates["trainer"],
+        "environment": environment(),
+    }
+    print(json.dumps({key: result[key] for key in ("settings", "examples_per_second", "ratio")}, indent=2))
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
