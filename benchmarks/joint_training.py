@@ -3,7 +3,7 @@
 Both train one shared BERT-type encoder of MiniLM's size (random weights: speed does not depend on them) with four
 heads, on the same texts, with AdamW, linear decay and clipping, the same number of examples per update and of updates.
 crosstask takes a batch of every task in one fused pass; Trainer, which knows batches of one task, accumulates the four.
-Texts are made up; their lengths are log-normal like those of sentences. Runs alternate, and the ratio is one of medians.
+Texts are made up; their lengths are log-normal like those of sentences. Runs alternate; the ratio is one of medians.
 
     python benchmarks/joint_training.py --rounds 3 --output benchmarks/results/joint_training_cpu.json
 """

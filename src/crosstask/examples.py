@@ -12,6 +12,13 @@ Kind = Literal["classification", "pair", "tagging", "regression", "multilabel"]
 Form = Literal["text", "pair", "tokens", "vector"]
 KINDS: tuple[Kind, ...] = ("classification", "pair", "tagging", "regression", "multilabel")
 
+FORM_WORDS: dict[Form, str] = {
+    "text": "texts",
+    "pair": "pairs of texts",
+    "tokens": "lists of words",
+    "vector": "numeric vectors",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:

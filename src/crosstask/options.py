@@ -38,7 +38,8 @@ def check_options(
 
 def check_values(where: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """A value must be of the sort that the function's annotation says; what is inside a list or mapping is its own."""
-    hints = get_type_hints(function.__init__ if isinstance(function, type) else function)
+    annotated: Any = function
+    hints = get_type_hints(annotated.__init__ if isinstance(function, type) else annotated)
     for key, value in options.items():
         hint = hints.get(key, Any)
         if fits(value, hint):
@@ -61,8 +62,10 @@ def fits(value: object, hint: Any) -> bool:
     if origin is Literal:
         return any(value == choice and isinstance(value, type(choice)) for choice in get_args(hint))
     sort = origin or hint
+    if sort in (Any, object):
+        return True
     if isinstance(value, bool):
-        return sort in (bool, object, Any)
+        return sort is bool
     if sort in (int, float, Path, Mapping, Sequence):
         wanted = {int: Integral, float: Real, Path: str | Path, Mapping: Mapping, Sequence: list | tuple}
         return isinstance(value, wanted[sort])

@@ -9,10 +9,11 @@ import numpy as np
 from crosstask.batches import Prepared
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.evaluation import Predictions, score
+from crosstask.examples import FORM_WORDS, Examples, TaskSpec
 from crosstask.labels import LabelMap
 from crosstask.model import Model
+from crosstask.options import shown
 from crosstask.prediction import evaluate, predict_scores
-from crosstask.tasks import Examples, TaskSpec
 
 
 class Predictor:
@@ -31,7 +32,9 @@ class Predictor:
         """Kind and labels of a task."""
         if task is None:
             if len(self.targets) > 1:
-                raise CrossTaskError(f"There are several targets ({', '.join(self.targets)}): name one with `task`.")
+                raise CrossTaskError(
+                    f"There are several targets ({', '.join(self.targets)}): name one with `task` (--task)."
+                )
             task = self.targets[0]
         if task not in self.model.specs:
             raise unknown("task", task, self.model.specs)
@@ -46,7 +49,14 @@ class Predictor:
     ) -> Predictions:
         """Scores of every label for every input."""
         spec = self.spec(task)
-        return predict_scores(self.model, spec.name, _as_form(inputs, spec), progress=progress)
+        items = _as_form(inputs, spec)
+        if spec.form != "tokens":
+            return predict_scores(self.model, spec.name, items, progress=progress)
+        # A sentence without words has no tags; encoders need not know of such.
+        full = [i for i, words in enumerate(items) if len(words)]
+        words = [items[i] for i in full]
+        found = predict_scores(self.model, spec.name, words, progress=progress) if full else None
+        return _with_empty(spec, found, full, len(items))
 
     def predict(self, inputs: Sequence[Any] | np.ndarray, task: str | None = None) -> list[Any]:
         """The label of each input: a string, a list of tags, a tuple of labels, or a number."""
@@ -71,6 +81,11 @@ class Predictor:
         spec = self.spec(task)
         if examples is None or not len(examples):
             raise CrossTaskError(f"Task '{spec.name}': there are no examples to score (no such split?).")
+        if examples.form != spec.form:
+            raise CrossTaskError(
+                f"Task '{spec.name}' was trained on {FORM_WORDS[spec.form]}; {examples.source} holds "
+                f"{FORM_WORDS[examples.form]}."
+            )
         labelled = LabelMap(None).apply(spec.name, spec.kind, examples)
         prepared = Prepared.of(self.model.encoder, spec, labelled)
         return score(evaluate(self.model, prepared)[0])
@@ -104,18 +119,38 @@ def _as_form(inputs: Sequence[Any] | np.ndarray, spec: TaskSpec) -> Sequence[Any
     if isinstance(inputs, str):
         raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
     if spec.form == "vector":
-        vectors = np.asarray(inputs, dtype=np.float32)
-        if vectors.ndim != 2 or not np.isfinite(vectors).all():
-            raise CrossTaskError(
-                f"Task '{spec.name}' takes finite vectors, a row per example; found shape {vectors.shape}."
-            )
-        return vectors
-    if spec.form == "tokens":
-        return [item.split() if isinstance(item, str) else list(item) for item in inputs]
-    wanted = str if spec.form == "text" else tuple
-    items = [tuple(item) if spec.form == "pair" and isinstance(item, list) else item for item in inputs]
-    for i, item in enumerate(items):
-        if not isinstance(item, wanted) or (spec.form == "pair" and len(item) != 2):
-            form = "a text" if spec.form == "text" else "a pair of texts"
-            raise CrossTaskError(f"Task '{spec.name}' takes {form} per example; example {i + 1} is {item!r}.")
+        return _as_vectors(inputs, spec)
+    wanted = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}[spec.form]
+    items: list[Any] = []
+    for number, item in enumerate(inputs, start=1):
+        words = item.split() if spec.form == "tokens" and isinstance(item, str) else item
+        parts = [words] if spec.form == "text" else list(words) if isinstance(words, list | tuple) else [None]
+        if not all(isinstance(part, str) for part in parts) or (spec.form == "pair" and len(parts) != 2):
+            raise CrossTaskError(f"Task '{spec.name}' takes {wanted} per example; example {number} is {shown(item)}.")
+        items.append(words if spec.form == "text" else tuple(parts) if spec.form == "pair" else parts)
     return items
+
+
+def _as_vectors(inputs: Sequence[Any] | np.ndarray, spec: TaskSpec) -> np.ndarray:
+    try:
+        vectors = np.asarray(inputs, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise CrossTaskError(
+            f"Task '{spec.name}' takes vectors, a row of as many numbers for every example; found {shown(inputs)}."
+        ) from error
+    if vectors.ndim != 2:
+        raise CrossTaskError(f"Task '{spec.name}' takes vectors, a row per example; found shape {vectors.shape}.")
+    bad = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        raise CrossTaskError(f"Task '{spec.name}' takes finite vectors; example {int(bad.argmax()) + 1} is not.")
+    return vectors
+
+
+def _with_empty(spec: TaskSpec, found: Predictions | None, full: Sequence[int], count: int) -> Predictions:
+    """Predictions for all sentences, where only those at the positions `full` had words."""
+    tags: list[Any] = [np.zeros(0, dtype=np.int64)] * count
+    chances: list[Any] = [np.zeros((0, len(spec.labels)))] * count
+    if found is not None and found.probabilities is not None:
+        for place, i in enumerate(full):
+            tags[i], chances[i] = found.scores[place], found.probabilities[place]
+    return Predictions(spec, None, tags, chances)

@@ -26,27 +26,33 @@ class TerminalProgress(Progress):
         from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
+        console = Console(stderr=True)
+        bar_width = 24 if console.width >= 100 else 8
         self.bars = RichProgress(
             SpinnerColumn(),
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=bar_width),
             MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[note]}", markup=False),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
         )
+        self.taken = bar_width + 8  # of a line, before counts, title and note
+        self.room = 0
         self.bar: int | None = None
 
     def start(self, title: str, total: int, done: int = 0) -> None:
         """Begin a bar, in place of the one before."""
         self.stop()
         self.bars.start()
+        self.room = self.bars.console.width - self.taken - len(title) - 2 * len(str(total)) - len(" 00:00 ")
         self.bar = self.bars.add_task(title.replace("[", r"\["), total=total, completed=done, note="")
 
     def advance(self, done: int, note: str = "") -> None:
-        """Move the bar."""
+        """Move the bar. In a narrow terminal the note gives way, the numbers before it stay."""
         if self.bar is not None:
+            note = note if len(note) <= self.room else note[: max(self.room - 1, 0)] + "…"
             self.bars.update(self.bar, completed=done, note=note)  # type: ignore[arg-type]
 
     def stop(self) -> None:

@@ -1,21 +1,24 @@
 """Recipes: the YAML file as types. A key or value that is unknown names the closest known one."""
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
+from crosstask import readers
+from crosstask.encoders import ENCODERS
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner, make_transfer, make_weighting
-from crosstask.paradigms import PARADIGMS
+from crosstask.options import check_options, check_values, describe, shown
+from crosstask.paradigms import Plan, plan_phases
 from crosstask.settings import TRAINING_KEYS, Training
-from crosstask.tasks import Task
+from crosstask.tasks import ASSEMBLY_OPTIONS, NOT_OF_READERS, Task
 
 
 class Recipe(BaseModel):
@@ -51,24 +54,35 @@ class RecipeFile:
 
     def __init__(self, data: Any, path: Path) -> None:
         self.path = path
-        self.recipe = _validated(data, path)
-        self.settings = _training(self.recipe.training, path)
-        recipe = self.recipe
-        for target in recipe.targets:
-            if target not in recipe.tasks:
-                raise CrossTaskError(
-                    f"{path}: the target '{target}' is not among the tasks. {did_you_mean(target, recipe.tasks)}"
-                )
-        if not recipe.targets or len(set(recipe.targets)) < len(recipe.targets):
-            raise CrossTaskError(f"{path}: `target` must name one task, or several different ones.")
-        if recipe.paradigm is not None and recipe.paradigm not in PARADIGMS:
-            raise CrossTaskError(
-                f"{path}: unknown paradigm '{recipe.paradigm}'. {did_you_mean(recipe.paradigm, PARADIGMS)}"
-            )
         with _naming(path):
-            make_weighting(recipe.weighting)
-            for item in recipe.transfer:
-                make_transfer(item)
+            self.recipe = _validated(data)
+            self.settings = _training(self.recipe.training)
+            self._check_targets()
+            for name, options in self.recipe.tasks.items():
+                _check_task(name, options)
+            self._check_methods()
+
+    def _check_targets(self) -> None:
+        targets, tasks = self.recipe.targets, self.recipe.tasks
+        if not targets or len(set(targets)) < len(targets):
+            raise CrossTaskError("`target` must name one task, or several different ones.")
+        for target in targets:
+            if target not in tasks:
+                raise CrossTaskError(f"the target '{target}' is not among the tasks. {did_you_mean(target, tasks)}")
+
+    def _check_methods(self) -> None:
+        """Paradigm, weighting and transfers must exist and go with the tasks; found out by planning the run."""
+        recipe = self.recipe
+        weighting = make_weighting(recipe.weighting)
+        for item in recipe.transfer:
+            make_transfer(item)
+        check_names = getattr(weighting, "check_names", None)
+        if check_names is not None:
+            check_names(recipe.tasks)
+        if recipe.paradigm is not None:
+            sources = tuple(name for name in recipe.tasks if name not in recipe.targets)
+            sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet
+            plan_phases(recipe.paradigm, Plan(tuple(recipe.targets), sources, sizes, self.settings, weighting))
 
     @classmethod
     def read(cls, path: str | Path) -> "RecipeFile":
@@ -99,8 +113,6 @@ class RecipeFile:
         return [made[name] for name in targets], [task for name, task in made.items() if name not in targets]
 
     def _read_task(self, name: str, options: dict[str, Any]) -> Task:
-        if "train" not in options:
-            raise CrossTaskError(f"{self.path}: task '{name}' has no `train`: the file with its training examples.")
         options.setdefault("seed", self.recipe.seed)
         return Task.read(name, folder=self.path.parent, **options)
 
@@ -122,7 +134,7 @@ class RecipeFile:
         given = self.recipe.encoder
         options = {"name": given} if isinstance(given, str) else dict(given)
         for key in ("name", "vectors"):
-            if key in options:
+            if key in options and options[key] not in (*ENCODERS, "minilm"):
                 options[key] = self._absolute(options[key])
         return options
 
@@ -168,46 +180,64 @@ _StrictLoader.add_implicit_resolver(
 )
 
 
-def _validated(data: Any, path: Path) -> Recipe:
+def _validated(data: Any) -> Recipe:
     if not isinstance(data, dict):
-        raise CrossTaskError(f"{path}: a recipe is a mapping with at least `target` and `tasks`.")
-    data = {**data, "tasks": _text_keys(data.get("tasks"))} if "tasks" in data else data
-    if isinstance(data.get("target"), int | float | bool):
+        raise CrossTaskError(f"a recipe is a mapping with at least `target` and `tasks`; found {_sort(data)}.")
+    data = {str(key): value for key, value in data.items() if value is not None}  # a key without a value says nothing
+    if isinstance(data.get("tasks"), dict):
+        data["tasks"] = {str(name): options for name, options in data["tasks"].items()}
+    if isinstance(data.get("target"), int | float):
         data["target"] = str(data["target"])
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise CrossTaskError(f"{path}: {_explain(error.errors()[0], list(Recipe.model_fields))}") from error
+        raise CrossTaskError(_explain(error.errors()[0])) from error
 
 
-def _text_keys(tasks: Any) -> Any:
-    return {str(name): options for name, options in tasks.items()} if isinstance(tasks, dict) else tasks
+def _sort(data: Any) -> str:
+    return {type(None): "nothing", list: "a list", str: "a text"}.get(type(data), shown(data))
 
 
-def _training(data: dict[str, Any], path: Path) -> Training:
+def _explain(error: ErrorDetails) -> str:
+    """One sentence for the first thing that pydantic found."""
+    key, *rest = (str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"unknown key '{key}'. {did_you_mean(key, Recipe.model_fields)}"
+    if error["type"] == "missing":
+        return f"the key '{key}' is missing."
+    if key == "tasks" and rest:
+        return f"`tasks.{rest[0]}` must be a mapping such as {{train: FILE}}; found {shown(error['input'])}."
+    if error["type"] == "too_short":
+        return f"`{key}` is empty."
+    if error["type"] == "greater_than_equal":
+        return f"`{key}` must be at least {error['ctx']['ge']}; found {error['input']}."
+    return f"`{key}` must be {describe(Recipe.model_fields[key].annotation)}; found {shown(error['input'])}."
+
+
+def _training(data: dict[str, Any]) -> Training:
     for key in data:
         if key not in TRAINING_KEYS:
-            raise CrossTaskError(f"{path}: unknown key 'training.{key}'. {did_you_mean(key, TRAINING_KEYS)}")
-    try:
-        return TypeAdapter(Training).validate_python(data)
-    except CrossTaskError as error:
-        raise CrossTaskError(f"{path}: {error}") from error
-    except ValidationError as error:
-        raise CrossTaskError(f"{path}: {_explain(error.errors()[0], TRAINING_KEYS, 'training.')}") from error
+            raise CrossTaskError(f"unknown key 'training.{key}'. {did_you_mean(str(key), TRAINING_KEYS)}")
+    check_options("training", Training, data)
+    return Training(**data)
 
 
-def _explain(error: ErrorDetails, known: Any, prefix: str = "") -> str:
-    """One sentence for the first thing that pydantic found."""
-    place = prefix + ".".join(str(part) for part in error["loc"] if not str(part).startswith(("str", "list", "dict")))
-    found = error["input"]
-    if error["type"] == "extra_forbidden":
-        return f"unknown key '{place}'. {did_you_mean(str(error['loc'][-1]), known)}"
-    if error["type"] == "missing":
-        return f"the key '{place}' is missing."
-    if error["type"] == "literal_error":
-        choices = [choice.strip("' ") for choice in error["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        return f"`{place}` cannot be '{found}'. {did_you_mean(str(found), choices)}"
-    return f"`{place}`: {error['msg'][0].lower()}{error['msg'][1:]}, found {found!r}."
+def _check_task(name: str, options: Mapping[str, Any]) -> None:
+    """What can be said of a task's section before any file is read."""
+    where = f"task '{name}'"
+    if options.get("train") is None:
+        raise CrossTaskError(f"{where} has no `train`: the file with its training examples.")
+    for key in options:
+        if not isinstance(key, str) or key in ("name", "folder"):
+            raise CrossTaskError(f"{where}: unknown option '{key}'.")
+    check_values(where, Task.read, {key: value for key, value in options.items() if key not in ASSEMBLY_OPTIONS})
+    check_values(where, Task.assemble, {key: value for key, value in options.items() if key in ASSEMBLY_OPTIONS})
+    readers.check(
+        options["train"],
+        format=options.get("format"),
+        task=name,
+        options={key: value for key, value in options.items() if key not in NOT_OF_READERS},
+    )
 
 
 def _neighbours(path: Path) -> str:

@@ -162,6 +162,16 @@ def _load_run(path: Path) -> Run:
     return Run(model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path))
 
 
+def task_options(folder: str | Path, task: str) -> dict[str, Any]:
+    """How the run's recipe reads a task; nothing for a model that was exported or made in Python."""
+    path = Path(folder) / RECIPE_FILE
+    recipe = _read_recipe(path) if path.is_file() else {}
+    options = dict(recipe.get("tasks", {}).get(task, {}))
+    if not isinstance(options.get("train"), str):  # made in Python: sizes, not files
+        return {}
+    return {"seed": recipe.get("seed", 0), **options}
+
+
 def _read_recipe(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -132,9 +132,12 @@ class Task:
         *,
         dev: tuple[Any, Any] | float | bool | None = None,
         test: tuple[Any, Any] | None = None,
+        label_names: Sequence[object] | None = None,
         **options: Any,
     ) -> "Task":
         """A task from what is in memory: texts, pairs, token lists or an array of vectors, and their labels.
+
+        `label_names` is the label set in order, `labels` of `Task.assemble`; the other options are those.
 
         >>> Task.from_arrays("mood", ["so good", "so bad", "great", "awful"], ["+", "-", "+", "-"], dev=False)
         Task('mood', classification, 2 labels, train 4)
@@ -149,7 +152,8 @@ class Task:
 
         held_out = examples(*dev, source=f"{name}, dev") if isinstance(dev, tuple) else dev
         measured = examples(*test, source=f"{name}, test") if test is not None else None
-        return cls.assemble(name, examples(inputs, labels, f"{name}, train"), held_out, measured, **options)
+        train = examples(inputs, labels, f"{name}, train")
+        return cls.assemble(name, train, held_out, measured, labels=label_names, **options)
 
     @classmethod
     def from_csv(cls, name: str, train: str | Path, **options: Any) -> "Task":

@@ -72,6 +72,7 @@ class Trainer:
         self.recent: dict[str, list[float]] = {}
         self.best: dict[str, Tensor] = {}
         self.best_score: float | None = None
+        self.best_loss = math.inf
         self.looks_since_best = 0
         self.num_checkpoints = 0
 
@@ -209,7 +210,8 @@ class Trainer:
     ) -> int:
         """Set everything to the phase's beginning, or to where the checkpoint was; returns the updates done."""
         torch.manual_seed(self.seed + 1000 * number + self.devices.rank)
-        self.best, self.best_score, self.looks_since_best, self.recent = {}, None, 0, {}
+        self.best, self.best_score, self.best_loss, self.looks_since_best = {}, None, math.inf, 0
+        self.recent = {}
         if resumed is None or resumed.state["updates"] is None:  # None: the checkpoint was made between two phases
             self.record.write("phase", name=phase.name, tasks=list(phase.tasks), weights=phase.weighting.weights)
             return 0
@@ -217,7 +219,8 @@ class Trainer:
         checkpoints.restore_optimizer(optimizer, resumed.tensors["optimizer"])
         phase.weighting.load_state_dict({**state["weighting"], **resumed.tensors["weighting"]})
         self.best = dict(resumed.tensors["best"])
-        self.best_score, self.looks_since_best = state["best_score"], state["looks_since_best"]
+        self.best_score, self.best_loss = state["best_score"], state["best_loss"]
+        self.looks_since_best = state["looks_since_best"]
         self.failures, self.recent = dict(state["failures"]), dict(state["recent"])
         random = resumed.tensors["random"]
         torch.set_rng_state(random[f"cpu.{self.devices.rank}"])
@@ -227,7 +230,7 @@ class Trainer:
 
     def _evaluate(self, phase: Phase, epoch: int, done: int, seconds: float) -> None:
         """Dev scores of the watched tasks; the best model so far is kept."""
-        scores = []
+        scores, losses = [], []
         for task in phase.watched:
             if task in self.dev_data:
                 predictions, loss = evaluate(self.model, self.dev_data[task])
@@ -235,16 +238,18 @@ class Trainer:
                 metric = chosen_metric(predictions.spec)
                 value = found[metric.name]
                 scores.append(value if metric.greater_is_better else -value)
+                losses.append(loss)
                 self.record.write(
                     "dev", phase=phase.name, epoch=epoch + 1, update=done, task=task, loss=loss, scores=found,
                     seconds=round(seconds, 3),
                 )  # fmt: skip
         if not scores:
             return
-        mean = sum(scores) / len(scores)
+        # On a small dev set scores tie often; the loss tells such models apart.
+        found_now = (sum(scores) / len(scores), -sum(losses) / len(losses))
         self.looks_since_best += 1
-        if self.best_score is None or mean > self.best_score:
-            self.best_score, self.looks_since_best = mean, 0
+        if self.best_score is None or found_now > (self.best_score, -self.best_loss):
+            self.best_score, self.best_loss, self.looks_since_best = found_now[0], -found_now[1], 0
             if phase.settings.keep == "best":
                 self.best = {name: tensor.detach().clone() for name, tensor in self.model.trainable_state().items()}
 
@@ -306,6 +311,7 @@ class Trainer:
                 "updates": updates,
                 "weighting": {key: value for key, value in weighting.items() if not isinstance(value, Tensor)},
                 "best_score": self.best_score,
+                "best_loss": self.best_loss,
                 "looks_since_best": self.looks_since_best,
                 "set_aside": sorted(self.set_aside),
                 "failures": self.failures,

@@ -37,10 +37,11 @@ THRESHOLDS = (-2.0, -0.5, 0.5, 2.0)
 """Mean ratings at which a level begins: below -2, below -0.5, below 0.5, below 2, from 2."""
 
 NUM_LABELS = 100
-PER_DOMAIN = 1500
-TEST_SIZE = 1500
+PER_DOMAIN = 1000
+TEST_SIZE = 1000
 ENCODER = {"name": "minilm", "freeze": True, "pooling": "mean", "hidden": 128}
-TRAINING = Training(updates=200, batch_size=32, learning_rate=1e-3, evaluate_every=20, keep="last")
+TRAINING = Training(updates=200, batch_size=32, learning_rate=3e-3, evaluate_every=20, keep="last")
+"""Found with other seeds on a part of the training pool; a dev set of twenty is too small to choose an epoch by."""
 LONGEST_FETCH = 300  # seconds
 
 
@@ -90,7 +91,7 @@ def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAININ
             "labelled sentences, a fifth of which are its dev set; the sources train on all others.",
             "Encoder: MiniLM as it is, mean of its last layer; one shared layer of 128 and a head per task learn. "
             "Every method starts from the same weights for the same seed, and has the same number of updates; one that "
-            "trains in two phases has half of them for each.",
+            "trains in two phases has half of them for each. Settings were found on a part of the training sentences.",
         ),
         encoder=ENCODER,
         training=training,

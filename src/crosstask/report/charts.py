@@ -137,7 +137,7 @@ def _weights(run: RunRows, colour: Mapping[str, str]) -> Chart:
     )
     spoken = "Bar chart of weights: " + ", ".join(f"{task} {weight:.2f}" for task, weight in last.items()) + "."
     caption = "What each task counts; the weights stayed as they are from the first update to the last."
-    return Chart("weights", _finished(bars, 28 * len(values) + 20), spoken, caption, legend)
+    return Chart("weights", _finished(bars, 28 * len(values) + 20), spoken, caption, {})
 
 
 def _scores_over_seeds(rows: ComparisonRows) -> Chart:
@@ -226,7 +226,7 @@ def _lines(
         {"phase": p.phase, "update": p.update, "task": p.task, "value": p.value, "target": p.task in targets}
         for p in points
     ]
-    mark: dict[str, Any] = {"interpolate": "step-after" if step else "linear", "clip": True}
+    mark: dict[str, Any] = {"interpolate": "step-after" if step else "linear"}
     if dash:
         mark["strokeDash"] = list(dash)
     if dots:
@@ -235,7 +235,7 @@ def _lines(
         alt.Chart(alt.InlineData(values=values))
         .mark_line(**mark)
         .encode(
-            alt.X("update:Q", title="update", axis=alt.Axis(tickMinStep=1, format="d")),
+            _updates(),
             alt.Y("value:Q", title=title, scale=alt.Scale(zero=step, nice=True)),
             _colour(colour),
             detail=["phase:N"],
@@ -256,13 +256,20 @@ def _phase_marks(phases: Sequence[PhaseRow]) -> list[Any]:
     begins = [{"update": phase.first, "phase": phase.name} for phase in phases[1:]]
     if not begins:
         return []
-    base = alt.Chart(alt.InlineData(values=begins)).encode(alt.X("update:Q"))
+    base = alt.Chart(alt.InlineData(values=begins)).encode(_updates())
     return [
         base.mark_rule(color="currentColor", opacity=0.35, strokeDash=[2, 3]),
         base.mark_text(align="left", dx=5, baseline="top", color="currentColor", opacity=0.7).encode(
             text="phase:N", y=alt.value(2)
         ),
     ]
+
+
+def _updates() -> Any:
+    """The axis of updates, the same in every layer."""
+    import altair as alt
+
+    return alt.X("update:Q", title="update", axis=alt.Axis(format=",~f"))
 
 
 def _colour(colour: Mapping[str, str], field: str = "task") -> Any:

@@ -27,8 +27,11 @@ def comparison_page(rows: ComparisonRows) -> str:
         body.append(section(TITLES["scores"], figure(drawn["scores"])))
     else:
         body.append(section(TITLES["scores"], without_charts(), _cells(rows)))
-    weights = [figure(drawn["weights"])] if "weights" in drawn else []
-    body.append(section(TITLES["weights"], *weights, _weights(rows)))
+    if "weights" in drawn:
+        same = tag("details", tag("summary", "The weights as a table"), _weights(rows))
+        body.append(section(TITLES["weights"], figure(drawn["weights"]), same))
+    else:
+        body.append(section(TITLES["weights"], _weights(rows)))
     body.append(_tasks(rows))
     if rows.notes:
         body.append(section("How it was done", [tag("p", note) for note in rows.notes]))
@@ -61,7 +64,7 @@ def _methods(rows: ComparisonRows) -> Markup:
         score = spread(row.score)
         won = f"{row.wins} of {row.gain.count}" if row.gain else None
         return [
-            [row.method, tag("small", row.summary) if row.summary else None],
+            row.method,
             tag("strong", score) if row.is_best else score,
             spread(row.gain, signed=True) if row.gain else None,
             won,
@@ -77,7 +80,9 @@ def _methods(rows: ComparisonRows) -> Markup:
         "Mean ± standard deviation over seeds; the best mean is bold. The gain is taken seed by seed: the same labels "
         "and the same start for every method. The shaded row is the one that dev chose."
     )
-    return section("Methods", made, tag("p", note, class_="quiet"))
+    words = [[tag("dt", row.method), tag("dd", f"{row.summary}.")] for row in rows.methods if row.summary]
+    explained = tag("details", tag("summary", "What the methods do"), tag("dl", words)) if words else None
+    return section("Methods", made, tag("p", note, class_="quiet"), explained)
 
 
 def _cells(rows: ComparisonRows) -> Markup:
@@ -95,7 +100,7 @@ def _weights(rows: ComparisonRows) -> Markup:
     tasks = [task.name for task in rows.tasks]
     lines: list[list[object]] = [
         [
-            row.method if len(row.weights) == 1 else f"{row.method}: {phase}",
+            row.method if len(row.weights) == 1 or phase == row.method else f"{row.method}: {phase}",
             *(number(weights[task]) if task in weights else None for task in tasks),
         ]
         for row in rows.methods

@@ -80,7 +80,9 @@ def _scores(run: RunRows) -> Markup:
         rows.append([tag("bdi", task), split, *cells])
     head: list[object] = ["task", "split", *(metric_name(metric) for metric in metrics)]
     made = table(head, rows, caption="Scores per task and split", numeric=frozenset(range(2, len(head))))
-    chooses = "In bold: the metric that a task is judged by. Dev scores choose the model; test scores only measure it."
+    kept_best = bool(run.phases) and run.phases[-1].kept == "best"
+    chooses = "The best dev score chose the model" if kept_best else "The last model was kept"
+    chooses += "; test scores only measure it. In bold: the metric that a task is judged by."
     return section("Scores", made, tag("p", chooses, class_="quiet"))
 
 
@@ -93,17 +95,20 @@ def _tasks(run: RunRows) -> Markup:
 
     rows: list[list[object]] = [
         [
-            [tag("bdi", task.name), " ", role_badge(task.role)],
-            [task.kind, tag("small", f"{len(task.labels)} labels: ", listed(task.labels)) if task.labels else None],
+            [tag("bdi", task.name), " ", role_badge(task.role), tag("small", task.kind, _labels(task))],
             *(f"{task.sizes[part]:,}" if part in task.sizes else None for part in splits),
             *(weight(task, phase) for phase in phases),
         ]
         for task in run.tasks
     ]
     named = ["weight"] if len(phases) == 1 else [f"weight in {phase}" for phase in phases]
-    head: list[object] = ["task", "kind", *splits, *named]
-    numeric = frozenset(range(2, len(head)))
+    head: list[object] = ["task", *splits, *named]
+    numeric = frozenset(range(1, len(head)))
     return section("Tasks and data", table(head, rows, caption="Tasks, their data and their weights", numeric=numeric))
+
+
+def _labels(task: TaskRow) -> Markup | None:
+    return join(f", {len(task.labels)} labels: ", listed(task.labels)) if task.labels else None
 
 
 def _dev_table(run: RunRows) -> Markup | None:
