@@ -445,6 +445,11 @@ def test_resume(star_files):
     assert "another recipe" in sentence
     assert "`tasks.stars.limit`" in sentence
     assert "`training.epochs`" in sentence
+    edit(recipe, "epochs: 4", "epochs: 3")
+    edit(recipe, "limit: 50", "limit: 60")
+    (run / "metrics.json").unlink()  # as if it had been stopped at the very end
+    (star_files / "stars.csv").rename(star_files / "moved.csv")
+    assert "stars.csv does not exist" in refused("train", recipe, "--resume", folder=star_files)
     (run / "recipe.yaml").write_text("[")
     assert "damaged" in refused("train", recipe, "--resume", folder=star_files)
 

@@ -111,7 +111,7 @@ def test_stop_and_resume(files, request, monkeypatch):
         patch.setattr(Trainer, "_update", interrupted)
         outcome = crosstask("train", recipe, "-o", folder / "run")
     assert outcome.code == 130
-    assert outcome.err == "Stopped. The run goes on where it was with --resume.\n"
+    assert outcome.err == "Stopped. A run that had begun goes on with --resume.\n"
     assert "has not finished" in crosstask("predict", folder / "run").err
     assert crosstask("train", recipe, "-o", folder / "run", "--resume").code == 0
     first, second = ((folder / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "run"))
@@ -482,7 +482,7 @@ def test_ctrl_c_at_a_terminal_and_the_bar(star_files):
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
     bar = next(line for line in plain.split("\r") if "dev 0." in line)
     assert re.search(r"joint .*\d+/48000 .*\d+:\d\d.* stars \d\.\d+ ×0\.27  polarity \d\.\d+ ×0\.73  dev 0\.\d+", bar)
-    assert plain.rstrip().endswith("Stopped. The run goes on where it was with --resume.")
+    assert plain.rstrip().endswith("Stopped. A run that had begun goes on with --resume.")
     assert (star_files / "runs" / "stars" / "checkpoints").is_dir()
     before = tree(star_files / "runs")
     assert "exists" in crosstask("train", recipe).err

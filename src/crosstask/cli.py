@@ -27,7 +27,7 @@ class Commands(TyperGroup):
             typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            hint = " The run goes on where it was with --resume." if ctx.invoked_subcommand == "train" else ""
+            hint = " A run that had begun goes on with --resume." if ctx.invoked_subcommand == "train" else ""
             typer.echo(f"Stopped.{hint}", err=True)
             raise typer.Exit(130) from None
         except BrokenPipeError:  # as in `crosstask predict ... | head`

@@ -143,24 +143,36 @@ class RecipeFile:
         data = self.recipe.model_dump(exclude={"output"})
         tasks = {
             name: {
-                key: self._absolute(value) if key in ("train", "dev", "test") else value for key, value in task.items()
+                key: self._absolute(value, task.get("format") != "hub") if key in ("train", "dev", "test") else value
+                for key, value in task.items()
             }
             for name, task in data["tasks"].items()
         }
         return {**data, "tasks": tasks, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
 
-    def _absolute(self, value: Any) -> Any:
-        """A path that exists beside the recipe, wherever it is read from; anything else as it is."""
+    def _absolute(self, value: Any, is_file: bool = False) -> Any:
+        """A file, or whatever else exists beside the recipe, wherever it is read from; anything else as it is."""
         beside = (self.path.parent / value).absolute() if isinstance(value, str) and value else None
-        return str(beside) if beside is not None and beside.exists() else value
+        return str(beside) if beside is not None and (is_file or beside.exists()) else value
+
+
+_TAG = "tag:yaml.org,2002:"
+_NOT_AS_KEYS = tuple(_TAG + sort for sort in ("bool", "float", "null", "timestamp"))
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML without code, and with an error where a key stands twice: a task would silently be lost."""
+    """YAML without code, and with an error where a key stands twice: a task would silently be lost.
+
+    Keys are names: `yes` and `1.0` stay what they are, where YAML would read a truth value and a number.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Hashable, int] = {}
         for key_node, _ in node.value:
+            if key_node.tag == _TAG + "merge":
+                continue
+            if key_node.tag in _NOT_AS_KEYS:
+                key_node.tag = _TAG + "str"
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
             if isinstance(key, Hashable) and key in seen:
@@ -174,7 +186,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 # YAML 1.1 reads 5e-5 as a text; people mean the number.
 _StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
+    _TAG + "float",
     re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
     list("-+.0123456789"),
 )

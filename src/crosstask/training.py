@@ -139,8 +139,12 @@ class Trainer:
                 seen.setdefault(task, []).append(value)
             losses = self._only_finite(losses, values)
             if losses:
-                scaled = {task: loss / len(steps) for task, loss in losses.items()}
-                phase.weighting.backward(scaled, shared=self.model.shared_parameters(), probabilities=probabilities)
+                phase.weighting.backward(
+                    losses,
+                    shared=self.model.shared_parameters(),
+                    probabilities=probabilities,
+                    scale=1.0 / len(steps),
+                )
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.devices.sum_gradients(parameters)
         limit = phase.settings.clip or math.inf

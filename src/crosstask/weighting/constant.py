@@ -2,44 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
-
-from torch import Tensor, nn
+from typing import ClassVar
 
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.papers import TAWT, Paper
-from crosstask.weighting.base import Weighting
+from crosstask.weighting.base import LossWeighting
 
 
-class ConstantWeighting(Weighting):
-    """Weights that do not change: one backward pass of the weighted sum."""
-
-    _weights: dict[str, float]
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """What each task counts."""
-        return dict(self._weights)
-
-    def backward(
-        self,
-        losses: Mapping[str, Tensor],
-        *,
-        shared: Iterable[nn.Parameter] | None = None,
-        probabilities: Mapping[str, float] | None = None,
-    ) -> None:
-        """One backward pass of the sum of `weight_t / q_t * loss_t`."""
-        self.check_tasks(losses)
-        drawn = probabilities or {}
-        terms = [self._weights[task] / drawn.get(task, 1.0) * loss for task, loss in losses.items()]
-        sum(terms[1:], terms[0]).backward()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the weights over."""
-        self._weights = {task: float(weight) for task, weight in state["weights"].items()}
-
-
-class Uniform(ConstantWeighting):
+class Uniform(LossWeighting):
     """Every task counts the same: `omega_t = 1 / T`.
 
     The weights of normalized joint training (Chen et al. 2022, Sec. 4): since each loss is a mean over its own task's
@@ -58,7 +28,7 @@ class Uniform(ConstantWeighting):
         self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
 
 
-class BySize(ConstantWeighting):
+class BySize(LossWeighting):
     """Every example counts the same: `omega_t = n_t / sum n`.
 
     The weights of joint training and of pre-training (Chen et al. 2022, Sec. 4).
@@ -91,7 +61,7 @@ class BySize(ConstantWeighting):
         self._weights = {task: known[task] / total for task in self.tasks}
 
 
-class Fixed(ConstantWeighting):
+class Fixed(LossWeighting):
     """The weights that you give. They are used as they are; a task left out counts nothing.
 
     >>> Fixed({"ner": 2.0, "pos": 0.5}, tasks=["ner", "pos"]).weights
