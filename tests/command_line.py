@@ -56,7 +56,6 @@ def refused(*arguments: object, folder: Path, stdin: bytes = b"") -> str:
     check_sentence(outcome.err)
     assert outcome.out == ""
     assert tree(folder) == before
-    open("/tmp/cx/msgs.txt","a").write(outcome.err)
     return outcome.err.removeprefix("Error: ").strip()
 
 

@@ -127,7 +127,9 @@ def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] 
         values = np.asarray(train.labels, dtype=np.float64)
         scale = float(values.std())
         if scale == 0.0 or math.isnan(scale):
-            raise CrossTaskError(f"Task '{name}': every training example has the value {values[0]}; nothing to learn.")
+            raise CrossTaskError(
+                f"Task '{name}': every example of {train.source} has the value {values[0]}; there is nothing to learn."
+            )
         return replace(spec, mean=float(values.mean()), scale=scale)
     flat = train.labels if kind in ("classification", "pair") else [tag for tags in train.labels for tag in tags]
     counts = Counter(flat)
@@ -139,7 +141,7 @@ def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] 
         raise CrossTaskError(f"Task '{name}': `labels` lacks '{lacking[0]}', which stands in the training data.")
     if len(names) < (1 if kind == "multilabel" else 2) or (kind != "multilabel" and len(counts) < 2):
         raise CrossTaskError(
-            f"Task '{name}': the training data has only the label '{next(iter(counts), '')}'; "
+            f"Task '{name}': {train.source} has only the label '{next(iter(counts), '')}'; "
             "a task needs at least two. Is this the right label column?"
         )
     common = names.index(counts.most_common(1)[0][0]) if counts.most_common(1)[0][0] in names else 0

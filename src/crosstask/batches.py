@@ -39,6 +39,11 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def take(self, positions: Sequence[int]) -> "Prepared":
+        """The examples at these positions."""
+        labels = self.labels[positions] if isinstance(self.labels, np.ndarray) else [self.labels[i] for i in positions]
+        return Prepared(self.spec, [self.rows[i] for i in positions], labels)
+
     def lengths(self) -> np.ndarray:
         """Number of positions of each input."""
         return np.asarray([length_of(row) for row in self.rows])

@@ -229,7 +229,7 @@ def _input_columns(table: Table, spec: TaskSpec, options: Mapping[str, Any], tex
     if given == "rest":
         skipped = {str(name) for name in (*_listed(options.get("label")), *(options.get("where") or {}))}
         return [place for place, name in enumerate(table.names) if name not in skipped]
-    named_by = "--text" if text else f"{option} in the run's recipe"
+    named_by = "--text" if text else f"{option} in the run's recipe; --text names another"
     places = [table.find(column, named_by) for column in _listed(given)] or _usual_columns(table, spec)
     wanted = {"pair": 2, "vector": len(places)}.get(spec.form, 1)
     if len(places) == wanted:

@@ -31,14 +31,18 @@ def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Ten
     return -chosen * counts, counts
 
 
-def loss_sum(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def loss_sum(kind: Kind, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum of the losses of a batch and the number of units in it: the mean is sum over count, on one rank or many.
+
+    `weights` is what each example counts, [batch].
 
     >>> total, count = loss_sum("classification", torch.zeros(2, 4), torch.tensor([0, 3]))
     >>> round(total.item(), 4), count.item()
     (2.7726, 2)
     """
     losses, counts = unit_losses(kind, logits, labels)
+    if weights is not None:
+        losses = losses * weights.to(losses).reshape(-1, *[1] * (losses.dim() - 1))
     return losses.sum(), counts.sum()
 
 

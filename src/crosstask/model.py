@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from crosstask.encoders import encoder_class
-from crosstask.encoders.base import Encoder
+from crosstask.encoders.base import Encoder, Representation
 from crosstask.errors import CrossTaskError
 from crosstask.tasks import TaskSpec
 
@@ -37,7 +37,12 @@ class Model(nn.Module):
 
     def forward(self, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]) -> dict[str, Tensor]:
         """Logits of each task from one pass of the encoder over all of them; `rows` says whose examples stand where."""
-        representation = self.encoder(inputs)
+        return self.read(self.encoder(inputs), inputs, rows)
+
+    def read(
+        self, representation: Representation, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]
+    ) -> dict[str, Tensor]:
+        """Logits of each task from representations that are there already."""
         return {
             task: self.head(task)(
                 representation.rows(part.start, part.stop), {key: value[part] for key, value in inputs.items()}

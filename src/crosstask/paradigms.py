@@ -36,8 +36,17 @@ class Plan:
     ) -> Phase:
         """A phase over these tasks, with the user's weighting or else the paradigm's own."""
         chosen = deepcopy(weighting) if weighting is not None else default()
-        chosen.bind(tasks, [task for task in self.targets if task in tasks], sizes=self.sizes)
-        return Phase(name, tuple(tasks), chosen, settings or self.settings, tuple(watched))
+        if chosen.needs_every_task and self.settings.schedule != "parallel":
+            raise CrossTaskError(
+                f"weighting '{chosen.name}' needs a batch of every task in each step: use `schedule: parallel`."
+            )
+        if getattr(chosen, "initial", "") is None:  # the paradigm's own start, unless the user chose one
+            chosen.initial = default.name  # type: ignore[attr-defined]
+        outside = [task for task in self.targets if task not in tasks]
+        observed = outside if chosen.observes_targets else []
+        targets = self.targets if chosen.observes_targets else [task for task in self.targets if task in tasks]
+        chosen.bind(tasks, targets, sizes=self.sizes)
+        return Phase(name, tuple(tasks), chosen, settings or self.settings, tuple(watched), tuple(observed))
 
 
 def single(plan: Plan) -> list[Phase]:

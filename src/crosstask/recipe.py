@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from crosstask import readers
 from crosstask.encoders import ENCODERS
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.labels import LabelMap
 from crosstask.learner import Learner, make_transfer, make_weighting
 from crosstask.options import check_options, check_values, describe, shown
 from crosstask.paradigms import Plan, plan_phases
@@ -92,8 +93,11 @@ class RecipeFile:
             text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             raise CrossTaskError(f"There is no recipe '{path}'.{_neighbours(path)}") from None
-        except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
-            raise CrossTaskError(f"The recipe '{path}' cannot be read: {error}.") from error
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise CrossTaskError(f"{path}, line {line} is not valid utf-8; save the recipe as utf-8.") from error
+        except OSError as error:
+            raise CrossTaskError(f"The recipe '{path}' cannot be read: {error.strerror or error}.") from error
         try:
             data = yaml.load(text, Loader=_StrictLoader)
         except yaml.YAMLError as error:
@@ -244,6 +248,8 @@ def _check_task(name: str, options: Mapping[str, Any]) -> None:
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
     check_values(where, Task.read, {key: value for key, value in options.items() if key not in ASSEMBLY_OPTIONS})
     check_values(where, Task.assemble, {key: value for key, value in options.items() if key in ASSEMBLY_OPTIONS})
+    with _naming(where):
+        LabelMap(options.get("map"))
     readers.check(
         options["train"],
         format=options.get("format"),
@@ -266,9 +272,9 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Put the recipe's name before an error that does not know it."""
+def _naming(place: object) -> Iterator[None]:
+    """Put the place before an error that does not know it: the recipe, a task's section in it."""
     try:
         yield
     except CrossTaskError as error:
-        raise CrossTaskError(f"{path}: {error}") from error
+        raise CrossTaskError(f"{place}: {error}") from error

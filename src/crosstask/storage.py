@@ -81,6 +81,8 @@ def explain_write_errors(path: Path) -> Iterator[None]:
                 f"{full}: '{path}' could not be written. What was written before is whole; make room and try again "
                 "(a training run that had begun goes on with --resume)."
             ) from error
+        if number in (errno.EEXIST, errno.ENOTDIR):
+            raise CrossTaskError(f"'{path}' could not be written: '{path.parent}' is no folder.") from error
         raise CrossTaskError(f"'{path}' could not be written: {os.strerror(number)}.") from error
 
 

@@ -10,17 +10,18 @@ import torch
 from torch import Tensor
 
 from crosstask import checkpoints
-from crosstask.batches import Prepared, Step, Stream, make_batch, split_over_ranks
+from crosstask.batches import Prepared, Step, Stream
 from crosstask.checkpoints import Checkpoint
 from crosstask.devices import Devices
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric, score
-from crosstask.losses import loss_sum
+from crosstask.held_out import draw, split_support_and_query
 from crosstask.model import Model
 from crosstask.prediction import evaluate
 from crosstask.progress import Progress
 from crosstask.record import Record
 from crosstask.settings import Training
+from crosstask.steps import Stepper
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Weighting
 
@@ -30,13 +31,17 @@ FAILURES_TO_SET_ASIDE = 10
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """One stretch of training: these tasks, weighted like this, and watched by the dev scores of those."""
+    """One stretch of training: these tasks, weighted like this, and watched by the dev scores of those.
+
+    `observed` are targets that this phase does not train on but shows to the weighting.
+    """
 
     name: str
     tasks: tuple[str, ...]
     weighting: Weighting
     settings: Training
     watched: tuple[str, ...]
+    observed: tuple[str, ...] = ()
 
 
 class Trainer:
@@ -60,7 +65,9 @@ class Trainer:
         self.train_data = train
         self.dev_data = dev
         self.targets = tuple(targets)
-        self.transfers = list(transfers)
+        self.stepper = Stepper(model, devices, transfers)
+        self.support: dict[str, Prepared] = {}
+        self.query: dict[str, Prepared] = {}
         self.transfer_modules = torch.nn.ModuleList(transfers)  # one state for the checkpoint
         self.devices = devices
         self.record = record
@@ -92,9 +99,13 @@ class Trainer:
             self._save_checkpoint(number + 1)
 
     def _run_phase(self, number: int, phase: Phase, resumed: Checkpoint | None) -> None:
-        settings = phase.settings
+        settings, weighting = phase.settings, phase.weighting
+        weighting.reduce, weighting.num_ranks = self.devices.sum, self.devices.num_ranks
+        self.support, self.query = dict(self.train_data), {}
+        if weighting.needs_held_out and weighting.held_out == "query":
+            self.support, self.query = split_support_and_query(self.train_data, phase.tasks, weighting.query, self.seed)
         stream = Stream(
-            {task: self.train_data[task].lengths() for task in phase.tasks},
+            {task: self.support[task].lengths() for task in dict.fromkeys((*phase.tasks, *phase.observed))},
             batch_size=settings.batch_size,
             schedule=settings.schedule,
             seed=self.seed,
@@ -117,7 +128,7 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = group["full_rate"] * settings.rate_factor(done, num_updates)
             chosen = steps[place * settings.accumulate : (place + 1) * settings.accumulate]
-            losses = self._update(phase, chosen, stream.probabilities, optimizer)
+            losses = self._update(phase, chosen, stream.probabilities, optimizer, done)
             done += 1
             self._note_update(phase, epoch, done, num_updates, losses, optimizer)
             if done % evaluate_every == 0 or done == num_updates:
@@ -128,23 +139,33 @@ class Trainer:
         self._finish_phase(phase, done, tired)
 
     def _update(
-        self, phase: Phase, steps: Sequence[Step], probabilities: Mapping[str, float], optimizer: torch.optim.Optimizer
+        self,
+        phase: Phase,
+        steps: Sequence[Step],
+        probabilities: Mapping[str, float],
+        optimizer: torch.optim.Optimizer,
+        number: int,
     ) -> dict[str, float]:
         """One update from one step, or from several whose gradients add up; returns the mean losses."""
+        weighting = phase.weighting
         optimizer.zero_grad(set_to_none=True)
+        shared = self.model.shared_parameters()
+        weighting.learning_rate = optimizer.param_groups[0]["lr"]
         seen: dict[str, list[float]] = {}
         for step in steps:
-            losses, values = self._losses({task: at for task, at in step.items() if task not in self.set_aside})
-            for task, value in values.items():
+            result = self.stepper.run(
+                self.support,
+                {task: at for task, at in step.items() if task not in self.set_aside},
+                apart=weighting.looks_at_gradients,
+                representations=weighting.needs_representation,
+                example_weights=weighting.example_weights if weighting.weighs_examples else None,
+            )
+            for task, value in result.values.items():
                 seen.setdefault(task, []).append(value)
-            losses = self._only_finite(losses, values)
+            losses = self._only_finite(result.losses, result.values)
             if losses:
-                phase.weighting.backward(
-                    losses,
-                    shared=self.model.shared_parameters(),
-                    probabilities=probabilities,
-                    scale=1.0 / len(steps),
-                )
+                more = {"representations": result.representations} if weighting.needs_representation else {}
+                weighting.backward(losses, shared=shared, probabilities=probabilities, scale=1.0 / len(steps), **more)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.devices.sum_gradients(parameters)
         limit = phase.settings.clip or math.inf
@@ -153,33 +174,23 @@ class Trainer:
             optimizer.step()
         else:
             self.record.write("skipped", reason="the gradient is not finite", tasks=sorted(seen))
+        if weighting.wants_held_out:
+            self._show_held_out(phase, number)
         return {task: sum(values) / len(values) for task, values in seen.items()}
 
-    def _losses(self, step: Step) -> tuple[dict[str, Tensor], dict[str, float]]:
-        """This rank's part of each task's mean loss over all ranks, and the whole as a number."""
-        if not step:
-            return {}, {}
-        share = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
-        share = {task: positions for task, positions in share.items() if len(positions)}
-        zero = next(self.model.parameters()).sum() * 0.0 if len(share) < len(step) else torch.zeros(())
-        sums = dict.fromkeys(step, zero)
-        counts = torch.zeros(len(step), device=self.devices.device)
-        if share:
-            batch = make_batch(self.model.encoder, self.train_data, share).to(self.devices.device)
-            with self.devices.autocast():
-                logits = self.model(batch.inputs, batch.rows)
-                extra = [transfer.extra_loss(self.model, batch, logits) for transfer in self.transfers]
-            for term in extra:
-                if term is not None:
-                    (term / self.devices.num_ranks).backward(retain_graph=True)
-            for place, task in enumerate(step):
-                if task in share:
-                    kind = self.model.specs[task].kind
-                    sums[task], counts[place] = loss_sum(kind, logits[task], batch.labels[task])
-        counts = self.devices.sum(counts).clamp(min=1.0)
-        losses = {task: sums[task] / counts[place] for place, task in enumerate(step)}
-        values = self.devices.sum(torch.stack([losses[task].detach() for task in step])).tolist()
-        return losses, dict(zip(step, values, strict=True))
+    def _show_held_out(self, phase: Phase, number: int) -> None:
+        """Let the weighting learn from examples that this update did not train on, without dropout."""
+        weighting = phase.weighting
+        data = self.query if weighting.held_out == "query" else self.support
+        tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
+        size = weighting.held_out_size or phase.settings.batch_size
+        self.model.eval()
+        result = self.stepper.run(data, draw(data, tasks, size, self.seed, number), apart=True)
+        self.model.train()
+        losses = {task: loss for task, loss in result.losses.items() if math.isfinite(result.values[task])}
+        if len(losses) == len(tasks):
+            weighting.after_step(losses, shared=self.model.shared_parameters())
+            self.record.write("held_out", phase=phase.name, update=number, losses=result.values)
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
@@ -276,6 +287,9 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
     ) -> None:
         weights = phase.weighting.weights
+        facts = phase.weighting.facts()
+        if facts:
+            self.record.write("weighting", phase=phase.name, update=done, weights=weights, **facts)
         for task, value in losses.items():
             self.recent.setdefault(task, []).append(value)
         if done % max(1, num_updates // 500) == 0 or done == num_updates:  # at most some 500 rows a phase

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,6 +37,16 @@ class Weighting(ABC):
     """Whether each step must have a batch of every task, as the schedule `parallel` gives."""
     observes_targets: bool = False
     """Whether it wants the targets' losses even in a phase that trains the sources alone."""
+    query: float = 0.1
+    """Share of each training set that becomes the query part."""
+    held_out_size: int | None = None
+    """Held-out examples of each task at a look; as many as a training batch has when left out."""
+    learning_rate: float = 1.0
+    """Of the model at this step; a loop that knows it sets it."""
+    needs_representation: bool = False
+    """Whether `backward` wants each task's representation, by the keyword `representations`."""
+    weighs_examples: bool = False
+    """Whether it has a weight for every example, asked for by `example_weights`."""
     every: int = 1
     """Steps from one look to the next; in between a step is a plain joint step."""
 
@@ -112,6 +123,10 @@ class Weighting(ABC):
     ) -> None:
         """Learn from losses on held-out examples after the update, where `needs_held_out` says so."""
 
+    def example_weights(self, task: str, positions: np.ndarray) -> Tensor | None:
+        """What these examples of a task count, [batch]; None when all count the same."""
+        return None
+
     def facts(self) -> dict[str, Any]:
         """What was seen since the last call (similarities, norms, conflict), as plain data for the record."""
         facts, self._facts = self._facts, {}
@@ -146,8 +161,8 @@ class Weighting(ABC):
         parameters = [parameter for parameter in shared or () if parameter.requires_grad]
         if not parameters:
             raise CrossTaskError(
-                f"weighting '{self.name}' looks at gradients of the shared parameters, but `shared` is empty or frozen; "
-                "pass the encoder's parameters (with a frozen encoder, add a shared layer: `hidden`)."
+                f"weighting '{self.name}' looks at gradients of the shared parameters, but `shared` is empty or "
+                "frozen; pass the encoder's parameters (with a frozen encoder, add a shared layer: `hidden`)."
             )
         return parameters
 

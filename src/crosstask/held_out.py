@@ -1,0 +1,40 @@
+"""Examples that a weighting learns from: a query part of each training set that never trains, or a fresh draw."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crosstask.batches import Prepared, Step
+from crosstask.errors import CrossTaskError
+from crosstask.sampling import stratified_cut
+
+
+def split_support_and_query(
+    data: Mapping[str, Prepared], tasks: Sequence[str], share: float, seed: int
+) -> tuple[dict[str, Prepared], dict[str, Prepared]]:
+    """Cut each task's training set in two: support trains the model, query tells how well that generalises.
+
+    The query part has the share `rho` of the examples (Mao et al. 2022), at least one, class by class in proportion.
+    """
+    support, query = dict(data), {}
+    for task in tasks:
+        whole = data[task]
+        held_out = max(1, round(share * len(whole)))
+        if held_out >= len(whole):
+            raise CrossTaskError(f"Task '{task}' has {len(whole)} training examples: too few to cut a query set from.")
+        single = whole.spec.kind in ("classification", "pair")
+        labels = [int(label) for label in whole.labels] if single else None
+        generator = np.random.default_rng([seed, zlib.crc32(task.encode())])
+        kept, cut = stratified_cut(labels, len(whole), held_out, generator)
+        support[task], query[task] = whole.take(kept), whole.take(cut)
+    return support, query
+
+
+def draw(data: Mapping[str, Prepared], tasks: Sequence[str], size: int, seed: int, number: int) -> Step:
+    """`size` examples of each task at random; the same seed and number give the same draw, so nothing is kept."""
+    step: Step = {}
+    for task in tasks:
+        generator = np.random.default_rng([seed, number, zlib.crc32(task.encode()), 1])
+        step[task] = generator.permutation(len(data[task]))[:size]
+    return step

@@ -1,0 +1,99 @@
+"""One step forward: from the positions of examples to the tasks' losses, on one rank or on many."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crosstask.batches import Batch, Prepared, Step, make_batch, split_over_ranks
+from crosstask.devices import Devices
+from crosstask.encoders.base import Representation
+from crosstask.losses import loss_sum
+from crosstask.model import Model
+from crosstask.transfer.base import Transfer
+
+ExampleWeights = Callable[[str, np.ndarray], Tensor | None]
+
+
+@dataclass
+class StepLosses:
+    """What a step gives.
+
+    - `losses`: this rank's part of each task's mean loss over all ranks; added up over ranks it is the whole;
+    - `values`: the whole, as numbers;
+    - `representations`: where asked for, each task's representation inside the graph of its loss.
+    """
+
+    losses: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, float] = field(default_factory=dict)
+    representations: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Stepper:
+    """Runs the model on the examples of a step."""
+
+    def __init__(self, model: Model, devices: Devices, transfers: Sequence[Transfer] = ()) -> None:
+        self.model = model
+        self.devices = devices
+        self.transfers = list(transfers)
+
+    def run(
+        self,
+        data: Mapping[str, Prepared],
+        step: Step,
+        *,
+        apart: bool = False,
+        representations: bool = False,
+        example_weights: ExampleWeights | None = None,
+    ) -> StepLosses:
+        """The losses of a step.
+
+        Args:
+            data: the examples that the step's positions point into.
+            step: positions by task.
+            apart: a pass of its own for every task, so that each loss has its own graph; else one fused pass.
+            representations: keep them for the weighting.
+            example_weights: what each example counts within its task; all the same when left out.
+        """
+        result = StepLosses()
+        if not step:
+            return result
+        share = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
+        share = {task: positions for task, positions in share.items() if len(positions)}
+        # A rank without an example of some task still takes part, with a loss of zero.
+        zero = next(self.model.parameters()).sum() * 0.0 if len(share) < len(step) else torch.zeros(())
+        sums = dict.fromkeys(step, zero)
+        counts = torch.zeros(len(step), device=self.devices.device)
+        places = {task: place for place, task in enumerate(step)}
+        for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
+            batch = make_batch(self.model.encoder, data, group).to(self.devices.device)
+            logits, representation = self._forward(batch)
+            for task, part in batch.rows.items():
+                weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
+                kind = self.model.specs[task].kind
+                sums[task], counts[places[task]] = loss_sum(kind, logits[task], batch.labels[task], weights)
+                if representations:
+                    result.representations[task] = _vectors(representation.rows(part.start, part.stop))
+        counts = self.devices.sum(counts).clamp(min=1.0)
+        result.losses = {task: sums[task] / counts[place] for task, place in places.items()}
+        values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
+        result.values = dict(zip(result.losses, values, strict=True))
+        return result
+
+    def _forward(self, batch: Batch) -> tuple[dict[str, Tensor], Representation]:
+        with self.devices.autocast():
+            representation = self.model.encoder(batch.inputs)
+            logits = self.model.read(representation, batch.inputs, batch.rows)
+            extra = [transfer.extra_loss(self.model, batch, logits) for transfer in self.transfers]
+        for term in extra:
+            if term is not None:
+                (term / self.devices.num_ranks).backward(retain_graph=True)
+        return logits, representation
+
+
+def _vectors(representation: Representation) -> Tensor:
+    vectors = representation.pooled if representation.pooled is not None else representation.tokens
+    assert vectors is not None
+    return vectors
