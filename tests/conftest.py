@@ -5,8 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from helpers import WORDS, make_text, write_tiny_encoder
+
+settings.register_profile("steady", deadline=None)  # a busy machine is no failure
+settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)

@@ -26,11 +26,13 @@ def check_options(
 ) -> None:
     """An unknown option names the closest known one; one that is missing or of the wrong sort is named."""
     known = option_names(function, without=without)
+    parameters = inspect.signature(function).parameters.values()
+    takes_any = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)  # and checks them itself
     for key in options:
-        if key not in known:
+        if key not in known and (key in without or not takes_any):
             hint = did_you_mean(str(key), known) if known else "It takes no options."
             raise CrossTaskError(f"{where}: unknown key '{key}'. {hint}")
-    for item in inspect.signature(function).parameters.values():
+    for item in parameters:
         if item.name in known and item.default is inspect.Parameter.empty and item.name not in options:
             raise CrossTaskError(f"{where}: the key '{item.name}' is missing.")
     check_values(where, function, options)

@@ -299,9 +299,8 @@ class Trainer:
                 "update", phase=phase.name, epoch=epoch + 1, update=done, losses=means, weights=weights,
                 learning_rate=optimizer.param_groups[0]["lr"],
             )  # fmt: skip
-        words = [f"{task} {value:.3f} ×{weights.get(task, 0.0):.2f}" for task, value in list(losses.items())[:4]]
-        if self.best_score is not None:
-            words.append(f"dev {abs(self.best_score):.3f}")
+        words = [] if self.best_score is None else [f"dev {abs(self.best_score):.3f}"]
+        words += [f"{task} {value:.3f} ×{weights.get(task, 0.0):.2f}" for task, value in list(losses.items())[:4]]
         self.progress.advance(done, "  ".join(words))
 
     def _save_checkpoint(

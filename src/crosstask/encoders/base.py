@@ -95,7 +95,7 @@ class Encoder(nn.Module, ABC):
             wanted = {"vector": "numeric vectors", "text": "texts", "pair": "pairs of texts", "tokens": "token lists"}
             raise CrossTaskError(
                 f"Task '{spec.name}' has {wanted[spec.form]} as inputs; the encoder '{self.name}' takes "
-                f"{' or '.join(wanted[form] for form in sorted(self.forms))}."
+                f"{', '.join(wanted[form] for form in sorted(self.forms))}."
             )
         if spec.kind == "tagging" and not self.gives_tokens:
             raise CrossTaskError(

@@ -18,7 +18,9 @@ def build_encoder(given: str | Mapping[str, Any], tasks: Sequence[Task]) -> Enco
     with it, `hidden` (width of a ReLU layer on the features that all tasks share and train) and `cache`.
     """
     name, options = name_and_options("encoder", given)
-    freeze = bool(options.pop("freeze", False))
+    freeze = options.pop("freeze", False)
+    if not isinstance(freeze, bool):
+        raise CrossTaskError(f"encoder: `freeze` must be true or false, found {freeze!r}.")
     frozen_options = {key: options.pop(key) for key in ("hidden", "cache") if freeze and key in options}
     if name == "minilm" or name not in ENCODERS:
         options["path"], name = name, "hugging-face"
