@@ -58,7 +58,7 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
     from crosstask.settings import Training
     from crosstask.tasks import TaskSpec
     from crosstask.training import Phase, Trainer
-    from crosstask.weighting import Uniform
+    from crosstask.weighting.constant import Uniform
 
     class Numbers:
         """A stand-in for a tokenizer: the texts are numbers already."""

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from crosstask.settings import Training as Training
     from crosstask.tasks import Examples as Examples
     from crosstask.tasks import Task as Task
-    from crosstask.weighting import BySize as BySize
-    from crosstask.weighting import Fixed as Fixed
-    from crosstask.weighting import Uniform as Uniform
+    from crosstask.weighting.constant import BySize as BySize
+    from crosstask.weighting.constant import Fixed as Fixed
+    from crosstask.weighting.constant import Uniform as Uniform
+    from crosstask.weighting.tawt import TAWT as TAWT
 
 __version__ = "0.1.0"
 
@@ -29,19 +30,26 @@ _EXPORTS = {
     "Training": "crosstask.settings",
     "Run": "crosstask.run",
     "load": "crosstask.run",
-    "Uniform": "crosstask.weighting",
-    "BySize": "crosstask.weighting",
-    "Fixed": "crosstask.weighting",
 }
+_OPEN_FOLDERS = ("crosstask.weighting", "crosstask.transfer")
+"""Packages whose every method is a name of ours: `crosstask.TAWT`."""
 
 __all__ = ["__version__", *_EXPORTS]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'crosstask' has no attribute '{name}'")
-    return getattr(import_module(_EXPORTS[name]), name)
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    if not name.startswith("_"):
+        for package in _OPEN_FOLDERS:
+            found = getattr(import_module(package), name, None)
+            if isinstance(found, type):
+                return found
+    raise AttributeError(f"module 'crosstask' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from crosstask.transfer import TRANSFERS
+    from crosstask.weighting import WEIGHTINGS
+
+    return sorted([*__all__, *WEIGHTINGS.class_names(), *TRANSFERS.class_names()])

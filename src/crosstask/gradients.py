@@ -12,8 +12,12 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 
-CHUNK = 4096
+CHUNK = 1024
 """Entries whose products are added up in float32 before float64 takes over."""
+SLICE = 256 * CHUNK
+"""Entries of a parameter that are looked at together on the CPU: they stay in its cache."""
+SLICE_ON_ACCELERATOR = 2**24
+"""The same for an accelerator, over all tasks: few enough to keep in float64, many enough to keep it busy."""
 
 Gradient = list[Tensor | None]
 """One entry per shared parameter; None where a task does not reach it."""
@@ -27,10 +31,10 @@ class TaskGradient:
     own: list[tuple[Tensor, Tensor]]
 
 
-def leaves_of(loss: Tensor) -> list[Tensor]:
-    """The parameters that a loss depends on, found by walking its graph."""
+def leaves_of(loss: Tensor, *, until: Tensor | None = None) -> list[Tensor]:
+    """The parameters that a loss depends on, found by walking its graph; `until`: not those behind this tensor."""
     found: dict[int, Tensor] = {}
-    seen = set()
+    seen = {until.grad_fn} if until is not None else set()
     waiting: list[Any] = [loss.grad_fn]
     while waiting:
         node = waiting.pop()
@@ -47,15 +51,58 @@ def leaves_of(loss: Tensor) -> list[Tensor]:
 def take_gradient(
     loss: Tensor, shared: Sequence[nn.Parameter], *, retain_graph: bool = False, create_graph: bool = False
 ) -> TaskGradient:
-    """The gradient of one task's loss; its graph is freed at once unless it is still needed."""
+    """The gradient of one task's loss; its graph is freed at once unless it is still needed.
+
+    Each part has memory of its own, so that it may be changed in place. A loss that depends on no parameter has none.
+    """
+    if not loss.requires_grad:
+        return TaskGradient([None] * len(shared), [])
     known = {id(parameter) for parameter in shared}
     own = [leaf for leaf in leaves_of(loss) if id(leaf) not in known]
-    taken = torch.autograd.grad(
-        loss, [*shared, *own], allow_unused=True, retain_graph=retain_graph or create_graph, create_graph=create_graph
-    )
+    keep = retain_graph or create_graph
+    try:
+        taken = torch.autograd.grad(
+            loss, [*shared, *own], allow_unused=True, retain_graph=keep, create_graph=create_graph
+        )
+    except RuntimeError as error:
+        if "second time" not in str(error):
+            raise
+        raise CrossTaskError(
+            "Each task's gradient is taken by itself on this step, but losses share a graph. Where the weighting's "
+            "`looks_at_gradients` says so, run the model once for every task."
+        ) from error
+    parts: Gradient = list(taken) if create_graph else _apart(taken)
     return TaskGradient(
-        list(taken[: len(shared)]),
-        [(leaf, part) for leaf, part in zip(own, taken[len(shared) :], strict=True) if part is not None],
+        parts[: len(shared)],
+        [(leaf, part) for leaf, part in zip(own, parts[len(shared) :], strict=True) if part is not None],
+    )
+
+
+def _apart(parts: Sequence[Tensor | None]) -> Gradient:
+    """The same parts without memory in common: a sum hands one tensor to all that it adds up, or one entry repeated."""
+    used: set[int] = set()
+    apart: Gradient = []
+    for part in parts:
+        if part is not None:
+            place = part.untyped_storage().data_ptr()
+            if place in used or part.untyped_storage().nbytes() < part.numel() * part.element_size():
+                part = part.clone(memory_format=torch.contiguous_format)
+            used.add(place)
+        apart.append(part)
+    return apart
+
+
+def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
+    """A copy of a gradient as one vector, with zeros where a parameter is not reached.
+
+    >>> flatten([torch.ones(1, 2), None], [nn.Parameter(torch.ones(1, 2)), nn.Parameter(torch.ones(2))]).tolist()
+    [1.0, 1.0, 0.0, 0.0]
+    """
+    return torch.cat(
+        [
+            (torch.zeros_like(parameter) if part is None else part).detach().reshape(-1)
+            for part, parameter in zip(gradient, parameters, strict=True)
+        ]
     )
 
 
@@ -74,8 +121,7 @@ def gram_matrix(gradients: Sequence[Gradient]) -> Tensor:
         reached = [i for i, part in enumerate(parts) if part is not None]
         if not reached:
             continue
-        rows = torch.stack([parts[i].detach().reshape(-1) for i in reached])
-        block = _products(rows)
+        block = _products([parts[i].detach().reshape(-1) for i in reached])
         if total is None:
             total = block.new_zeros(size, size)
         if len(reached) == size:
@@ -85,31 +131,49 @@ def gram_matrix(gradients: Sequence[Gradient]) -> Tensor:
             total[where[:, None], where] += block
     if total is None:
         raise CrossTaskError("None of the tasks reaches any of the shared parameters.")
+    return (total + total.T) / 2.0  # float32 products may differ in their last digit
+
+
+def _products(rows: Sequence[Tensor]) -> Tensor:
+    """`rows @ rows.T` in float64, [tasks, tasks]."""
+    exact = rows[0].is_cuda or rows[0].dtype == torch.float64  # on an accelerator float64 costs little
+    width = max(1, SLICE_ON_ACCELERATOR // len(rows)) if rows[0].is_cuda else SLICE
+    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows[0].device)
+    for start in range(0, len(rows[0]), width):
+        part = torch.stack([row[start : start + width] for row in rows])
+        whole = 0 if exact else part.shape[1] // CHUNK * CHUNK
+        if whole:
+            blocks = part[:, :whole].float().reshape(len(rows), -1, CHUNK).transpose(0, 1)  # [chunks, tasks, CHUNK]
+            total += torch.bmm(blocks, blocks.transpose(1, 2)).double().sum(0)
+        if whole < part.shape[1]:
+            rest = part[:, whole:].double()
+            total += rest @ rest.T
     return total
 
 
-def _products(rows: Tensor) -> Tensor:
-    """`rows @ rows.T` in float64, [tasks, tasks]."""
-    if rows.is_cuda or rows.dtype == torch.float64:
-        wide = rows.double()
-        return wide @ wide.T
-    rows = rows.float()
-    whole = rows.shape[1] // CHUNK * CHUNK
-    blocks = rows[:, :whole].reshape(len(rows), -1, CHUNK).transpose(0, 1)  # [chunks, tasks, CHUNK]
-    rest = rows[:, whole:].double()
-    return torch.bmm(blocks, blocks.transpose(1, 2)).double().sum(0) + rest @ rest.T
-
-
 def product(first: Gradient, second: Gradient) -> Tensor:
-    """The product of two gradients, in float64."""
+    """The product of two gradients, in float64.
+
+    >>> product([torch.tensor([1.0, 2.0]), None], [torch.tensor([3.0, 1.0]), torch.ones(1)]).item()
+    5.0
+    """
     parts = [
-        (one.detach() * two.detach()).sum(dtype=torch.float64)
+        _dot(one.detach().reshape(-1), two.detach().reshape(-1))
         for one, two in zip(first, second, strict=True)
         if one is not None and two is not None
     ]
     if parts:
         return torch.stack(parts).sum()
     return torch.zeros((), dtype=torch.float64)
+
+
+def _dot(one: Tensor, two: Tensor) -> Tensor:
+    """The product of two vectors in float64, without a copy of either in float64."""
+    if one.dtype not in (torch.float32, torch.float64):
+        one, two = one.float(), two.float()
+    width = SLICE_ON_ACCELERATOR if one.is_cuda else SLICE
+    slices = zip(one.split(width), two.split(width), strict=True)
+    return torch.stack([(here * there).sum(dtype=torch.float64) for here, there in slices]).sum()
 
 
 def cosines(gram: Tensor) -> Tensor:
@@ -141,13 +205,21 @@ def mix(gradients: Sequence[Gradient], weights: Sequence[float]) -> Gradient:
     return mixed
 
 
-def add_to_grad(pairs: Iterable[tuple[Tensor, Tensor | None]], scale: float = 1.0) -> None:
-    """Add gradients to what stands in `.grad`, as `backward` would."""
+def add_to_grad(pairs: Iterable[tuple[Tensor, Tensor | None]], scale: float = 1.0, *, keep: bool = False) -> None:
+    """Add gradients to what stands in `.grad`, as `backward` would.
+
+    Args:
+        pairs: parameters with their gradients.
+        scale: factor of every gradient.
+        keep: whether the gradients are still needed; otherwise one may become `.grad` itself.
+    """
     for parameter, gradient in pairs:
         if gradient is None:
             continue
-        scaled = gradient.detach() if scale == 1.0 else gradient.detach() * scale
-        if parameter.grad is None:
-            parameter.grad = scaled.to(parameter.dtype)
+        gradient = gradient.detach()
+        if parameter.grad is not None:
+            parameter.grad.add_(gradient, alpha=scale)
+        elif scale != 1.0:
+            parameter.grad = (gradient * scale).to(parameter.dtype)
         else:
-            parameter.grad.add_(scaled)
+            parameter.grad = gradient.to(parameter.dtype, copy=keep)

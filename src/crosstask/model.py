@@ -37,17 +37,16 @@ class Model(nn.Module):
 
     def forward(self, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]) -> dict[str, Tensor]:
         """Logits of each task from one pass of the encoder over all of them; `rows` says whose examples stand where."""
-        return self.read(self.encoder(inputs), inputs, rows)
+        representation = self.encoder(inputs)
+        return self.read({task: representation.rows(at.start, at.stop) for task, at in rows.items()}, inputs, rows)
 
     def read(
-        self, representation: Representation, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]
+        self, representations: Mapping[str, Representation], inputs: Mapping[str, Tensor], rows: Mapping[str, slice]
     ) -> dict[str, Tensor]:
-        """Logits of each task from representations that are there already."""
+        """Logits of each task from its own representations."""
         return {
-            task: self.head(task)(
-                representation.rows(part.start, part.stop), {key: value[part] for key, value in inputs.items()}
-            )
-            for task, part in rows.items()
+            task: self.head(task)(part, {key: value[rows[task]] for key, value in inputs.items()})
+            for task, part in representations.items()
         }
 
     def shared_parameters(self) -> list[nn.Parameter]:

@@ -97,6 +97,96 @@ METAXT = Paper(
     url="https://arxiv.org/abs/2109.04240",
 )
 
+UNCERTAINTY = Paper(
+    key="kendall2018multitask",
+    title="Multi-Task Learning Using Uncertainty to Weigh Losses for Scene Geometry and Semantics",
+    authors=("Alex Kendall", "Yarin Gal", "Roberto Cipolla"),
+    venue="IEEE Conference on Computer Vision and Pattern Recognition",
+    year=2018,
+    url="https://arxiv.org/abs/1705.07115",
+)
+
+GRADNORM = Paper(
+    key="chen2018gradnorm",
+    title="GradNorm: Gradient Normalization for Adaptive Loss Balancing in Deep Multitask Networks",
+    authors=("Zhao Chen", "Vijay Badrinarayanan", "Chen-Yu Lee", "Andrew Rabinovich"),
+    venue="International Conference on Machine Learning",
+    year=2018,
+    url="https://arxiv.org/abs/1711.02257",
+)
+
+MGDA = Paper(
+    key="sener2018multitask",
+    title="Multi-Task Learning as Multi-Objective Optimization",
+    authors=("Ozan Sener", "Vladlen Koltun"),
+    venue="Advances in Neural Information Processing Systems",
+    year=2018,
+    url="https://arxiv.org/abs/1810.04650",
+)
+
+DWA = Paper(
+    key="liu2019end",
+    title="End-to-End Multi-Task Learning with Attention",
+    authors=("Shikun Liu", "Edward Johns", "Andrew J. Davison"),
+    venue="IEEE Conference on Computer Vision and Pattern Recognition",
+    year=2019,
+    url="https://arxiv.org/abs/1803.10704",
+)
+
+TCHEBYCHEFF = Paper(
+    key="mao2020tchebycheff",
+    title="Tchebycheff Procedure for Multi-task Text Classification",
+    authors=("Yuren Mao", "Shuang Yun", "Weiwei Liu", "Bo Du"),
+    venue="Annual Meeting of the Association for Computational Linguistics",
+    year=2020,
+    url="https://aclanthology.org/2020.acl-main.388",
+)
+
+SMOOTH_TCHEBYCHEFF = Paper(
+    key="lin2024smooth",
+    title="Smooth Tchebycheff Scalarization for Multi-Objective Optimization",
+    authors=("Xi Lin", "Xiaoyuan Zhang", "Zhiyuan Yang", "Fei Liu", "Zhenkun Wang", "Qingfu Zhang"),
+    venue="International Conference on Machine Learning",
+    year=2024,
+    url="https://arxiv.org/abs/2402.19078",
+)
+
+BANDIT = Paper(
+    key="mao2021banditmtl",
+    title="BanditMTL: Bandit-based Multi-task Learning for Text Classification",
+    authors=("Yuren Mao", "Zekai Wang", "Weiwei Liu", "Xuemin Lin", "Wenbin Hu"),
+    venue="Annual Meeting of the Association for Computational Linguistics",
+    year=2021,
+    url="https://aclanthology.org/2021.acl-long.428",
+)
+
+RANDOM_WEIGHTS = Paper(
+    key="lin2022reasonable",
+    title="Reasonable Effectiveness of Random Weighting: A Litmus Test for Multi-Task Learning",
+    authors=("Baijiong Lin", "Feiyang Ye", "Yu Zhang", "Ivor W. Tsang"),
+    venue="Transactions on Machine Learning Research",
+    year=2022,
+    url="https://arxiv.org/abs/2111.10603",
+)
+
+GETMTL = Paper(
+    key="chai2023improving",
+    title="Improving Gradient Trade-offs between Tasks in Multi-task Text Classification",
+    authors=("Heyan Chai", "Jinhao Cui", "Ye Wang", "Min Zhang", "Binxing Fang", "Qing Liao"),
+    venue="Annual Meeting of the Association for Computational Linguistics",
+    year=2023,
+    url="https://aclanthology.org/2023.acl-long.144",
+)
+
+JACOBIAN_DESCENT = Paper(
+    key="quinton2024jacobian",
+    title="Jacobian Descent for Multi-Objective Optimization",
+    authors=("Pierre Quinton", "Valérian Rey"),
+    venue="arXiv:2406.16232",
+    year=2024,
+    url="https://arxiv.org/abs/2406.16232",
+)
+
 MT_DNN = Paper(
     key="liu2019multitask",
     title="Multi-Task Deep Neural Networks for Natural Language Understanding",
@@ -156,6 +246,16 @@ PAPERS: tuple[Paper, ...] = (
     METAWEIGHTING,
     INFORMATION_TRANSFER,
     METAXT,
+    UNCERTAINTY,
+    GRADNORM,
+    MGDA,
+    DWA,
+    TCHEBYCHEFF,
+    SMOOTH_TCHEBYCHEFF,
+    BANDIT,
+    RANDOM_WEIGHTS,
+    GETMTL,
+    JACOBIAN_DESCENT,
     MT_DNN,
     TEXTCNN,
     GLOVE,

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.settings import Training
 from crosstask.training import Phase
-from crosstask.weighting import BySize, Uniform, Weighting
+from crosstask.weighting.base import Weighting
+from crosstask.weighting.constant import BySize, Uniform
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from crosstask.batches import Prepared, in_batches, make_batch
 from crosstask.encoders.base import PreparedInput
 from crosstask.evaluation import Predictions
-from crosstask.losses import loss_sum
+from crosstask.losses import IGNORED, loss_sum
 from crosstask.model import Model
 from crosstask.tasks import TaskSpec
 
@@ -62,6 +62,29 @@ def predict_scores(
         done += len(positions)
         progress(done)
     return _predictions(spec, logits, None)
+
+
+@torch.inference_mode()
+def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Representations of up to `limit` examples (tagging: of words) and their labels, for a look before training."""
+    was_training = model.training
+    model.eval()
+    task, device = prepared.spec.name, model.device()
+    chosen = np.random.default_rng(seed).permutation(len(prepared))[:limit]
+    features, labels = [], []
+    for start in range(0, len(chosen), PREDICTION_BATCH):
+        batch = make_batch(model.encoder, {task: prepared}, {task: chosen[start : start + PREDICTION_BATCH]}).to(device)
+        output = model.encoder(batch.inputs)
+        if prepared.spec.kind == "tagging":
+            counted = batch.labels[task] != IGNORED
+            features.append(output.tokens[counted].float().cpu())
+            labels.append(batch.labels[task][counted].cpu())
+        else:
+            vectors = output.pooled if output.pooled is not None else output.tokens[:, 0]
+            features.append(vectors.float().cpu())
+            labels.append(batch.labels[task].cpu())
+    model.train(was_training)
+    return torch.cat(features)[:limit], torch.cat(labels)[:limit]
 
 
 def _scatter(

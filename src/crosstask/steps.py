@@ -12,7 +12,9 @@ from crosstask.devices import Devices
 from crosstask.encoders.base import Representation
 from crosstask.losses import loss_sum
 from crosstask.model import Model
+from crosstask.tasks import Kind
 from crosstask.transfer.base import Transfer
+from crosstask.weighting.base import Weighting
 
 ExampleWeights = Callable[[str, np.ndarray], Tensor | None]
 
@@ -69,31 +71,54 @@ class Stepper:
         places = {task: place for place, task in enumerate(step)}
         for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
             batch = make_batch(self.model.encoder, data, group).to(self.devices.device)
-            logits, representation = self._forward(batch)
-            for task, part in batch.rows.items():
+            logits, parts = self._forward(batch)
+            for task in group:
                 weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
                 kind = self.model.specs[task].kind
                 sums[task], counts[places[task]] = loss_sum(kind, logits[task], batch.labels[task], weights)
                 if representations:
-                    result.representations[task] = _vectors(representation.rows(part.start, part.stop))
+                    result.representations[task] = _vectors(parts[task], kind)
         counts = self.devices.sum(counts).clamp(min=1.0)
         result.losses = {task: sums[task] / counts[place] for task, place in places.items()}
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
         result.values = dict(zip(result.losses, values, strict=True))
         return result
 
-    def _forward(self, batch: Batch) -> tuple[dict[str, Tensor], Representation]:
+    def examine(self, data: Mapping[str, Prepared], step: Step, weighting: Weighting, targets: Sequence[str]) -> None:
+        """Show the weighting how each source example of a step agrees with the targets."""
+        from crosstask.batch_products import batch_products, target_direction
+
+        own = {task: at for task, at in step.items() if task in targets}
+        if not own:
+            return
+        # Every rank compares its own examples with the gradient of all the targets' examples.
+        device = self.devices.device
+        direction = target_direction(self.model, [make_batch(self.model.encoder, data, own).to(device)], list(own))
+        for task, positions in split_over_ranks(step, self.devices.rank, self.devices.num_ranks).items():
+            if task in targets:
+                continue
+            products = torch.zeros(0, device=device)
+            if len(positions):
+                batch = make_batch(self.model.encoder, data, {task: positions}).to(device)
+                products = batch_products(self.model, batch, task, direction)
+            weighting.update_examples(task, positions, products)
+
+    def _forward(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Representation]]:
+        """Logits of each task, and the very representations that its head has read."""
         with self.devices.autocast():
-            representation = self.model.encoder(batch.inputs)
-            logits = self.model.read(representation, batch.inputs, batch.rows)
+            whole = self.model.encoder(batch.inputs)
+            parts = {task: whole.rows(at.start, at.stop) for task, at in batch.rows.items()}
+            logits = self.model.read(parts, batch.inputs, batch.rows)
             extra = [transfer.extra_loss(self.model, batch, logits) for transfer in self.transfers]
         for term in extra:
             if term is not None:
                 (term / self.devices.num_ranks).backward(retain_graph=True)
-        return logits, representation
+        return logits, parts
 
 
-def _vectors(representation: Representation) -> Tensor:
-    vectors = representation.pooled if representation.pooled is not None else representation.tokens
+def _vectors(representation: Representation, kind: Kind) -> Tensor:
+    """What the task's head reads: a vector per text, or one per token."""
+    pooled = None if kind == "tagging" else representation.pooled
+    vectors = pooled if pooled is not None else representation.tokens
     assert vectors is not None
     return vectors

@@ -17,7 +17,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric, score
 from crosstask.held_out import draw, split_support_and_query
 from crosstask.model import Model
-from crosstask.prediction import evaluate
+from crosstask.prediction import evaluate, features_and_labels
 from crosstask.progress import Progress
 from crosstask.record import Record
 from crosstask.settings import Training
@@ -25,6 +25,8 @@ from crosstask.steps import Stepper
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Weighting
 
+FEATURES = 2000
+"""Examples of each task whose representations a weighting may look at before training."""
 FAILURES_TO_SET_ASIDE = 10
 """A task whose loss is not finite this many times in a row takes no further part."""
 
@@ -153,9 +155,12 @@ class Trainer:
         weighting.learning_rate = optimizer.param_groups[0]["lr"]
         seen: dict[str, list[float]] = {}
         for step in steps:
+            step = {task: at for task, at in step.items() if task not in self.set_aside}
+            if weighting.wants_products:
+                self.stepper.examine(self.support, step, weighting, self.targets)
             result = self.stepper.run(
                 self.support,
-                {task: at for task, at in step.items() if task not in self.set_aside},
+                step,
                 apart=weighting.looks_at_gradients,
                 representations=weighting.needs_representation,
                 example_weights=weighting.example_weights if weighting.weighs_examples else None,
@@ -228,6 +233,12 @@ class Trainer:
         self.best, self.best_score, self.best_loss, self.looks_since_best = {}, None, math.inf, 0
         self.recent = {}
         if resumed is None or resumed.state["updates"] is None:  # None: the checkpoint was made between two phases
+            if phase.weighting.needs_features:
+                found = {task: features_and_labels(self.model, self.support[task], FEATURES) for task in phase.tasks}
+                phase.weighting.fit_features(
+                    {task: features for task, (features, _) in found.items()},
+                    {task: labels for task, (_, labels) in found.items()},
+                )
             self.record.write("phase", name=phase.name, tasks=list(phase.tasks), weights=phase.weighting.weights)
             return 0
         state = resumed.state
@@ -289,7 +300,7 @@ class Trainer:
         weights = phase.weighting.weights
         facts = phase.weighting.facts()
         if facts:
-            self.record.write("weighting", phase=phase.name, update=done, weights=weights, **facts)
+            self.record.write("weighting", **{"phase": phase.name, "update": done, **facts, "weights": weights})
         for task, value in losses.items():
             self.recent.setdefault(task, []).append(value)
         if done % max(1, num_updates // 500) == 0 or done == num_updates:  # at most some 500 rows a phase

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 import typer
 
+from crosstask.demo.methods import demo_methods
 from crosstask.demo.problem import Problem
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric
 from crosstask.learner import Learner
-from crosstask.paradigms import PARADIGMS, Plan, plan_phases
+from crosstask.paradigms import Plan, plan_phases
 from crosstask.progress import Progress, make_progress, shown
 from crosstask.record import REPORT_FILE, environment, finite
 from crosstask.report import write_comparison_page
@@ -51,7 +52,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Prog
         problem.prepare(progress)
         few_threads.enter_context(one_thread())
         cells = []
-        progress.start("demo", len(seeds) * len(PARADIGMS))
+        progress.start("demo", len(seeds) * len(demo_methods()))
         for seed, method, run, seconds in trained(problem, seeds):
             cells.append({"method": method, "seed": seed, **_measured(run, problem), "seconds": round(seconds, 2)})
             progress.advance(len(cells), f"{method}, seed {seed}")
@@ -81,10 +82,10 @@ def one_thread() -> Iterator[None]:
 
 
 def trained(problem: Problem, seeds: Sequence[int]) -> Iterator[tuple[int, str, Run, float]]:
-    """Every paradigm that there is with every seed: seed, method, run, seconds."""
+    """Every method with every seed: seed, method, run, seconds."""
     for seed in seeds:
         target, sources = problem.make(seed)
-        for method in PARADIGMS:
+        for method in demo_methods():
             begun = time.perf_counter()
             run = make_learner(problem, method, target, sources, seed).fit(target, sources)
             yield seed, method, run, time.perf_counter() - begun
@@ -92,12 +93,20 @@ def trained(problem: Problem, seeds: Sequence[int]) -> Iterator[tuple[int, str, 
 
 def make_learner(problem: Problem, method: str, target: Task, sources: Sequence[Task], seed: int) -> Learner:
     """A learner whose phases together have the problem's budget of updates."""
+    chosen = demo_methods()[method]
     names = (target.name,), tuple(task.name for task in sources)
     sizes = {task.name: len(task.train) for task in (target, *sources)}
-    num_phases = len(plan_phases(method, Plan(*names, sizes, problem.training, None)))
+    num_phases = len(plan_phases(chosen.paradigm, Plan(*names, sizes, problem.training, None)))
     updates = max(1, (problem.training.updates or 1) // num_phases)
     training = replace(problem.training, updates=updates)
-    return Learner(problem.encoder, paradigm=method, training=training, seed=seed, progress=False)
+    return Learner(
+        problem.encoder,
+        paradigm=chosen.paradigm,
+        weighting=chosen.weighting,
+        training=training,
+        seed=seed,
+        progress=False,
+    )
 
 
 def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]) -> dict[str, Any]:
@@ -110,7 +119,7 @@ def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]
         "target": problem.target,
         "metric": chosen_metric(target.spec).name,
         "num_labels": problem.num_labels,
-        "methods": [{"name": name, "summary": _summary(name)} for name in PARADIGMS],
+        "methods": [{"name": method.name, "summary": method.summary} for method in demo_methods().values()],
         "tasks": [
             {
                 "name": task.name,
@@ -127,7 +136,7 @@ def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]
             "target": problem.target,
             "labels": problem.num_labels,
             "encoder": dict(problem.encoder),
-            "paradigms": list(PARADIGMS),
+            "methods": {name: asdict(method) for name, method in demo_methods().items()},
             "training": asdict(problem.training),
             "seeds": list(seeds),
         },
@@ -172,7 +181,3 @@ def show(rows: ComparisonRows, output: Path) -> None:
 
 def _measured(run: Run, problem: Problem) -> dict[str, Any]:
     return {"scores": run.scores[problem.target], "weights": run.metrics["weights"]}
-
-
-def _summary(method: str) -> str:
-    return (PARADIGMS[method].__doc__ or "").strip().split("\n")[0].rstrip(".")

@@ -1,7 +1,8 @@
 """What passes between tasks besides weights. A method is one file here and one line below."""
 
+from crosstask.registry import Registry
 from crosstask.transfer.base import Transfer
 
-TRANSFERS: dict[str, type[Transfer]] = {}
+TRANSFERS = Registry("crosstask.transfer", {})
 
 __all__ = ["TRANSFERS", "Transfer"]

@@ -1,8 +1,38 @@
 """How much each task counts. A method is one file here and one line below."""
 
+from typing import Any
+
+from crosstask.registry import Registry
 from crosstask.weighting.base import Weighting
-from crosstask.weighting.constant import BySize, Fixed, Uniform
 
-WEIGHTINGS: dict[str, type[Weighting]] = {method.name: method for method in (Uniform, BySize, Fixed)}
+WEIGHTINGS = Registry(
+    "crosstask.weighting",
+    {
+        "uniform": "constant:Uniform",
+        "by-size": "constant:BySize",
+        "fixed": "constant:Fixed",
+        "random": "random_weights:RandomWeights",
+        "tawt": "tawt:TAWT",
+        "tawt-samples": "samples:SampleTAWT",
+        "metaweighting": "metaweighting:MetaWeighting",
+        "uncertainty": "uncertainty:Uncertainty",
+        "dwa": "dwa:DWA",
+        "gradnorm": "gradnorm:GradNorm",
+        "mgda": "mgda:MGDA",
+        "mgda-ub": "mgda_ub:MGDAUB",
+        "bandit": "bandit:BanditMTL",
+        "tchebycheff": "tchebycheff:Tchebycheff",
+        "getmtl": "getmtl:GetMTL",
+        "svd": "svd:SVDWeighting",
+        "torchjd": "torchjd:TorchJD",
+    },
+)
 
-__all__ = ["WEIGHTINGS", "BySize", "Fixed", "Uniform", "Weighting"]
+__all__ = ["WEIGHTINGS", "Weighting"]
+
+
+def __getattr__(name: str) -> Any:
+    found = WEIGHTINGS.find(name)
+    if found is None:
+        raise AttributeError(f"module 'crosstask.weighting' has no attribute '{name}'")
+    return found

@@ -45,8 +45,10 @@ class Weighting(ABC):
     """Of the model at this step; a loop that knows it sets it."""
     needs_representation: bool = False
     """Whether `backward` wants each task's representation, by the keyword `representations`."""
+    needs_features: bool = False
+    """Whether it wants every task's features and labels once, before training, by `fit_features`."""
     weighs_examples: bool = False
-    """Whether it has a weight for every example, asked for by `example_weights`."""
+    """Whether it has a weight for every example, asked for by `example_weights`, learned by `update_examples`."""
     every: int = 1
     """Steps from one look to the next; in between a step is a plain joint step."""
 
@@ -123,9 +125,35 @@ class Weighting(ABC):
     ) -> None:
         """Learn from losses on held-out examples after the update, where `needs_held_out` says so."""
 
+    def fit_features(  # noqa: B027 - most weightings need none
+        self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]
+    ) -> None:
+        """Learn from what the encoder makes of the training sets, once after `bind`, where `needs_features` says so.
+
+        Args:
+            features: [examples, dimension] per task.
+            labels: [examples] per task, whole numbers for classes; or [examples, labels].
+        """
+
     def example_weights(self, task: str, positions: np.ndarray) -> Tensor | None:
         """What these examples of a task count, [batch]; None when all count the same."""
         return None
+
+    @property
+    def wants_products(self) -> bool:
+        """Whether `update_examples` should be called for the tasks of this step, before their losses are taken."""
+        return False
+
+    def update_examples(  # noqa: B027 - most weightings weigh tasks alone
+        self, task: str, positions: np.ndarray, products: Tensor
+    ) -> None:
+        """Learn how well these examples of a task agree with the targets, where `wants_products` says so.
+
+        Args:
+            task: a task that is no target.
+            positions: which of its examples; on several ranks each passes its own, and none passes an empty array.
+            products: of the targets' gradient on the shared parameters with each example's, [batch].
+        """
 
     def facts(self) -> dict[str, Any]:
         """What was seen since the last call (similarities, norms, conflict), as plain data for the record."""
@@ -158,7 +186,8 @@ class Weighting(ABC):
 
     def check_shared(self, shared: Iterable[nn.Parameter] | None) -> list[nn.Parameter]:
         """The shared parameters that learn; there must be some."""
-        parameters = [parameter for parameter in shared or () if parameter.requires_grad]
+        # Each once: a list put together by hand may name tied weights twice.
+        parameters = list({id(parameter): parameter for parameter in shared or () if parameter.requires_grad}.values())
         if not parameters:
             raise CrossTaskError(
                 f"weighting '{self.name}' looks at gradients of the shared parameters, but `shared` is empty or "
@@ -253,7 +282,7 @@ class GradientWeighting(Weighting):
             return
         parameters = self.check_shared(shared)
         taken = {task: self.take(loss, parameters, scale) for task, loss in losses.items()}
-        gram = grads.gram_matrix([gradient.shared for gradient in taken.values()]).cpu() / scale**2
+        gram = self.products([gradient.shared for gradient in taken.values()]).cpu() / scale**2
         if not torch.isfinite(gram).all():  # an overflow under a GradScaler: leave the weights, let the scaler skip
             chosen: Sequence[float] = [self._weights.get(task, 1.0) for task in taken]
         else:
@@ -267,6 +296,10 @@ class GradientWeighting(Weighting):
             grads.add_to_grad(gradient.own, share if self.weighs_heads else 1.0 / self.num_ranks)
         mixed = grads.mix([gradient.shared for gradient in taken.values()], shares)
         grads.add_to_grad(zip(parameters, mixed, strict=True))
+
+    def products(self, gradients: Sequence[grads.Gradient]) -> Tensor:
+        """The Gram matrix of the tasks' gradients, over all shared parameters unless a method looks at some alone."""
+        return grads.gram_matrix(gradients)
 
     def take(self, loss: Tensor, shared: Sequence[nn.Parameter], scale: float) -> grads.TaskGradient:
         """One task's gradient, added up over ranks."""

@@ -1,0 +1,124 @@
+"""Products of one direction with the gradients of all examples of a batch, by a single forward-mode pass.
+
+Only torch is needed here. A loop of backward passes, one per example, gives the same numbers at the cost of a batch.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from crosstask.errors import CrossTaskError, unknown
+
+LossFunction = Callable[[dict[str, Tensor]], Tensor]
+"""From named parameters to the losses of a batch's examples, [batch]."""
+
+
+def example_products(
+    function: LossFunction, parameters: Mapping[str, Tensor], direction: Mapping[str, Tensor]
+) -> Tensor:
+    """The product of `direction` with the gradient of each example's loss, [batch].
+
+    `<v, grad l_i(theta)> = d/ds l_i(theta + s v)` at `s = 0`: all of them together are the directional derivative of
+    the vector of losses along v, which forward mode carries through one pass. It takes the time of about one forward
+    and backward pass over the batch, and no graph is kept.
+
+    - theta: `parameters`, v: `direction`, l: `function`.
+
+    The pass uses attention kernels that have forward-mode derivatives and leaves out torch's fused ones. What has none
+    even so (`nn.LSTM` of float32 that is not packed or runs on a GPU, a `torch.autograd.Function` without `jvp`) is
+    done without fused recurrent kernels or, at about twice the cost, by two backward passes: `<v, J'u>` is linear in
+    u, and its derivative with respect to u is `J v`.
+
+    Args:
+        function: must give the same losses every time (no dropout), and each example's loss from that example alone
+            (no batch normalisation over the batch); `torch.func.functional_call` puts parameters into a module.
+            Reentrant checkpoints hide what is inside them from forward mode: leave them out.
+        parameters: by name. A module's tied weights may stand under one of their names, as `named_parameters` has it.
+        direction: by the same names; a parameter without an entry does not move.
+
+    Returns:
+        The products in the type of the losses, without a graph.
+
+    >>> inputs = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> losses = lambda values: (inputs @ values["w"]) ** 2
+    >>> example_products(losses, {"w": torch.tensor([1.0, 0.0])}, {"w": torch.tensor([0.0, 1.0])}).tolist()
+    [4.0, 24.0]
+    """
+    _check(parameters, direction)
+    fixed = {name: value.detach() for name, value in parameters.items()}
+    moving = {name: part.detach().to(fixed[name]) for name, part in direction.items()}
+    with warnings.catch_warnings(), ExitStack() as stack:
+        # Torch's own, from inside its forward-mode rules and its switches.
+        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN", category=UserWarning)
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(_without_fused_attention())
+        try:
+            return _by_forward_mode(function, fixed, moving)
+        except NotImplementedError:
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        try:
+            return _by_forward_mode(function, fixed, moving)
+        except NotImplementedError:
+            return _by_two_backward_passes(function, fixed, moving)
+
+
+def _by_forward_mode(function: LossFunction, fixed: dict[str, Tensor], moving: dict[str, Tensor]) -> Tensor:
+    with torch.no_grad(), forward_ad.dual_level():
+        duals = {name: forward_ad.make_dual(fixed[name], part) for name, part in moving.items()}
+        losses, products = forward_ad.unpack_dual(_checked(function({**fixed, **duals})))
+    return torch.zeros_like(losses) if products is None else products.detach()  # None: not one of them is reached
+
+
+def _by_two_backward_passes(function: LossFunction, fixed: dict[str, Tensor], moving: dict[str, Tensor]) -> Tensor:
+    with torch.enable_grad():
+        leaves = {name: fixed[name].clone().requires_grad_() for name in moving}
+        losses = _checked(function({**fixed, **leaves}))
+        if not losses.requires_grad:
+            return torch.zeros_like(losses)
+        ones = torch.ones_like(losses, requires_grad=True)
+        gradients = torch.autograd.grad(losses, list(leaves.values()), ones, create_graph=True, allow_unused=True)
+        terms = [
+            (gradient * part).sum()
+            for gradient, part in zip(gradients, moving.values(), strict=True)
+            if gradient is not None
+        ]
+        return torch.autograd.grad(sum(terms[1:], terms[0]), ones)[0]
+
+
+@contextmanager
+def _without_fused_attention() -> Iterator[None]:
+    """Without the inference kernels that torch's own transformer layers choose where no graph is wanted."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
+
+
+def _check(parameters: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> None:
+    if not direction:
+        raise CrossTaskError("example_products: `direction` is empty, so every product would be zero.")
+    for name, part in direction.items():
+        if name not in parameters:
+            raise unknown("parameter in `direction`:", name, parameters)
+        if part.shape != parameters[name].shape:
+            raise CrossTaskError(
+                f"example_products: the direction of '{name}' has shape {tuple(part.shape)}, "
+                f"the parameter {tuple(parameters[name].shape)}."
+            )
+
+
+def _checked(losses: Tensor) -> Tensor:
+    if losses.dim() != 1:
+        raise CrossTaskError(
+            f"example_products: the function must return one loss per example, [batch]; found {tuple(losses.shape)}."
+        )
+    return losses

@@ -1,0 +1,185 @@
+"""A look at every task's gradient next to the target's: their products, and where asked for those of eq. 2.7 (TAWT)."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from crosstask import gradients as grads
+from crosstask.errors import CrossTaskError
+from crosstask.weighting.hypergradient import (
+    SMALLEST_FACTOR,
+    SMALLEST_FACTOR_IN_FLOAT16,
+    Solution,
+    backward_with_products,
+    conjugate_gradients,
+    hessian_of,
+    pair_products,
+)
+
+Reduce = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Solve:
+    """How to solve with `H = sum_t weight_t * Hessian of L_t`: lambda in `H + lambda` is `damping`."""
+
+    weights: Mapping[str, float]
+    damping: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of each task; float64 on the CPU, one entry per task.
+
+    - `products`, `squares`: of its gradient with the target's, and with itself;
+    - `target_square`: the same for the target's gradient, which for several targets is the mean;
+    - `solved`: of its gradient with `solution`, the target's gradient times the inverse of H.
+    """
+
+    tasks: list[str]
+    products: Tensor
+    squares: Tensor
+    target_square: Tensor
+    solved: Tensor | None = None
+    solution: Solution | None = None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether there is something to learn from it."""
+        numbers = [self.products, self.squares, self.products if self.solved is None else self.solved]
+        return bool(torch.isfinite(torch.stack(numbers)).all())
+
+
+def compare_with_targets(
+    losses: Mapping[str, Tensor],
+    targets: Sequence[str],
+    shared: Sequence[nn.Parameter],
+    *,
+    factors: Mapping[str, float] | None = None,
+    observed: Sequence[str] = (),
+    scale: float = 1.0,
+    solve: Solve | None = None,
+    reduce: Reduce | None = None,
+) -> Look:
+    """Take each task's gradient once, the target's first, and its products with the target's.
+
+    Args:
+        losses: by task; each with a graph of its own.
+        targets: at least one of them is among the losses.
+        shared: the parameters on which gradients are compared.
+        factors: what each loss counts in the step; the weighted sum goes into `.grad` on the way. Nothing does without.
+        observed: tasks of which only parameters that are not shared get a gradient.
+        scale: factor of every gradient that goes into `.grad`.
+        solve: also solve with the Hessian of the mixture.
+        reduce: adds up over ranks, each of which has a part of every loss; needed where there are several.
+    """
+    held = {  # whole gradients: the targets', and all where graphs are needed once more
+        task: _take(loss * scale, shared, create_graph=solve is not None)
+        for task, loss in losses.items()
+        if solve is not None or task in targets
+    }
+    whole = {task: _over_ranks(gradient.shared, shared, reduce) for task, gradient in held.items()}
+    direction = _mean([whole[task] for task in whole if task in targets])
+    if all(part is None for part in direction):
+        raise CrossTaskError(
+            f"The loss of the target ({', '.join(targets)}) reaches none of the shared parameters, so that no task can "
+            "be compared with it."
+        )
+    solution = None if solve is None else _solve(solve, held, direction, shared, scale, reduce)
+    pairs = {task: pair_products(gradient, direction) for task, gradient in whole.items()}
+    for task, loss in losses.items():
+        if task in held:
+            continue
+        if factors is not None and reduce is None:
+            smallest = SMALLEST_FACTOR if scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
+            pairs[task] = backward_with_products(loss * scale, factors[task], shared, direction, smallest=smallest)
+            continue
+        gradient = _take(loss * scale, shared)
+        pairs[task] = pair_products(_over_ranks(gradient.shared, shared, reduce), direction)
+        if factors is not None:
+            _put_in_place(gradient, shared, factors[task])
+    if factors is not None:  # these last: by now `.grad` exists, and they are added to it without a copy
+        for task, gradient in held.items():
+            _put_in_place(gradient, () if task in observed else shared, factors[task])
+    pairs_of_target = pair_products(direction, direction) if len(targets) > 1 else pairs[targets[0]]
+    products, squares = (
+        _numbers([number for pair in (*pairs.values(), pairs_of_target) for number in pair]).view(-1, 2).T
+    )
+    solved = None if solution is None else [pair_products(whole[task], [*solution.vector])[0] for task in pairs]
+    return Look(
+        list(pairs),
+        products[:-1] / scale**2,
+        squares[:-1] / scale**2,
+        squares[-1] / scale**2,
+        None if solved is None else _numbers(solved) / scale,
+        solution,
+    )
+
+
+def _take(loss: Tensor, shared: Sequence[nn.Parameter], *, create_graph: bool = False) -> grads.TaskGradient:
+    """One task's gradient on this rank; a loss that depends on nothing, as on a rank without examples, has none."""
+    if not loss.requires_grad:
+        return grads.TaskGradient([None] * len(shared), [])
+    return grads.take_gradient(loss, shared, create_graph=create_graph)
+
+
+def _put_in_place(gradient: grads.TaskGradient, shared: Sequence[nn.Parameter], factor: float) -> None:
+    """Add it to `.grad`, on the shared parameters that are named and on its own."""
+    grads.add_to_grad(gradient.own, factor, keep=True)
+    if shared:
+        grads.add_to_grad(zip(shared, gradient.shared, strict=True), factor, keep=True)
+
+
+def _over_ranks(
+    gradient: Sequence[Tensor | None], shared: Sequence[nn.Parameter], reduce: Reduce | None
+) -> grads.Gradient:
+    """The same gradient added up over ranks; a rank that does not reach a parameter adds zero."""
+    if reduce is None:
+        return list(gradient)
+    return [
+        reduce(torch.zeros_like(parameter) if part is None else part.detach().clone())
+        for part, parameter in zip(gradient, shared, strict=True)
+    ]
+
+
+def _mean(gradients: Sequence[grads.Gradient]) -> grads.Gradient:
+    """The gradient of the mean of several losses."""
+    if len(gradients) == 1:
+        return gradients[0]
+    mean: grads.Gradient = []
+    for parts in zip(*gradients, strict=True):
+        reached = [part.detach() for part in parts if part is not None]
+        mean.append(sum(reached[1:], reached[0]) / len(gradients) if reached else None)
+    return mean
+
+
+def _solve(
+    solve: Solve,
+    held: Mapping[str, grads.TaskGradient],
+    direction: grads.Gradient,
+    shared: Sequence[nn.Parameter],
+    scale: float,
+    reduce: Reduce | None,
+) -> Solution:
+    """`(H + damping)^-1 grad_0`, H over the tasks that are there, whose weights are made to add up to one."""
+    weights = {task: weight for task, weight in solve.weights.items() if task in held}
+    shares = [weight / sum(weights.values()) / scale for weight in weights.values()]
+    hessian = hessian_of([held[task].shared for task in weights], shares, shared)
+    right = []
+    for part, parameter in zip(direction, shared, strict=True):
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        right.append((torch.zeros_like(parameter) if part is None else part.detach()).to(dtype) / scale)
+    return conjugate_gradients(
+        lambda vector: [part for part in _over_ranks(hessian(vector), shared, reduce) if part is not None],
+        right,
+        damping=solve.damping,
+        steps=solve.steps,
+    )
+
+
+def _numbers(values: Iterable[Tensor]) -> Tensor:
+    """Scalars as one row on the CPU, fetched together."""
+    return torch.stack(list(values)).double().cpu()

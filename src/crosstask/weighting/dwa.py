@@ -1,0 +1,108 @@
+"""More weight to tasks whose losses fall more slowly than the others'."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from crosstask.papers import DWA as DWA_PAPER
+from crosstask.papers import Paper
+from crosstask.weighting import checks
+from crosstask.weighting.base import LossWeighting
+
+
+def average_weights(ratios: Tensor, temperature: float) -> Tensor:
+    """`T softmax(r / temperature)` (eq. 7).
+
+    >>> average_weights(torch.tensor([0.5, 0.5, 0.5]), 2.0).round(decimals=6).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    return len(ratios) * torch.softmax(ratios.double() / temperature, 0)
+
+
+class DWA(LossWeighting):
+    """Dynamic weight average: a task whose loss falls more slowly than the others' counts more.
+
+    The weights in window k are (Liu, Johns & Davison 2019, eq. 7)
+
+        w_t(k) = T exp(r_t(k-1) / temperature) / sum_j exp(r_j(k-1) / temperature),    r_t(k-1) = L_t(k-1) / L_t(k-2) .
+
+    - `w_t`: `weights[t]`; they add up to T, and are 1 in the first two windows;
+    - `L_t(k)`: the mean loss of task t over window k, `averages[t]` of the last two;
+    - `r_t`: how much of the loss is left after a window.
+
+    In the code: eq. 7 is `average_weights`, the ratios are `DWA.ratio`.
+
+    Args:
+        temperature: 2 in the paper; the larger, the more even.
+        window: steps of a window; the paper's is an epoch.
+
+    Differs from the paper: windows of a number of steps; a task with no loss in one of the last two windows, or with
+    one of zero, has ratio 1.
+
+    Needs losses that are not negative. Costs nothing beside a plain step. A task may be absent: its mean is over the
+    steps that had it.
+
+    >>> weighting = DWA(window=1, tasks=["fast", "slow"])
+    >>> parameter = torch.ones((), requires_grad=True)
+    >>> for left in (1.0, 0.5, 0.25):
+    ...     weighting.backward({"fast": left * parameter, "slow": parameter})
+    >>> {task: round(weight, 6) for task, weight in weighting.weights.items()}  # 2 exp(0.25), 2 exp(0.5), over the sum
+    {'fast': 0.875647, 'slow': 1.124353}
+    """
+
+    name: ClassVar[str] = "dwa"
+    summary: ClassVar[str] = "more weight to tasks whose losses fall more slowly than the others'"
+    paper: ClassVar[Paper | None] = DWA_PAPER
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 2.0,
+        window: int = 100,
+        tasks: Sequence[str] | None = None,
+        target: str | Sequence[str] | None = None,
+    ) -> None:
+        self.temperature = checks.number(self.name, "temperature", temperature, above=0.0)
+        self.window = checks.count(self.name, "window", window)
+        super().__init__(tasks, target)
+
+    def start(self, sizes: Mapping[str, int]) -> None:
+        """1 each."""
+        self._weights = dict.fromkeys(self.tasks, 1.0)
+        self._sums: dict[str, list[float]] = {}
+        self.averages: list[dict[str, float]] = []
+
+    def update(self, values: Mapping[str, float]) -> None:
+        """Note this step's losses; at the start of a window, new weights first."""
+        checks.losses_not_negative(self.name, values)
+        if self.steps and self.steps % self.window == 0:
+            ended = {task: total / number for task, (total, number) in self._sums.items()}
+            self.averages = [*self.averages, ended][-2:]
+            self._sums = {}
+            if len(self.averages) == 2:
+                ratios = torch.tensor([self.ratio(task) for task in self.tasks])
+                self._weights = dict(zip(self.tasks, average_weights(ratios, self.temperature).tolist(), strict=True))
+        for task, value in values.items():
+            total, number = self._sums.get(task, [0.0, 0])
+            self._sums[task] = [total + value, number + 1]
+
+    def ratio(self, task: str) -> float:
+        """What is left of a task's loss from the last window but one to the last."""
+        before, after = (average.get(task, 0.0) for average in self.averages)
+        return after / before if before > 0.0 and after > 0.0 else 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights, the sums of this window and the means of the last two."""
+        return {
+            **super().state_dict(),
+            "sums": {task: list(entry) for task, entry in self._sums.items()},
+            "averages": [dict(average) for average in self.averages],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take them over."""
+        super().load_state_dict(state)
+        self._sums = {task: list(entry) for task, entry in state["sums"].items()}
+        self.averages = [dict(average) for average in state["averages"]]
