@@ -481,7 +481,7 @@ def test_ctrl_c_at_a_terminal_and_the_bar(star_files):
     assert out == b""
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
     bar = next(line for line in plain.split("\r") if "dev 0." in line)
-    assert re.search(r"joint .*\d+/48000 .*\d+:\d\d.* stars \d\.\d+ ×0\.27  polarity \d\.\d+ ×0\.73  dev 0\.\d+", bar)
+    assert re.search(r"joint .*\d+/48000 .*\d+:\d\d.* dev 0\.\d+  stars \d\.\d+ ×0\.27  polarity \d\.\d+ ×0\.73", bar)
     assert plain.rstrip().endswith("Stopped. A run that had begun goes on with --resume.")
     assert (star_files / "runs" / "stars" / "checkpoints").is_dir()
     before = tree(star_files / "runs")

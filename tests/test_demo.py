@@ -14,6 +14,7 @@ from crosstask import demo
 from crosstask.demo import MADE_BY, check_output, compare, make_learner, run_demo, show
 from crosstask.demo import sentences as text_demo
 from crosstask.demo.digits import CLOSED_LOOPS, TRAINING, digits_problem
+from crosstask.demo.methods import demo_methods
 from crosstask.demo.problem import Pool
 from crosstask.demo.sentences import FILES, Sentence, choose, load_sentences, read_package
 from crosstask.errors import CrossTaskError
@@ -82,7 +83,7 @@ def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path
     assert sorted(path.name for path in output.iterdir()) == ["report.html", "results.json", "run"]
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     assert results["made_by"] == MADE_BY
-    assert [cell["method"] for cell in results["cells"]] == list(PARADIGMS)
+    assert [cell["method"] for cell in results["cells"]] == list(demo_methods())
     for cell in results["cells"]:
         assert cell["seed"] == 0
         assert 0 <= cell["scores"]["test"]["accuracy"] <= 1
@@ -95,7 +96,7 @@ def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path
 
     show(rows, output)
     shown = capsys.readouterr().out
-    assert all(method in shown for method in PARADIGMS)
+    assert all(method in shown for method in demo_methods())
     assert str(output / "report.html") in shown.replace("\n", "")
 
     compare(quick_digits(), [1], output, Progress())

@@ -59,3 +59,16 @@ def test_two_ranks_with_a_transformer_and_tags(tagging_files, tiny_encoder):
         + "paradigm: normalized-joint\ntraining: {epochs: 2, batch_size: 7, learning_rate: 1e-3}\n"
     )
     check_equal(train(tagging_files, "tagging.yaml", "one", 1), train(tagging_files, "tagging.yaml", "two", 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weighting", ["{name: tawt, every: 2}", "mgda", "{name: metaweighting, step_size: 10}"])
+def test_two_ranks_learn_the_weights_of_one(star_files, weighting):
+    """48 and 144 examples in batches of 5: some ranks see fewer examples of a task than others, and once none."""
+    recipe = star_files / "stars.yaml"
+    text = recipe.read_text().replace("hidden: 16", "hidden: 16, dropout: 0.0")
+    text = text.replace("epochs: 3, batch_size: 8", "epochs: 1, batch_size: 47")
+    recipe.write_text(text + f"weighting: {weighting}\n")
+    one, two = train(star_files, "stars.yaml", "one", 1), train(star_files, "stars.yaml", "two", 2)
+    check_equal(one, two)
+    assert one[0]["weights"]["joint"] == pytest.approx(two[0]["weights"]["joint"], abs=1e-5)

@@ -95,6 +95,8 @@ def _apart(parts: Sequence[Tensor | None]) -> Gradient:
 def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
     """A copy of a gradient as one vector, with zeros where a parameter is not reached.
 
+    One message between ranks instead of many, few kernels on an accelerator.
+
     >>> flatten([torch.ones(1, 2), None], [nn.Parameter(torch.ones(1, 2)), nn.Parameter(torch.ones(2))]).tolist()
     [1.0, 1.0, 0.0, 0.0]
     """
@@ -171,9 +173,12 @@ def _dot(one: Tensor, two: Tensor) -> Tensor:
     """The product of two vectors in float64, without a copy of either in float64."""
     if one.dtype not in (torch.float32, torch.float64):
         one, two = one.float(), two.float()
-    width = SLICE_ON_ACCELERATOR if one.is_cuda else SLICE
-    slices = zip(one.split(width), two.split(width), strict=True)
-    return torch.stack([(here * there).sum(dtype=torch.float64) for here, there in slices]).sum()
+    if one.is_cuda:
+        slices = zip(one.split(SLICE_ON_ACCELERATOR), two.split(SLICE_ON_ACCELERATOR), strict=True)
+        return torch.stack([(here * there).sum(dtype=torch.float64) for here, there in slices]).sum()
+    # Within a slice torch adds up in pairs, which loses next to nothing and is faster than float64.
+    slices = zip(one.split(SLICE), two.split(SLICE), strict=True)
+    return torch.tensor(sum(float((here * there).sum()) for here, there in slices), dtype=torch.float64)
 
 
 def cosines(gram: Tensor) -> Tensor:

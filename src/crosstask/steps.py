@@ -1,11 +1,12 @@
 """One step forward: from the positions of examples to the tasks' losses, on one rank or on many."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from crosstask.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.devices import Devices
@@ -64,9 +65,7 @@ class Stepper:
             return result
         share = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
         share = {task: positions for task, positions in share.items() if len(positions)}
-        # A rank without an example of some task still takes part, with a loss of zero.
-        zero = next(self.model.parameters()).sum() * 0.0 if len(share) < len(step) else torch.zeros(())
-        sums = dict.fromkeys(step, zero)
+        sums = {task: self._nothing(task) for task in step if task not in share}
         counts = torch.zeros(len(step), device=self.devices.device)
         places = {task: place for place, task in enumerate(step)}
         for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
@@ -79,10 +78,15 @@ class Stepper:
                 if representations:
                     result.representations[task] = _vectors(parts[task], kind)
         counts = self.devices.sum(counts).clamp(min=1.0)
-        result.losses = {task: sums[task] / counts[place] for task, place in places.items()}
+        result.losses = {task: sums[task] / counts[place] for task, place in places.items()}  # in the step's order
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
         result.values = dict(zip(result.losses, values, strict=True))
         return result
+
+    def _nothing(self, task: str) -> Tensor:
+        """A loss of zero that reaches what the task's loss would: a rank without an example of it still takes part."""
+        reached = [*self.model.shared_parameters(), *self.model.head_parameters(task)]
+        return torch.stack([parameter.sum() for parameter in reached]).sum() * 0.0
 
     def examine(self, data: Mapping[str, Prepared], step: Step, weighting: Weighting, targets: Sequence[str]) -> None:
         """Show the weighting how each source example of a step agrees with the targets."""
@@ -122,3 +126,20 @@ def _vectors(representation: Representation, kind: Kind) -> Tensor:
     vectors = pooled if pooled is not None else representation.tokens
     assert vectors is not None
     return vectors
+
+
+@contextmanager
+def without_dropout(model: Model) -> Iterator[None]:
+    """Evaluation mode, but for recurrent networks: on a GPU those have gradients in training mode alone."""
+    recurrent = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    rates = [module.dropout for module in recurrent]
+    model.eval()
+    for module in recurrent:
+        module.train()
+        module.dropout = 0.0
+    try:
+        yield
+    finally:
+        model.train()
+        for module, rate in zip(recurrent, rates, strict=True):
+            module.dropout = rate

@@ -21,7 +21,7 @@ from crosstask.prediction import evaluate, features_and_labels
 from crosstask.progress import Progress
 from crosstask.record import Record
 from crosstask.settings import Training
-from crosstask.steps import Stepper
+from crosstask.steps import Stepper, without_dropout
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Weighting
 
@@ -189,12 +189,10 @@ class Trainer:
         data = self.query if weighting.held_out == "query" else self.support
         tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
         size = weighting.held_out_size or phase.settings.batch_size
-        self.model.eval()
-        result = self.stepper.run(data, draw(data, tasks, size, self.seed, number), apart=True)
-        self.model.train()
-        losses = {task: loss for task, loss in result.losses.items() if math.isfinite(result.values[task])}
-        if len(losses) == len(tasks):
-            weighting.after_step(losses, shared=self.model.shared_parameters())
+        with without_dropout(self.model):
+            result = self.stepper.run(data, draw(data, tasks, size, self.seed, number), apart=True)
+        if all(math.isfinite(value) for value in result.values.values()):
+            weighting.after_step(result.losses, shared=self.model.shared_parameters())
             self.record.write("held_out", phase=phase.name, update=number, losses=result.values)
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:

@@ -297,6 +297,18 @@ def test_word_encoders(name, kind, options, tiny_encoder):
     check(model, batch)
 
 
+def test_a_model_is_as_it_was(tiny_encoder):
+    """Parts that were in evaluation mode stay so; a recurrent part keeps its dropout, which is off inside."""
+    model, _ = model_and_batch("lstm", "classification", tiny_encoder, hidden=5, layers=2, dropout=0.3)
+    model.heads[0].eval()
+    modes = [module.training for module in model.modules()]
+    with forward_mode_ready(model):
+        assert not model.encoder.words.dropout.training
+        assert model.encoder.recurrent.dropout == 0.0
+    assert [module.training for module in model.modules()] == modes
+    assert model.encoder.recurrent.dropout == 0.3
+
+
 # The direction ----------------------------------------------------------------------------------------------------
 
 

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from crosstask.simplex import mirror_step, mirror_step_of_logs
-from crosstask.weighting.hypergradient import backward_with_products, conjugate_gradients, hessian_of
-from crosstask.weighting.tawt import TAWT, cosine_similarities, effective_sample_size
+from crosstask.weighting.comparison import cosine_similarities
+from crosstask.weighting.hypergradient import ProductsOnTheWay, conjugate_gradients, hessian_of, pair_products
+from crosstask.weighting.tawt import TAWT, effective_sample_size
 
 
 def net(seed=0, tasks=("own", "a", "b")):
@@ -164,7 +165,8 @@ def test_products_on_the_way_of_a_backward_pass(factor):
     flat = torch.cat([part.reshape(-1) for part in direction])
     expected = flat_gradient(loss("a"), parameters)
     head = flat_gradient(loss("a"), heads["a"].parameters())
-    crosswise, square = backward_with_products(loss("a"), factor, parameters, [*direction[:-1], None], smallest=1e-3)
+    with ProductsOnTheWay(parameters, [*direction[:-1], None]) as passes:
+        crosswise, square = passes.backward(loss("a"), factor, smallest=1e-3)
     last = direction[-1].numel()
     torch.testing.assert_close(crosswise, flat[:-last] @ expected[:-last])
     torch.testing.assert_close(square, expected @ expected)
@@ -197,3 +199,17 @@ def test_algorithm_1_steps_with_the_old_weights_and_trains_the_targets_head():
 def test_cosine_of_a_zero_gradient_is_zero():
     found = cosine_similarities(torch.tensor([0.0, 3.0]), torch.tensor([0.0, 9.0]), torch.tensor(0.0))
     assert found.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_products_over_parameters_large_and_small(dtype):
+    """In pieces, together, and not reached at all; against one long vector in float64."""
+    torch.manual_seed(0)
+    sizes = (3, 70_000, 1, 0, 200_001, 65_536, 40_000, 40_000, 5)
+    gradient, direction = ([torch.randn(size).to(dtype) + 0.1 for size in sizes] for _ in range(2))
+    crosswise, square = pair_products([*gradient, None], [*direction, torch.ones(2)])
+    one, two = (torch.cat([part.double() for part in parts]) for parts in (gradient, direction))
+    torch.testing.assert_close(crosswise, one @ two, rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(square, one @ one, rtol=1e-5, atol=0.0)
+    crosswise, square = pair_products(gradient, [None] * len(sizes))
+    assert crosswise == 0.0

@@ -20,8 +20,11 @@ from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask.weighting.mgda import MGDA
 from crosstask.weighting.mgda_ub import MGDAUB
 from crosstask.weighting.random_weights import RandomWeights
+from crosstask.weighting.samples import SampleTAWT
+from crosstask.weighting.svd import SVDWeighting
 from crosstask.weighting.tawt import TAWT
 from crosstask.weighting.tchebycheff import Tchebycheff
+from crosstask.weighting.torchjd import TorchJD
 from crosstask.weighting.uncertainty import Uncertainty
 from weighting_problem import NAMES, SIZES, Ranks, TinyProblem
 
@@ -32,7 +35,7 @@ class Case:
 
     - `options`: its options for these names of tasks;
     - `order_counts`: whether the order in which tasks are named plays a part;
-    - `constant`: whether it is one of those without a formula, whose docstring may be short.
+    - `constant`: whether it has no formula of its own, so that its docstring may be short.
     """
 
     method: type[Weighting]
@@ -61,6 +64,9 @@ CASES = {
     "getmtl": Case(GetMTL, lambda names: {"eps": 0.1}),
     "dwa": Case(DWA, lambda names: {"window": 1}),
     "random": Case(RandomWeights, order_counts=True),
+    "svd": Case(SVDWeighting),
+    "tawt-samples": Case(SampleTAWT),
+    "torchjd": Case(TorchJD, lambda names: {"method": "UPGrad"}, constant=True),
 }
 
 PINNED = {
@@ -78,6 +84,9 @@ PINNED = {
     "getmtl": (0.50681, 0.337291, 0.337291),
     "dwa": (1.03469, 0.998691, 0.966619),
     "random": (0.348444, 0.538161, 0.113395),
+    "svd": (0.333333, 0.333333, 0.333333),
+    "tawt-samples": (0.333333, 0.333333, 0.333333),
+    "torchjd": (0.662646, 0.426747, 0.350769),
 }
 """Weights after three steps on the tiny problem, to six digits."""
 

@@ -1,8 +1,23 @@
 """What passes between tasks besides weights. A method is one file here and one line below."""
 
+from typing import TYPE_CHECKING, Any
+
 from crosstask.registry import Registry
-from crosstask.transfer.base import Transfer
+
+if TYPE_CHECKING:
+    from crosstask.transfer.base import Transfer as Transfer
 
 TRANSFERS = Registry("crosstask.transfer", {})
 
 __all__ = ["TRANSFERS", "Transfer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Transfer":
+        from crosstask.transfer.base import Transfer
+
+        return Transfer
+    found = TRANSFERS.find(name)
+    if found is None:
+        raise AttributeError(f"module 'crosstask.transfer' has no attribute '{name}'")
+    return found

@@ -1,9 +1,11 @@
 """How much each task counts. A method is one file here and one line below."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crosstask.registry import Registry
-from crosstask.weighting.base import Weighting
+
+if TYPE_CHECKING:
+    from crosstask.weighting.base import Weighting as Weighting
 
 WEIGHTINGS = Registry(
     "crosstask.weighting",
@@ -32,6 +34,10 @@ __all__ = ["WEIGHTINGS", "Weighting"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Weighting":
+        from crosstask.weighting.base import Weighting
+
+        return Weighting
     found = WEIGHTINGS.find(name)
     if found is None:
         raise AttributeError(f"module 'crosstask.weighting' has no attribute '{name}'")

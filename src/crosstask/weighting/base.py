@@ -289,12 +289,11 @@ class GradientWeighting(Weighting):
             self.note(gram, list(taken))
             chosen = self.coefficients(gram, list(taken), reduced_values(losses, self.reduce))
         drawn = probabilities or {}
-        shares = [
-            coefficient / drawn.get(task, 1.0) / self.num_ranks for task, coefficient in zip(taken, chosen, strict=True)
-        ]
+        shares = [coefficient / drawn.get(task, 1.0) for task, coefficient in zip(taken, chosen, strict=True)]
         for gradient, share in zip(taken.values(), shares, strict=True):
-            grads.add_to_grad(gradient.own, share if self.weighs_heads else 1.0 / self.num_ranks)
-        mixed = grads.mix([gradient.shared for gradient in taken.values()], shares)
+            grads.add_to_grad(gradient.own, share if self.weighs_heads else 1.0)
+        # The shared part is whole already; the loop will add up what all ranks have.
+        mixed = grads.mix([gradient.shared for gradient in taken.values()], [s / self.num_ranks for s in shares])
         grads.add_to_grad(zip(parameters, mixed, strict=True))
 
     def products(self, gradients: Sequence[grads.Gradient]) -> Tensor:
@@ -302,11 +301,10 @@ class GradientWeighting(Weighting):
         return grads.gram_matrix(gradients)
 
     def take(self, loss: Tensor, shared: Sequence[nn.Parameter], scale: float) -> grads.TaskGradient:
-        """One task's gradient, added up over ranks."""
+        """One task's gradient; its shared part, which weights are computed from, is added up over ranks."""
         gradient = grads.take_gradient(loss * scale, shared)
         if self.num_ranks > 1:
             gradient.shared = [part if part is None else self.reduce(part) for part in gradient.shared]
-            gradient.own = [(leaf, self.reduce(part)) for leaf, part in gradient.own]
         return gradient
 
     def note(self, gram: Tensor, tasks: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,14 +12,24 @@ from crosstask.errors import CrossTaskError
 from crosstask.weighting.hypergradient import (
     SMALLEST_FACTOR,
     SMALLEST_FACTOR_IN_FLOAT16,
+    ProductsOnTheWay,
     Solution,
-    backward_with_products,
     conjugate_gradients,
     hessian_of,
     pair_products,
 )
 
 Reduce = Callable[[Tensor], Tensor]
+
+
+def cosine_similarities(products: Tensor, squares: Tensor, target_square: Tensor) -> Tensor:
+    """Cosines of the tasks' gradients with the target's, from products and squared lengths; zero for a zero gradient.
+
+    >>> cosine_similarities(torch.tensor([6.0, 1.0]), torch.tensor([9.0, 0.0]), torch.tensor(16.0)).tolist()
+    [0.5, 0.0]
+    """
+    lengths = squares.clamp(min=0.0).sqrt() * target_square.clamp(min=0.0).sqrt()
+    return torch.where(lengths > 0.0, products / lengths, 0.0).clamp(-1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,29 @@ class Look:
         """Whether there is something to learn from it."""
         numbers = [self.products, self.squares, self.products if self.solved is None else self.solved]
         return bool(torch.isfinite(torch.stack(numbers)).all())
+
+    @property
+    def cosines(self) -> Tensor:
+        """Of the tasks' gradients with the target's."""
+        return cosine_similarities(self.products, self.squares, self.target_square)
+
+    def facts(self, targets: Sequence[str]) -> dict[str, Any]:
+        """For the record, as plain data; conflict here is the share of sources that point against the target."""
+        cosines = dict(zip(self.tasks, self.cosines.tolist(), strict=True))
+        similarities = {task: cosine for task, cosine in cosines.items() if task not in targets}
+        facts: dict[str, Any] = {
+            "similarities": similarities,
+            "gradient_norms": dict(zip(self.tasks, self.squares.sqrt().tolist(), strict=True)),
+            "conflict_with_target": sum(cosine < 0.0 for cosine in similarities.values()) / max(1, len(similarities)),
+        }
+        if self.solution is not None:
+            solution = self.solution
+            facts["solve"] = {
+                "residual": solution.residual,
+                "steps": solution.steps,
+                "negative_curvature": solution.negative_curvature,
+            }
+        return facts
 
 
 def compare_with_targets(
@@ -90,17 +124,18 @@ def compare_with_targets(
         )
     solution = None if solve is None else _solve(solve, held, direction, shared, scale, reduce)
     pairs = {task: pair_products(gradient, direction) for task, gradient in whole.items()}
-    for task, loss in losses.items():
-        if task in held:
-            continue
-        if factors is not None and reduce is None:
-            smallest = SMALLEST_FACTOR if scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
-            pairs[task] = backward_with_products(loss * scale, factors[task], shared, direction, smallest=smallest)
-            continue
-        gradient = _take(loss * scale, shared)
-        pairs[task] = pair_products(_over_ranks(gradient.shared, shared, reduce), direction)
-        if factors is not None:
-            _put_in_place(gradient, shared, factors[task])
+    others = {task: loss for task, loss in losses.items() if task not in held}
+    if factors is not None and reduce is None:
+        smallest = SMALLEST_FACTOR if scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
+        with ProductsOnTheWay(shared, direction) as passes:
+            for task, loss in others.items():
+                pairs[task] = passes.backward(loss * scale, factors[task], smallest=smallest)
+    else:
+        for task, loss in others.items():
+            gradient = _take(loss * scale, shared)
+            pairs[task] = pair_products(_over_ranks(gradient.shared, shared, reduce), direction)
+            if factors is not None:
+                _put_in_place(gradient, shared, factors[task])
     if factors is not None:  # these last: by now `.grad` exists, and they are added to it without a copy
         for task, gradient in held.items():
             _put_in_place(gradient, () if task in observed else shared, factors[task])
@@ -182,4 +217,6 @@ def _solve(
 
 def _numbers(values: Iterable[Tensor]) -> Tensor:
     """Scalars as one row on the CPU, fetched together."""
-    return torch.stack(list(values)).double().cpu()
+    numbers = list(values)
+    device = next((value.device for value in numbers if value.is_cuda), numbers[0].device)
+    return torch.stack([value.to(device) for value in numbers]).double().cpu()

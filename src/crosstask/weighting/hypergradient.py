@@ -6,22 +6,23 @@ the second as it stands, solved by conjugate gradients on products of the Hessia
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError
 
-SMALLEST_FACTOR = 1e-30
+SMALLEST_FACTOR = 1e-20
 """A loss that counts less goes through its graph in full size: times its factor nothing would be left to compare."""
 SMALLEST_FACTOR_IN_FLOAT16 = 1e-3
 """The same where a GradScaler is at work, which means float16 and its short range."""
-
-PIECE = 65_536
-"""Entries that are multiplied together on the CPU; torch.dot adds so many up in float32 to seven digits."""
-BUCKET = 2**23
-"""Entries that wait on an accelerator until it is worth multiplying them."""
+PIECE = 2**14
+"""Entries that are multiplied together on the CPU: torch.dot adds so many up in float32 to five digits or more."""
+PIECE_ON_ACCELERATOR = 2**22
+"""The same for an accelerator, in float64: enough to keep it busy."""
 
 Vector = list[Tensor]
 """One entry per shared parameter, in float32 at least."""
@@ -30,52 +31,64 @@ Vector = list[Tensor]
 class PairProducts:
     """Adds up two products over parameters that come one by one: of a gradient with a direction, and with itself.
 
-    On the CPU each is done with at once, in pieces that stay in its cache, so that nothing is read twice or copied. An
-    accelerator would spend its time on starting so many small sums: there, parameters wait until a bucket is full.
+    Large parameters are done with at once, in pieces that stay in the cache, so that nothing is read twice; small ones
+    wait until there are enough of them.
     """
 
     def __init__(self) -> None:
         self.crosswise: list[Tensor] = []
         self.squares: list[Tensor] = []
         self.waiting: list[tuple[Tensor, Tensor]] = []
+        self.num_waiting = 0
 
     def see(self, gradient: Tensor, direction: Tensor | None) -> None:
         """Take in one parameter; a direction of None is zero."""
-        gradient = gradient.detach()
-        direction = torch.zeros_like(gradient) if direction is None else direction.detach()
-        if gradient.is_cuda:
-            if self.waiting and self.waiting[0][0].device != gradient.device:
-                self._empty()
-            self.waiting.append((gradient.reshape(-1), direction.reshape(-1)))
-            if sum(len(waiting) for waiting, _ in self.waiting) >= BUCKET:
-                self._empty()
+        size = gradient.numel()
+        enough = PIECE_ON_ACCELERATOR if gradient.is_cuda else PIECE
+        if direction is None:
+            direction = torch.zeros_like(gradient)
+        if size >= enough:
+            pieces = (part.reshape(-1).split(enough) for part in (gradient, direction))
+            for here, there in zip(*pieces, strict=True):
+                self._multiply(here, there)
             return
-        dtype = torch.promote_types(torch.promote_types(gradient.dtype, direction.dtype), torch.float32)
-        pieces = zip(gradient.reshape(-1).split(PIECE), direction.reshape(-1).split(PIECE), strict=True)
-        for here, there in pieces:
-            here, there = here.to(dtype), there.to(dtype)
-            self.crosswise.append(torch.dot(here, there))
-            self.squares.append(torch.dot(here, here))
+        if self.waiting and self.waiting[0][0].device != gradient.device:
+            self._multiply_waiting()
+        self.waiting.append((gradient, direction))
+        self.num_waiting += size
+        if self.num_waiting >= enough:
+            self._multiply_waiting()
 
-    def _empty(self) -> None:
+    def _multiply_waiting(self) -> None:
         if self.waiting:
-            here, there = (torch.cat(parts).double() for parts in zip(*self.waiting, strict=True))
-            self.crosswise.append(torch.dot(here, there))
-            self.squares.append(torch.dot(here, here))
-            self.waiting = []
+            self._multiply(
+                *(torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*self.waiting, strict=True))
+            )
+            self.waiting, self.num_waiting = [], 0
+
+    def _multiply(self, here: Tensor, there: Tensor) -> None:
+        if here.is_cuda:
+            here, there = here.double(), there.double()
+        elif here.dtype != there.dtype or here.dtype not in (torch.float32, torch.float64):
+            here, there = here.float(), there.float()
+        self.crosswise.append(torch.dot(here, there))
+        self.squares.append(torch.dot(here, here))
 
     def totals(self) -> tuple[Tensor, Tensor]:
-        """Both products, in float64."""
-        self._empty()
-        return _total(self.crosswise), _total(self.squares)
+        """Both products of what was seen so far, in float64; then it starts anew."""
+        self._multiply_waiting()
+        found = _total(self.crosswise), _total(self.squares)
+        self.crosswise, self.squares = [], []
+        return found
 
 
 def _total(parts: Sequence[Tensor]) -> Tensor:
     if not parts:
         return torch.zeros((), dtype=torch.float64)
-    return torch.stack([part.to(parts[0].device, torch.float64) for part in parts]).sum()
+    return torch.stack([part.to(parts[0].device) for part in parts]).sum(dtype=torch.float64)
 
 
+@torch.no_grad()
 def pair_products(gradient: grads.Gradient, direction: grads.Gradient) -> tuple[Tensor, Tensor]:
     """The product of a gradient with a direction, and with itself; in float64.
 
@@ -89,44 +102,61 @@ def pair_products(gradient: grads.Gradient, direction: grads.Gradient) -> tuple[
     return products.totals()
 
 
-def backward_with_products(
-    loss: Tensor,
-    factor: float,
-    shared: Sequence[nn.Parameter],
-    direction: grads.Gradient,
-    *,
-    smallest: float = SMALLEST_FACTOR,
-) -> tuple[Tensor, Tensor]:
-    """A backward pass of `factor * loss` that also tells `pair_products` of the gradient of `loss` on the shared part.
+def _times(gradient: Tensor, factor: float) -> Tensor:
+    """For a factor of zero without a copy of that size."""
+    return gradient.new_zeros(()).expand_as(gradient) if factor == 0.0 else gradient * factor
+
+
+class ProductsOnTheWay:
+    """Backward passes that also tell the products of what they find on the shared parameters with a direction.
 
     Each parameter's gradient is multiplied when the pass comes by, and then goes into `.grad` as always: the whole
-    gradient never exists beside it. A factor below `smallest` is applied there too, instead of to the loss.
+    gradient never exists beside it.
     """
-    products = PairProducts()
-    if not loss.requires_grad:  # it depends on nothing
-        return products.totals()
-    carried = factor if factor >= smallest else 1.0
-    left = factor / carried
 
-    def watch(part: Tensor | None) -> Callable[[Tensor], Tensor | None]:
-        def see(gradient: Tensor) -> Tensor | None:
-            products.see(gradient, part)
-            return None if left == 1.0 else gradient * left
+    def __init__(self, shared: Sequence[nn.Parameter], direction: grads.Gradient) -> None:
+        self.shared, self.direction = shared, direction
+        self.products = PairProducts()
+        self.left = 1.0
+        self.hooks: list[RemovableHandle] = []
 
-        return see
+    def __enter__(self) -> Self:
+        def watch(part: Tensor | None) -> Callable[[Tensor], Tensor | None]:
+            def see(gradient: Tensor) -> Tensor | None:
+                self.products.see(gradient, part)
+                return None if self.left == 1.0 else _times(gradient, self.left)
 
-    hooks = [parameter.register_hook(watch(part)) for parameter, part in zip(shared, direction, strict=True)]
-    if left != 1.0:
-        known = {id(parameter) for parameter in shared}
-        own = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in known]
-        hooks += [leaf.register_hook(lambda gradient: gradient * left) for leaf in own]
-    try:
-        (loss * carried).backward()
-    finally:
-        for hook in hooks:
+            return see
+
+        pairs = zip(self.shared, self.direction, strict=True)
+        self.hooks = [parameter.register_hook(watch(part)) for parameter, part in pairs]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self.hooks:
             hook.remove()
-    crosswise, square = products.totals()
-    return crosswise / carried, square / carried**2
+
+    def backward(self, loss: Tensor, factor: float, *, smallest: float = SMALLEST_FACTOR) -> tuple[Tensor, Tensor]:
+        """A backward pass of `factor * loss`; returns `pair_products` of the gradient of `loss` alone.
+
+        A factor below `smallest` is applied to the gradients instead of to the loss.
+        """
+        if not loss.requires_grad:  # it depends on nothing
+            return self.products.totals()
+        carried = factor if factor >= smallest else 1.0
+        self.left = factor / carried
+        own_hooks = []
+        if self.left != 1.0:
+            known = {id(parameter) for parameter in self.shared}
+            own = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in known]
+            own_hooks = [leaf.register_hook(lambda gradient: _times(gradient, self.left)) for leaf in own]
+        try:
+            (loss * carried).backward()
+        finally:
+            for hook in own_hooks:
+                hook.remove()
+        crosswise, square = self.products.totals()
+        return crosswise / carried, square / carried**2
 
 
 def hessian_of(

@@ -71,37 +71,44 @@ class Support:
 
     - `parameters`: the shared parameters;
     - `scale`: the factor of all gradients here, added up over the steps that make one update;
-    - `shared`: each task's gradient on the shared parameters, as one vector;
+    - `shared`: each task's gradient on the shared parameters;
     - `own`: the same on each other parameter that it reaches;
     - `factors`: by how much more of a task the step had than its weight: one over its probability.
     """
 
     parameters: list[nn.Parameter]
     scale: float = 0.0
-    shared: dict[str, Tensor] = field(default_factory=dict)
+    shared: dict[str, grads.Gradient] = field(default_factory=dict)
     own: dict[str, dict[Tensor, Tensor]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
 
-    def add(self, task: str, shared: Tensor, own: dict[Tensor, Tensor], factor: float) -> None:
+    def add(self, task: str, shared: grads.Gradient, own: dict[Tensor, Tensor], factor: float) -> None:
         """Take in a task's gradient; over several steps that make one update they add up."""
         self.factors[task] = factor
         if task not in self.shared:
             self.shared[task], self.own[task] = shared, own
             return
-        self.shared[task].add_(shared)
-        known = self.own[task]
-        known.update({leaf: known[leaf] + part if leaf in known else part for leaf, part in own.items()})
+        self.shared[task] = [_sum(*parts) for parts in zip(self.shared[task], shared, strict=True)]
+        for leaf, part in own.items():
+            self.own[task][leaf] = part + self.own[task].get(leaf, 0.0)
 
-    def products(self, tasks: Sequence[str], shared: Tensor, own: Mapping[Tensor, Tensor]) -> Tensor:
+    def products(self, tasks: Sequence[str], shared: grads.Gradient, own: Mapping[Tensor, Tensor]) -> Tensor:
         """Products of a query gradient with each task's support gradient, on all parameters that both reach.
 
         A task that was not in the step has zero: its weight did nothing.
         """
-        found = torch.zeros(len(tasks), dtype=torch.float64, device=shared.device)
+        device = self.parameters[0].device
+        found = torch.zeros(len(tasks), dtype=torch.float64, device=device)
         for i, task in enumerate(tasks):
             if task in self.shared:
                 both = [leaf for leaf in own if leaf in self.own[task]]
-                first: grads.Gradient = [shared, *(own[leaf] for leaf in both)]
-                second: grads.Gradient = [self.shared[task], *(self.own[task][leaf] for leaf in both)]
+                first = [*shared, *(own[leaf] for leaf in both)]
+                second = [*self.shared[task], *(self.own[task][leaf] for leaf in both)]
                 found[i] = grads.product(first, second) * (self.factors[task] / self.scale)
         return found
+
+
+def _sum(one: Tensor | None, two: Tensor | None) -> Tensor | None:
+    if one is None or two is None:
+        return two if one is None else one
+    return one.add_(two)

@@ -157,16 +157,15 @@ class MetaWeighting(Weighting):
         begins = all(parameter.grad is None for parameter in parameters)  # what waits is of an update that is over
         support = Support(parameters) if begins or self._support is None else self._support
         own: dict[str, dict[Tensor, Tensor]] = {}
-        vectors: dict[str, Tensor] = {}
+        taken: dict[str, grads.Gradient] = {}
         for task, loss in losses.items():
             gradient = grads.take_gradient(loss * scale, parameters)
-            vectors[task] = self._over_ranks(grads.flatten(gradient.shared, parameters))
             own[task] = dict(gradient.own) if self.heads else {}
             factor = step[task] / drawn.get(task, 1.0)
-            grads.add_to_grad(zip(parameters, gradient.shared, strict=True), factor)
-            grads.add_to_grad(gradient.own, factor, keep=True)
+            grads.add_to_grad((*zip(parameters, gradient.shared, strict=True), *gradient.own), factor, keep=True)
+            taken[task] = [self._over_ranks(part) for part in self._packed(gradient.shared, parameters)]
         for task, parts in self._heads_over_ranks(own, parameters[0].device).items():
-            support.add(task, vectors.pop(task), parts, 1.0 / drawn.get(task, 1.0))
+            support.add(task, taken[task], parts, 1.0 / drawn.get(task, 1.0))
         support.scale += scale
         self._support = support
 
@@ -187,8 +186,8 @@ class MetaWeighting(Weighting):
             loss = held_out_losses[task]
             self.check_losses({task: loss})
             gradient = grads.take_gradient(loss, support.parameters)
-            vector = grads.flatten(gradient.shared, support.parameters)
-            rows[task] = support.products(self.tasks, vector, dict(gradient.own))
+            packed = self._packed(gradient.shared, support.parameters)
+            rows[task] = support.products(self.tasks, packed, dict(gradient.own))
             losses[task] = loss.detach()
         # Support gradients are whole on every rank, so the products of each rank's queries add up.
         self._learn(self._over_ranks(torch.stack(list(rows.values()))).cpu(), reduced_values(losses, self.reduce))
@@ -206,7 +205,13 @@ class MetaWeighting(Weighting):
             "weights": self.weights,
         }
 
-    def _over_ranks(self, part: Tensor) -> Tensor:
+    def _packed(self, gradient: grads.Gradient, parameters: Sequence[nn.Parameter]) -> grads.Gradient:
+        """As one vector where many small parts are slow: between ranks and on an accelerator."""
+        if self.num_ranks > 1 or parameters[0].is_cuda:
+            return [grads.flatten(gradient, parameters)]
+        return gradient
+
+    def _over_ranks(self, part: Any) -> Any:
         return self.reduce(part) if self.num_ranks > 1 else part
 
     def _heads_over_ranks(

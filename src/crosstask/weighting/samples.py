@@ -54,7 +54,8 @@ class SampleTAWT(Weighting):
         every: calls of `backward` from one look to the next. The paper looks at all examples every 5 epochs; a look at
             every fifth batch comes to the same number of looks per example.
         warmup: calls of `backward` before the first look, while heads are still random; 5 epochs in the paper.
-        floor, cap: an example counts at least and at most so much; 0 and infinity in the paper.
+        floor: an example counts at least so much; 0 in the paper.
+        cap: an example counts at most so much; infinity in the paper.
         initial: the tasks' own weights: "by-size" in joint and pre-training, "uniform" in normalized joint training.
             Left out, the paradigm decides; in a loop of one's own, uniform.
         sizes: number of training examples of each task, where the learner does not tell.
@@ -63,8 +64,8 @@ class SampleTAWT(Weighting):
     what they had (with all of them it is eq. 2.8 exactly). A simplex per source, and none for the target's examples
     in joint training. A sentence of a tagging task is one example. Products that are not finite change nothing.
 
-    Needs the target's gradient and, for every example looked at, a product: one pass in forward mode per batch, about
-    the time of a training step. Memory: one float64 per source example. In a loop of one's own:
+    Needs the target's gradient and, for every example looked at, a product. Costs one pass in forward mode per batch
+    looked at, about the time of a training step, and one float64 per source example. In a loop of one's own:
 
         weighting = SampleTAWT(tasks=["own", "other"], target="own", sizes={"own": len(own), "other": len(other)})
         for rows, batches in loader:                                  # rows["other"]: positions of the batch's examples
@@ -96,6 +97,7 @@ class SampleTAWT(Weighting):
     paper: ClassVar[Paper | None] = TAWT_PAPER
     weighs_examples = True
     observes_targets = True
+    needs_every_task = True  # a look compares the step's source examples with the target's
 
     def __init__(
         self,

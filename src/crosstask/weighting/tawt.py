@@ -17,18 +17,8 @@ from crosstask.weighting.comparison import Look, Solve, compare_with_targets
 
 Similarity = Literal["cosine", "dot", "exact"]
 Initial = Literal["by-size", "uniform"]
-NEGLIGIBLE = 1e-30
-"""A weight below this counts nothing in a step: numbers at the end of a float's range are slow to compute with."""
-
-
-def cosine_similarities(products: Tensor, squares: Tensor, target_square: Tensor) -> Tensor:
-    """Cosines of the tasks' gradients with the target's, from products and squared lengths; zero for a zero gradient.
-
-    >>> cosine_similarities(torch.tensor([6.0, 1.0]), torch.tensor([9.0, 0.0]), torch.tensor(16.0)).tolist()
-    [0.5, 0.0]
-    """
-    lengths = squares.clamp(min=0.0).sqrt() * target_square.clamp(min=0.0).sqrt()
-    return torch.where(lengths > 0.0, products / lengths, 0.0).clamp(-1.0, 1.0)
+NEGLIGIBLE = 1e-20
+"""A weight below this counts nothing in a step: it could not change a float, and tiny numbers are slow to work with."""
 
 
 def effective_sample_size(weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:
@@ -54,9 +44,10 @@ class TAWT(Weighting):
         exact:   g_t = -c grad_0' H^-1 grad_t,   H = sum_t omega_t Hessian of L_t          (eq. 2.7)
 
     - `omega_t`: `weights[t]`, on the simplex; `eta`: `step_size`; `c`: `sharpness`;
-    - `grad_0`, `grad_t`: gradients of the target's and of task t's loss on the shared parameters, heads held fixed.
+    - `grad_0`, `grad_t`: gradients of the target's and of task t's loss on the shared parameters, heads held fixed;
+    - `H`: the same mixture's second derivatives, which never exist as a matrix.
 
-    In the code: eq. 2.8 is `simplex.mirror_step_of_logs`; the cosine is `cosine_similarities`; eq. 2.7 is
+    In the code: eq. 2.8 is `simplex.mirror_step_of_logs`; the cosine is `comparison.cosine_similarities`; eq. 2.7 is
     `hypergradient.conjugate_gradients` on `hypergradient.hessian_of`: one system `(H + damping) v = grad_0`, then the
     products `<v, grad_t>`; Algorithm 1 is `backward`; N_omega (Theorem 3.1) is `effective_sample_size`, which `facts`
     tells where sizes are known.
@@ -66,6 +57,10 @@ class TAWT(Weighting):
     step 2), its gradient on the shared parameters only serves the comparison. With several targets grad_0 is the mean
     of their gradients, those of the targets present in the step.
 
+    How many looks there are matters: each multiplies the target's own weight by exp(eta c) against a task at a right
+    angle to it, so that in joint training it tends to one (0.87 to 0.99 in Table 5). A long run wants a larger `every`
+    or a smaller `step_size`. "exact" magnifies the noise of small batches: give it a `probe` of some hundred examples.
+
     Args:
         similarity: "cosine" in the main experiments, "dot" for sample weights (App. B), "exact" in the derivation.
         step_size: eta; 1 in the paper.
@@ -73,15 +68,16 @@ class TAWT(Weighting):
         every: calls of `backward` from one look to the next; once an epoch in the authors' code.
         probe: None looks at the losses of the step itself. A number looks at fresh losses of so many examples per task,
             handed to `after_step`; 64 in the paper.
-        damping: lambda in `(H + lambda I)`, for "exact" alone; the paper assumes H to be invertible.
+        damping: lambda in `(H + lambda I)^-1`, for "exact" alone; the paper assumes H to be invertible.
         solve_steps: at most so many products with H per look, for "exact" alone.
         initial: weights to start with: "by-size" in joint and pre-training, "uniform" in normalized joint training.
             Left out, the paradigm decides; in a loop of one's own, by size where sizes are known.
 
-    Differs from the paper: the weights are kept as logarithms, so that one too small for a float can still come back;
-    there is no floor, as in the paper. Without `probe` gradients come from the training batches. Tasks absent from a
-    look keep their weights, those present share what they had. H is damped, and where it is not positive the solution
-    is cut short. For fixed final weights (Table 6) train anew with `Fixed(run.weights)`.
+    Differs from the paper: the weights are kept as logarithms, so that one too small for a float can still come back
+    (there is no floor, as in the paper; below 1e-20 a step leaves the task out). Without `probe` gradients come from
+    the training batches, before the step's update. Tasks absent from a look keep their weights, those present share
+    what they had. H is damped, and where it is not positive the solution is cut short. For fixed final weights
+    (Table 6) train anew with `Fixed(run.weights)`.
 
     Needs the target and two tasks of the simplex in the same step, each loss with a graph of its own; a look waits for
     such a step, and for gradients that are finite. A look costs a backward pass per task, hardly more than one of their
@@ -219,8 +215,7 @@ class TAWT(Weighting):
 
     def _learn(self, look: Look) -> None:
         """Eq. 2.8 among the tasks that were seen: together they keep what they had."""
-        cosines = cosine_similarities(look.products, look.squares, look.target_square)
-        related = cosines if self.similarity == "cosine" else look.products if look.solved is None else look.solved
+        related = look.cosines if self.similarity == "cosine" else look.products if look.solved is None else look.solved
         found = dict(zip(look.tasks, (-related * self.sharpness).tolist(), strict=True))
         slopes = {task: found[task] for task in self.tasks if task in found}
         places = [self.tasks.index(task) for task in slopes]
@@ -230,23 +225,9 @@ class TAWT(Weighting):
         moved[places] = after + before.logsumexp(0) - after.logsumexp(0)
         self._log_weights = moved - moved.max()
 
-        similarities = {
-            task: cosine for task, cosine in zip(look.tasks, cosines.tolist(), strict=True) if task not in self.targets
-        }
-        self._facts = {
-            "similarities": similarities,
-            "gradient_norms": dict(zip(look.tasks, look.squares.sqrt().tolist(), strict=True)),
-            "conflict_with_target": sum(cosine < 0.0 for cosine in similarities.values()) / max(1, len(similarities)),
-            "weight_gradient": slopes,
-        }
+        self._facts = {**look.facts(self.targets), "weight_gradient": slopes}
         if len(self.sizes) == len(self.tasks):
             self._facts["effective_sample_size"] = effective_sample_size(self.weights, self.sizes)
-        if look.solution is not None:
-            self._facts["solve"] = {
-                "residual": look.solution.residual,
-                "steps": look.solution.steps,
-                "negative_curvature": look.solution.negative_curvature,
-            }
 
     def state_dict(self) -> dict[str, Any]:
         """The weights as logarithms, the largest zero; the number of steps, and when the last look was."""

@@ -186,7 +186,7 @@ class TorchJD(GradientWeighting):
             shares = torch.tensor([self._weights[task] for task in losses], dtype=torch.float64) / drawn
             mixed = grads.mix(rows, (shares / self.num_ranks).tolist())
         for gradient in taken:
-            grads.add_to_grad(gradient.own, 1.0 / self.num_ranks)
+            grads.add_to_grad(gradient.own)
         grads.add_to_grad(zip(shared, mixed, strict=True))
 
     def _scalarize(self, losses: Mapping[str, Tensor]) -> None:
