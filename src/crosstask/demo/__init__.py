@@ -52,7 +52,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Prog
         problem.prepare(progress)
         few_threads.enter_context(one_thread())
         cells = []
-        progress.start("demo", len(seeds) * len(demo_methods()))
+        progress.start("demo", len(seeds) * len(demo_methods(problem.every_weighting)))
         for seed, method, run, seconds in trained(problem, seeds):
             cells.append({"method": method, "seed": seed, **_measured(run, problem), "seconds": round(seconds, 2)})
             progress.advance(len(cells), f"{method}, seed {seed}")
@@ -85,7 +85,7 @@ def trained(problem: Problem, seeds: Sequence[int]) -> Iterator[tuple[int, str, 
     """Every method with every seed: seed, method, run, seconds."""
     for seed in seeds:
         target, sources = problem.make(seed)
-        for method in demo_methods():
+        for method in demo_methods(problem.every_weighting):
             begun = time.perf_counter()
             run = make_learner(problem, method, target, sources, seed).fit(target, sources)
             yield seed, method, run, time.perf_counter() - begun
@@ -112,6 +112,7 @@ def make_learner(problem: Problem, method: str, target: Task, sources: Sequence[
 def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything that the page shows and that somebody else needs to compute it again."""
     target, sources = problem.make(seeds[0])
+    methods = demo_methods(problem.every_weighting)
     return {
         "made_by": MADE_BY,
         "title": problem.title,
@@ -119,7 +120,10 @@ def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]
         "target": problem.target,
         "metric": chosen_metric(target.spec).name,
         "num_labels": problem.num_labels,
-        "methods": [{"name": method.name, "summary": method.summary} for method in demo_methods().values()],
+        "methods": [
+            {"name": method.name, "summary": method.summary}
+            for method in demo_methods(problem.every_weighting).values()
+        ],
         "tasks": [
             {
                 "name": task.name,
@@ -136,7 +140,7 @@ def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]
             "target": problem.target,
             "labels": problem.num_labels,
             "encoder": dict(problem.encoder),
-            "methods": {name: asdict(method) for name, method in demo_methods().items()},
+            "methods": {name: asdict(method) for name, method in methods.items()},
             "training": asdict(problem.training),
             "seeds": list(seeds),
         },

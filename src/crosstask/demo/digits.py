@@ -11,7 +11,7 @@ TEST_SIZE = 500
 CLOSED_LOOPS = {0: 1, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 1, 7: 0, 8: 2, 9: 1}
 """How many closed loops a digit has as people write it; most of these 4s are open at the top, so 4 has none."""
 
-TRAINING = Training(updates=200, batch_size=16, learning_rate=1e-2, evaluate_every=20, keep="last")
+TRAINING = Training(updates=150, batch_size=16, learning_rate=1e-2, evaluate_every=20, keep="last")
 """Rate and batch were found with other seeds on a part of the training pool; ten dev images cannot choose an epoch."""
 
 

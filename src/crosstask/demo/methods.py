@@ -11,7 +11,7 @@ WEIGHTED_PARADIGM = "normalized-joint"
 PLAIN = ("uniform", "by-size", "fixed")
 """The paradigms' own weights, and those that somebody has to give."""
 OPTIONS: dict[str, dict[str, Any]] = {
-    "tawt": {"every": 5},  # the demo has too few updates to wait fifty
+    "tawt": {"every": 40},  # about four looks, as in the paper: each one moves weight to the target itself
     "tawt-samples": {"every": 5},
     "torchjd": {"method": "UPGrad"},
 }
@@ -27,16 +27,15 @@ class Method:
     weighting: dict[str, Any] | None = None
 
 
-def demo_methods() -> dict[str, Method]:
+def demo_methods(every_weighting: bool = True) -> dict[str, Method]:
     """By name, in the order of the table: paradigms, their versions weighted by TAWT, then every other weighting."""
     methods = [Method(name, _first_line(way), name) for name, way in PARADIGMS.items()]
-    if "tawt" in WEIGHTINGS:
-        methods += [
-            Method(f"{name} + tawt", f"{name} with weights learned by TAWT", name, {"name": "tawt", **OPTIONS["tawt"]})
-            for name in PARADIGMS
-            if name != "single"
-        ]
-    for name, weighting in WEIGHTINGS.items():
+    methods += [
+        Method(f"{name} + tawt", f"{name} with weights learned by TAWT", name, {"name": "tawt", **OPTIONS["tawt"]})
+        for name in PARADIGMS
+        if name != "single"
+    ]
+    for name, weighting in WEIGHTINGS.items() if every_weighting else ():
         if name in PLAIN or name == "tawt":
             continue
         options = OPTIONS.get(name, {})

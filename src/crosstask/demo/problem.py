@@ -18,6 +18,7 @@ class Problem:
 
     `training.updates` is the whole budget of a method; one that trains in two phases has half of it for each. `make`
     gives the target and the sources of a seed; `prepare` does once what takes long (features), with a bar.
+    `every_weighting` is for problems small enough to try them all.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Problem:
     training: Training
     make: Callable[[int], tuple[Task, list[Task]]]
     prepare: Callable[[Progress], None] = lambda progress: None
+    every_weighting: bool = True
 
 
 @dataclass(frozen=True, eq=False)
