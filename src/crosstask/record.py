@@ -98,5 +98,6 @@ def environment() -> dict[str, Any]:
         "processor_threads": torch.get_num_threads(),
         "gpus": gpus,
         "packages": packages,
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        # Names, not whole paths: results travel further than folders do.
+        "command": [Path(word).name if Path(word).is_absolute() else word for word in sys.argv],
     }
