@@ -10,6 +10,7 @@ from crosstask.demo.methods import OPTIONS
 from crosstask.weighting import WEIGHTINGS
 
 SPECIAL = {**OPTIONS, "fixed": {"weights": {"target": 1.0, "helpful": 0.5, "noise": 0.5}}}
+SPECIAL["tawt"] = {"every": 5}
 SPECIAL["tawt-samples"] = {"every": 2, "warmup": 2}
 every_weighting = pytest.mark.parametrize("name", list(WEIGHTINGS))
 
