@@ -17,7 +17,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,22 @@ class Problem:
             parameter.grad = None
 
 
+class LossesWhenAsked(Mapping[str, Tensor]):
+    """The losses of all tasks, each computed when it is looked up, as the learner hands over those of queries."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.problem.loss(self.problem.names.index(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.problem.names)
+
+    def __len__(self) -> int:
+        return len(self.problem.names)
+
+
 def plain(problem: Problem) -> Step:
     def step() -> None:
         sum(problem.losses().values()).backward()
@@ -89,7 +105,7 @@ def ours(problem: Problem, weighting: Any) -> Step:
         else:
             weighting.backward(problem.losses(), shared=problem.shared)
         if weighting.wants_held_out:
-            weighting.after_step(problem.losses(), shared=problem.shared)
+            weighting.after_step(LossesWhenAsked(problem), shared=problem.shared)
 
     return step
 

@@ -3,7 +3,7 @@
 Only torch is needed here. Products are added up in float64: a float32 sum over millions of entries loses three digits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,28 +112,44 @@ def gram_matrix(gradients: Sequence[Gradient]) -> Tensor:
     """All products of the tasks' gradients, [tasks, tasks] in float64.
 
     Parameter by parameter: the tasks' parts are stacked, multiplied and forgotten, so that no matrix of tasks times all
-    parameters ever exists.
+    parameters ever exists. On an accelerator small parameters are taken together: there a kernel costs more than its
+    work.
 
     >>> gram_matrix([[torch.tensor([1.0, 2.0]), None], [torch.tensor([3.0, 0.0]), torch.ones(1)]]).tolist()
     [[5.0, 3.0], [3.0, 10.0]]
     """
     total: Tensor | None = None
-    size = len(gradients)
-    for parts in zip(*gradients, strict=True):
-        reached = [i for i, part in enumerate(parts) if part is not None]
-        if not reached:
-            continue
-        block = _products([parts[i].detach().reshape(-1) for i in reached])
-        if total is None:
-            total = block.new_zeros(size, size)
-        if len(reached) == size:
-            total += block
-        else:
-            where = torch.tensor(reached, device=block.device)
-            total[where[:, None], where] += block
+    for rows in _blocks(gradients):
+        block = _products(rows)
+        total = block if total is None else total.add_(block)
     if total is None:
         raise CrossTaskError("None of the tasks reaches any of the shared parameters.")
     return (total + total.T) / 2.0  # float32 products may differ in their last digit
+
+
+def _blocks(gradients: Sequence[Gradient]) -> Iterator[list[Tensor]]:
+    """The tasks' gradients some parameters at a time, each a vector with zeros where a task does not reach."""
+    waiting: list[list[Tensor]] = []
+    entries = 0
+    for parts in zip(*gradients, strict=True):
+        reached = next((part for part in parts if part is not None), None)
+        if reached is None:
+            continue
+        columns = [(torch.zeros_like(reached) if part is None else part).detach().reshape(-1) for part in parts]
+        if not reached.is_cuda:
+            yield columns
+            continue
+        if waiting and (entries + len(parts) * reached.numel() > SLICE_ON_ACCELERATOR or _differ(waiting[0], columns)):
+            yield [torch.cat(row) for row in zip(*waiting, strict=True)]
+            waiting, entries = [], 0
+        waiting.append(columns)
+        entries += len(parts) * reached.numel()
+    if waiting:
+        yield [torch.cat(row) for row in zip(*waiting, strict=True)]
+
+
+def _differ(one: Sequence[Tensor], two: Sequence[Tensor]) -> bool:
+    return one[0].device != two[0].device or one[0].dtype != two[0].dtype
 
 
 def _products(rows: Sequence[Tensor]) -> Tensor:
@@ -197,34 +213,41 @@ def conflict(gram: Tensor) -> float:
     return float((gram[above] < 0).double().mean())
 
 
+@torch.no_grad()
 def mix(gradients: Sequence[Gradient], weights: Sequence[float]) -> Gradient:
-    """The weighted sum, parameter by parameter. The first gradient's memory is reused: it is not what it was."""
-    mixed: Gradient = []
-    for parts in zip(*gradients, strict=True):
-        total: Tensor | None = None
-        for part, weight in zip(parts, weights, strict=True):
-            if part is None:
-                continue
-            total = part.detach().mul_(weight) if total is None else total.add_(part.detach(), alpha=weight)
-        mixed.append(total)
+    """The weighted sum, all parameters at once. Memory of the gradients is reused: they are not what they were."""
+    mixed: Gradient = [None] * len(gradients[0])
+    for gradient, weight in zip(gradients, weights, strict=True):
+        parts = [(i, part) for i, part in enumerate(gradient) if part is not None]
+        known = [(mixed[i], part) for i, part in parts if mixed[i] is not None]
+        fresh = [(i, part) for i, part in parts if mixed[i] is None]
+        if known:
+            torch._foreach_add_([total for total, _ in known], [part for _, part in known], alpha=weight)
+        if fresh:
+            torch._foreach_mul_([part for _, part in fresh], weight)
+            for i, part in fresh:
+                mixed[i] = part
     return mixed
 
 
+@torch.no_grad()
 def add_to_grad(pairs: Iterable[tuple[Tensor, Tensor | None]], scale: float = 1.0, *, keep: bool = False) -> None:
     """Add gradients to what stands in `.grad`, as `backward` would.
 
     Args:
-        pairs: parameters with their gradients.
+        pairs: parameters, each once, with their gradients.
         scale: factor of every gradient.
         keep: whether the gradients are still needed; otherwise one may become `.grad` itself.
     """
-    for parameter, gradient in pairs:
-        if gradient is None:
-            continue
-        gradient = gradient.detach()
-        if parameter.grad is not None:
-            parameter.grad.add_(gradient, alpha=scale)
-        elif scale != 1.0:
-            parameter.grad = (gradient * scale).to(parameter.dtype)
-        else:
-            parameter.grad = gradient.to(parameter.dtype, copy=keep)
+    reached = [(parameter, gradient.detach()) for parameter, gradient in pairs if gradient is not None]
+    known = [(parameter.grad, gradient) for parameter, gradient in reached if parameter.grad is not None]
+    fresh = [(parameter, gradient) for parameter, gradient in reached if parameter.grad is None]
+    if known:
+        torch._foreach_add_([grad for grad, _ in known], [gradient for _, gradient in known], alpha=scale)
+    if not fresh:
+        return
+    gradients = [gradient for _, gradient in fresh]
+    if scale != 1.0:
+        gradients, keep = list(torch._foreach_mul(gradients, scale)), False
+    for (parameter, _), gradient in zip(fresh, gradients, strict=True):
+        parameter.grad = gradient.to(parameter.dtype, copy=keep)

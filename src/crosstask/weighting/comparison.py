@@ -125,7 +125,8 @@ def compare_with_targets(
     solution = None if solve is None else _solve(solve, held, direction, shared, scale, reduce)
     pairs = {task: pair_products(gradient, direction) for task, gradient in whole.items()}
     others = {task: loss for task, loss in losses.items() if task not in held}
-    if factors is not None and reduce is None:
+    # Along the pass saves memory and reads; on an accelerator a call per parameter would cost more than both.
+    if factors is not None and reduce is None and not shared[0].is_cuda:
         smallest = SMALLEST_FACTOR if scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
         with ProductsOnTheWay(shared, direction) as passes:
             for task, loss in others.items():
