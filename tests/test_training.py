@@ -147,10 +147,10 @@ class Poison(Transfer):
         super().__init__()
         self.task, self.last, self.steps = task, last, 0
 
-    def extra_loss(self, model, batch, logits):
+    def extra_loss(self, forward):
         self.steps += 1
-        if self.steps <= self.last and self.task in logits:
-            logits[self.task].data.fill_(float("nan"))
+        if self.steps <= self.last and self.task in forward.logits:
+            forward.logits[self.task].data.fill_(float("nan"))
 
 
 def test_a_source_that_keeps_failing_is_set_aside_and_the_run_goes_on():
@@ -185,7 +185,7 @@ class Pull(Transfer):
         super().__init__()
         self.anchor = torch.nn.Parameter(torch.zeros(8))
 
-    def extra_loss(self, model, batch, logits):
+    def extra_loss(self, forward):
         return ((self.anchor - 1.0) ** 2).sum()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,3 +64,21 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         number, name = key.split("/")
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def flatten_optimizers(optimizers: Sequence[torch.optim.Optimizer | None]) -> dict[str, Tensor]:
+    """The tensors of several optimizers by "number of optimizer : key of `flatten_optimizer`"."""
+    return {
+        f"{i}:{key}": tensor
+        for i, optimizer in enumerate(optimizers)
+        if optimizer is not None
+        for key, tensor in flatten_optimizer(optimizer).items()
+    }
+
+
+def restore_optimizers(optimizers: Sequence[torch.optim.Optimizer | None], tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `flatten_optimizers` took out."""
+    for i, optimizer in enumerate(optimizers):
+        own = {key.split(":", 1)[1]: tensor for key, tensor in tensors.items() if key.startswith(f"{i}:")}
+        if optimizer is not None and own:
+            restore_optimizer(optimizer, own)

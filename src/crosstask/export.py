@@ -1,5 +1,6 @@
 """A plain model of one task in a folder of its own: a Hugging Face folder wherever transformers can say it."""
 
+import copy
 import json
 import math
 from collections.abc import Mapping
@@ -22,17 +23,19 @@ def export(model: Model, task: str, folder: Path, *, card: Mapping[str, Any] | N
 
     With a Hugging Face encoder and its own head this is a folder that `AutoModelForSequenceClassification` or
     `AutoModelForTokenClassification` loads, without crosstask. Other models (word vectors, numeric vectors, mean
-    pooling, a layer over frozen features) have no class in transformers; their folder is read by `crosstask.load`.
+    pooling, a layer over frozen features, inserts of a transfer) have no class in transformers; their folder is read by
+    `crosstask.load`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CrossTaskError(f"'{folder}' exists and is not empty; nothing was written. Choose another folder.")
     spec = model.specs[task]
+    model = _one_task(model, task)
     with new_folder(folder) as scratch:
-        encoder = _stock_encoder(model.encoder, model.head(task))
+        encoder = None if len(model.inserts) else _stock_encoder(model.encoder, model.head(task))
         if encoder is not None:
             _write_hugging_face(encoder, model.head(task), spec, scratch)
         else:
-            _one_task(model, task).save(scratch)
+            model.save(scratch)
         (scratch / "README.md").write_text(_card(spec, encoder is not None, card or {}), encoding="utf-8")
     return folder
 
@@ -44,9 +47,14 @@ def _stock_encoder(encoder: Encoder, head: nn.Module) -> Any | None:
 
 
 def _one_task(model: Model, task: str) -> Model:
+    """The model with one head; of inserts what the task needs, folded into the weights where that is exact."""
+    whole = copy.deepcopy(model) if len(model.inserts) else model
+    inserts: list[Any] = list(whole.inserts)
+    left = [insert.for_task(whole, task) for insert in inserts]
     with torch.random.fork_rng(devices=[]):  # new heads are made and at once replaced: no random number may be used up
-        part = Model(model.encoder, [model.specs[task]])
-    part.heads[0] = model.head(task)
+        part = Model(whole.encoder, [model.specs[task]])
+    part.heads[0] = whole.head(task)
+    part.inserts.extend(insert for insert in left if insert is not None)  # attached as they were
     return part
 
 

@@ -218,9 +218,9 @@ def mix(gradients: Sequence[Gradient], weights: Sequence[float]) -> Gradient:
     """The weighted sum, all parameters at once. Memory of the gradients is reused: they are not what they were."""
     mixed: Gradient = [None] * len(gradients[0])
     for gradient, weight in zip(gradients, weights, strict=True):
-        parts = [(i, part) for i, part in enumerate(gradient) if part is not None]
-        known = [(mixed[i], part) for i, part in parts if mixed[i] is not None]
-        fresh = [(i, part) for i, part in parts if mixed[i] is None]
+        parts = [(i, mixed[i], part) for i, part in enumerate(gradient) if part is not None]
+        known = [(total, part) for _, total, part in parts if total is not None]
+        fresh = [(i, part) for i, total, part in parts if total is None]
         if known:
             torch._foreach_add_([total for total, _ in known], [part for _, part in known], alpha=weight)
         if fresh:

@@ -1,13 +1,18 @@
 """Examples that a weighting learns from: a query part of each training set that never trains, or a fresh draw."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
 from crosstask.batches import Prepared, Step
 from crosstask.errors import CrossTaskError
 from crosstask.sampling import stratified_cut
+
+if TYPE_CHECKING:
+    from crosstask.steps import Stepper
 
 
 def split_support_and_query(
@@ -38,3 +43,24 @@ def draw(data: Mapping[str, Prepared], tasks: Sequence[str], size: int, seed: in
         generator = np.random.default_rng([seed, number, zlib.crc32(task.encode()), 1])
         step[task] = generator.permutation(len(data[task]))[:size]
     return step
+
+
+class HeldOutLosses(Mapping[str, Tensor]):
+    """Held-out losses by task, each computed when it is looked up, so that one graph exists at a time."""
+
+    def __init__(self, stepper: "Stepper", data: Mapping[str, Prepared], step: Step) -> None:
+        self.stepper = stepper
+        self.data = data
+        self.step = step
+        self.values_seen: dict[str, float] = {}
+
+    def __getitem__(self, task: str) -> Tensor:
+        result = self.stepper.run(self.data, {task: self.step[task]}, transfers=False)
+        self.values_seen.update(result.values)
+        return result.losses[task]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.step)
+
+    def __len__(self) -> int:
+        return len(self.step)

@@ -206,7 +206,10 @@ class Learner:
             settings,
             self.weighting,
         )
-        return plan_phases(paradigm, plan)
+        phases = plan_phases(paradigm, plan)
+        for transfer in self.transfer:
+            phases = transfer.plan(plan, phases)
+        return phases
 
     def _describe_start(
         self, record: Record, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model

@@ -1,7 +1,7 @@
 """The model: one encoder that all tasks share, one head per task."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from crosstask.encoders import encoder_class
 from crosstask.encoders.base import Encoder, Representation
 from crosstask.errors import CrossTaskError
+from crosstask.inserts import INSERTS, Insert
 from crosstask.tasks import TaskSpec
 
 MODEL_FILE, WEIGHTS_FILE, ASSETS_FOLDER = "crosstask.json", "model.safetensors", "encoder"
@@ -19,7 +20,10 @@ FORMAT_VERSION = 1
 
 
 class Model(nn.Module):
-    """One encoder and a head per task. The encoder's parameters are shared, the heads' are each task's own."""
+    """One encoder and a head per task. The encoder's parameters are shared, the heads' are each task's own.
+
+    A transfer may put inserts into it (`insert`), which treat each task's rows in a way of their own.
+    """
 
     def __init__(self, encoder: Encoder, specs: Sequence[TaskSpec]) -> None:
         super().__init__()
@@ -30,6 +34,7 @@ class Model(nn.Module):
         self._places = {spec.name: i for i, spec in enumerate(specs)}
         # A list, not a dictionary of modules: task names are people's and may hold any character.
         self.heads = nn.ModuleList(encoder.make_head(spec) for spec in specs)
+        self.inserts = nn.ModuleList()
 
     def head(self, task: str) -> nn.Module:
         """The head of one task."""
@@ -37,8 +42,27 @@ class Model(nn.Module):
 
     def forward(self, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]) -> dict[str, Tensor]:
         """Logits of each task from one pass of the encoder over all of them; `rows` says whose examples stand where."""
-        representation = self.encoder(inputs)
+        representation = self.encode(inputs, rows)
         return self.read({task: representation.rows(at.start, at.stop) for task, at in rows.items()}, inputs, rows)
+
+    def insert(self, insert: Insert) -> None:
+        """Make an insert part of the model."""
+        self.inserts.append(insert)
+        insert.attach(self)
+
+    def encode(self, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]) -> Representation:
+        """Representations of a batch, with what inserts make of each task's rows."""
+        inserts: list[Any] = list(self.inserts)
+        for insert in inserts:
+            insert.rows = rows
+        try:
+            representation = self.encoder(inputs)
+            for insert in inserts:
+                representation = insert.after(representation, inputs)
+        finally:
+            for insert in inserts:
+                insert.rows = {}
+        return representation
 
     def read(
         self, representations: Mapping[str, Representation], inputs: Mapping[str, Tensor], rows: Mapping[str, slice]
@@ -55,11 +79,18 @@ class Model(nn.Module):
 
     def head_parameters(self, task: str) -> list[nn.Parameter]:
         """Parameters that one task trains."""
-        return [parameter for parameter in self.head(task).parameters() if parameter.requires_grad]
+        inserts: list[Any] = list(self.inserts)
+        own = [*self.head(task).parameters(), *(part for insert in inserts for part in insert.parameters_of(task))]
+        return [parameter for parameter in own if parameter.requires_grad]
 
-    def trainable_state(self) -> dict[str, Tensor]:
-        """Parameters that learn, and all buffers: what a checkpoint has to hold."""
-        fixed = {name for name, parameter in self.named_parameters() if not parameter.requires_grad}
+    def learning_names(self) -> set[str]:
+        """Names of the parameters that learn now."""
+        return {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+
+    def trainable_state(self, learning: Collection[str] | None = None) -> dict[str, Tensor]:
+        """Parameters that learn, now or by these names, and all buffers: what a checkpoint has to hold."""
+        learns = self.learning_names() if learning is None else learning
+        fixed = {name for name, _ in self.named_parameters() if name not in learns}
         return {name: tensor for name, tensor in self.state_dict().items() if name not in fixed}
 
     def save(self, folder: Path) -> None:
@@ -72,6 +103,9 @@ class Model(nn.Module):
             "encoder": {"name": self.encoder.name, **self.encoder.config()},
             "tasks": [spec.to_json() for spec in self.specs.values()],
         }
+        inserts: list[Any] = list(self.inserts)
+        if inserts:
+            description["inserts"] = [{"name": insert.name, **insert.config()} for insert in inserts]
         (folder / MODEL_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
         save_file(_plain(self.state_dict()), folder / WEIGHTS_FILE)
 
@@ -83,6 +117,9 @@ class Model(nn.Module):
         options = dict(description["encoder"])
         encoder = encoder_class(options.pop("name")).restore(options, folder / ASSETS_FOLDER)
         model = cls(encoder, [TaskSpec.from_json(data) for data in description["tasks"]])
+        for given in description.get("inserts", ()):
+            config = dict(given)
+            model.insert(INSERTS[config.pop("name")].restore(config, model))
         model.load_state_dict(load_file(folder / WEIGHTS_FILE))
         return model.eval()
 

@@ -74,13 +74,14 @@ def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int 
     features, labels = [], []
     for start in range(0, len(chosen), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {task: prepared}, {task: chosen[start : start + PREDICTION_BATCH]}).to(device)
-        output = model.encoder(batch.inputs)
+        output = model.encode(batch.inputs, batch.rows)
         if prepared.spec.kind == "tagging":
+            assert output.tokens is not None
             counted = batch.labels[task] != IGNORED
             features.append(output.tokens[counted].float().cpu())
             labels.append(batch.labels[task][counted].cpu())
         else:
-            vectors = output.pooled if output.pooled is not None else output.tokens[:, 0]
+            vectors = output.vector()
             features.append(vectors.float().cpu())
             labels.append(batch.labels[task].cpu())
     model.train(was_training)

@@ -75,15 +75,17 @@ class RecipeFile:
         """Paradigm, weighting and transfers must exist and go with the tasks; found out by planning the run."""
         recipe = self.recipe
         weighting = make_weighting(recipe.weighting)
-        for item in recipe.transfer:
-            make_transfer(item)
+        transfers = [make_transfer(item) for item in recipe.transfer]
         check_names = getattr(weighting, "check_names", None)
         if check_names is not None:
             check_names(recipe.tasks)
         if recipe.paradigm is not None:
             sources = tuple(name for name in recipe.tasks if name not in recipe.targets)
             sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet
-            plan_phases(recipe.paradigm, Plan(tuple(recipe.targets), sources, sizes, self.settings, weighting))
+            plan = Plan(tuple(recipe.targets), sources, sizes, self.settings, weighting)
+            phases = plan_phases(recipe.paradigm, plan)
+            for transfer in transfers:
+                phases = transfer.plan(plan, phases)
 
     @classmethod
     def read(cls, path: str | Path) -> "RecipeFile":

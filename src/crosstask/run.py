@@ -63,6 +63,18 @@ class Run(Predictor):
         """Metrics by task and split."""
         return self.metrics["scores"]
 
+    @property
+    def label_map(self) -> dict[str, Any]:
+        """What label transfer made of each source label in the end: the mean soft label in the target's label set.
+
+        By source, then by source label, then by target label; with several targets by target first.
+        """
+        rows = [row for row in self.record.of("transfer") if "label_map" in row]
+        if not rows:
+            raise CrossTaskError("This run has no label map: it was trained without the transfer 'label-transfer'.")
+        found = rows[-1]["label_map"]
+        return found[self.targets[0]] if len(self.targets) == 1 else found
+
     def export(self, folder: str | Path, task: str | None = None, *, card: Any = None) -> Path:
         """A plain model of one task with a card that says how it was trained and how good it is."""
         name = self.spec(task).name

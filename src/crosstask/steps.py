@@ -14,7 +14,7 @@ from crosstask.encoders.base import Representation
 from crosstask.losses import loss_sum
 from crosstask.model import Model
 from crosstask.tasks import Kind
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Pass, Transfer
 from crosstask.weighting.base import Weighting
 
 ExampleWeights = Callable[[str, np.ndarray], Tensor | None]
@@ -50,6 +50,8 @@ class Stepper:
         apart: bool = False,
         representations: bool = False,
         example_weights: ExampleWeights | None = None,
+        transfers: bool = True,
+        scale: float = 1.0,
     ) -> StepLosses:
         """The losses of a step.
 
@@ -59,7 +61,10 @@ class Stepper:
             apart: a pass of its own for every task, so that each loss has its own graph; else one fused pass.
             representations: keep them for the weighting.
             example_weights: what each example counts within its task; all the same when left out.
+            transfers: whether transfers have their say; held-out losses are those of the tasks alone.
+            scale: factor of the terms that no weighting touches, which go into `.grad` here.
         """
+        active = self.transfers if transfers else []
         result = StepLosses()
         if not step:
             return result
@@ -70,13 +75,18 @@ class Stepper:
         places = {task: place for place, task in enumerate(step)}
         for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
             batch = make_batch(self.model.encoder, data, group).to(self.devices.device)
-            logits, parts = self._forward(batch)
+            forward = self._forward(batch)
+            self._put_extra_in_place(forward, active, scale)
             for task in group:
                 weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
                 kind = self.model.specs[task].kind
-                sums[task], counts[places[task]] = loss_sum(kind, logits[task], batch.labels[task], weights)
+                logits = forward.logits[task]
+                sums[task], counts[places[task]] = loss_sum(kind, logits, batch.labels[task], weights)
+                for transfer in active:
+                    with self.devices.autocast():
+                        sums[task] = transfer.change_loss(task, sums[task], forward)
                 if representations:
-                    result.representations[task] = _vectors(parts[task], kind)
+                    result.representations[task] = _vectors(forward.parts[task], kind)
         counts = self.devices.sum(counts).clamp(min=1.0)
         result.losses = {task: sums[task] / counts[place] for task, place in places.items()}  # in the step's order
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
@@ -107,17 +117,19 @@ class Stepper:
                 products = batch_products(self.model, batch, task, direction)
             weighting.update_examples(task, positions, products)
 
-    def _forward(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Representation]]:
+    def _forward(self, batch: Batch) -> Pass:
         """Logits of each task, and the very representations that its head has read."""
         with self.devices.autocast():
-            whole = self.model.encoder(batch.inputs)
+            whole = self.model.encode(batch.inputs, batch.rows)
             parts = {task: whole.rows(at.start, at.stop) for task, at in batch.rows.items()}
-            logits = self.model.read(parts, batch.inputs, batch.rows)
-            extra = [transfer.extra_loss(self.model, batch, logits) for transfer in self.transfers]
-        for term in extra:
+            return Pass(self.model, batch, self.model.read(parts, batch.inputs, batch.rows), parts)
+
+    def _put_extra_in_place(self, forward: Pass, transfers: Sequence[Transfer], scale: float) -> None:
+        for transfer in transfers:
+            with self.devices.autocast():
+                term = transfer.extra_loss(forward)
             if term is not None:
-                (term / self.devices.num_ranks).backward(retain_graph=True)
-        return logits, parts
+                (term * (scale / self.devices.num_ranks)).backward(retain_graph=True)
 
 
 def _vectors(representation: Representation, kind: Kind) -> Tensor:

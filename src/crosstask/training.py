@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +15,14 @@ from crosstask.checkpoints import Checkpoint
 from crosstask.devices import Devices
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric, score
-from crosstask.held_out import draw, split_support_and_query
+from crosstask.held_out import HeldOutLosses, draw, split_support_and_query
 from crosstask.model import Model
 from crosstask.prediction import evaluate, features_and_labels
 from crosstask.progress import Progress
 from crosstask.record import Record
 from crosstask.settings import Training
 from crosstask.steps import Stepper, without_dropout
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Moment, Transfer
 from crosstask.weighting.base import Weighting
 
 FEATURES = 2000
@@ -35,7 +35,8 @@ FAILURES_TO_SET_ASIDE = 10
 class Phase:
     """One stretch of training: these tasks, weighted like this, and watched by the dev scores of those.
 
-    `observed` are targets that this phase does not train on but shows to the weighting.
+    `observed` are targets that this phase does not train on but shows to the weighting. `begin` prepares the model, for
+    instance by saying which parameters learn. `fit` stands in for gradient steps where a solver does it all.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Phase:
     settings: Training
     watched: tuple[str, ...]
     observed: tuple[str, ...] = ()
+    begin: Callable[[Model], None] = lambda model: None
+    fit: "Callable[[Trainer, Phase], None] | None" = None
 
 
 class Trainer:
@@ -84,17 +87,23 @@ class Trainer:
         self.best_loss = math.inf
         self.looks_since_best = 0
         self.num_checkpoints = 0
+        self.learning: set[str] = set()
 
     def run(self, phases: Sequence[Phase], resume_from: Checkpoint | None = None) -> None:
         """Train phase after phase; a checkpoint says which one to go on with, and where in it."""
         self.model.to(self.devices.device)
         self.transfer_modules.to(self.devices.device)
+        for phase in phases:
+            phase.begin(self.model)
+            self.learning |= self.model.learning_names()
         first = 0
         if resume_from:
             first = int(resume_from.state["phase"])
             self.num_checkpoints = resume_from.state["number"]
             self.model.load_state_dict(resume_from.tensors["model"], strict=False)
             self.transfer_modules.load_state_dict(resume_from.tensors["transfers"])
+            optimizers = [transfer.optimizer for transfer in self.stepper.transfers]
+            checkpoints.restore_optimizers(optimizers, resume_from.tensors["transfer_optimizers"])
             self.set_aside = set(resume_from.state["set_aside"])
         for number in range(first, len(phases)):
             self._run_phase(number, phases[number], resume_from if number == first else None)
@@ -102,6 +111,10 @@ class Trainer:
 
     def _run_phase(self, number: int, phase: Phase, resumed: Checkpoint | None) -> None:
         settings, weighting = phase.settings, phase.weighting
+        phase.begin(self.model)
+        if phase.fit is not None:
+            phase.fit(self, phase)
+            return
         weighting.reduce, weighting.num_ranks = self.devices.sum, self.devices.num_ranks
         self.support, self.query = dict(self.train_data), {}
         if weighting.needs_held_out and weighting.held_out == "query":
@@ -130,7 +143,7 @@ class Trainer:
             for group in optimizer.param_groups:
                 group["lr"] = group["full_rate"] * settings.rate_factor(done, num_updates)
             chosen = steps[place * settings.accumulate : (place + 1) * settings.accumulate]
-            losses = self._update(phase, chosen, stream.probabilities, optimizer, done)
+            losses = self._update(phase, chosen, stream.probabilities, optimizer, done, num_updates)
             done += 1
             self._note_update(phase, epoch, done, num_updates, losses, optimizer)
             if done % evaluate_every == 0 or done == num_updates:
@@ -147,6 +160,7 @@ class Trainer:
         probabilities: Mapping[str, float],
         optimizer: torch.optim.Optimizer,
         number: int,
+        num_updates: int,
     ) -> dict[str, float]:
         """One update from one step, or from several whose gradients add up; returns the mean losses."""
         weighting = phase.weighting
@@ -156,6 +170,9 @@ class Trainer:
         seen: dict[str, list[float]] = {}
         for step in steps:
             step = {task: at for task, at in step.items() if task not in self.set_aside}
+            for transfer in self.stepper.transfers:
+                where = (self.model, self.support, step, number, num_updates, optimizer)
+                step = transfer.before_step(Moment(*where, weighting.weights, self.devices))
             if weighting.wants_products:
                 self.stepper.examine(self.support, step, weighting, self.targets)
             result = self.stepper.run(
@@ -164,6 +181,7 @@ class Trainer:
                 apart=weighting.looks_at_gradients,
                 representations=weighting.needs_representation,
                 example_weights=weighting.example_weights if weighting.weighs_examples else None,
+                scale=1.0 / len(steps),
             )
             for task, value in result.values.items():
                 seen.setdefault(task, []).append(value)
@@ -173,6 +191,8 @@ class Trainer:
                 weighting.backward(losses, shared=shared, probabilities=probabilities, scale=1.0 / len(steps), **more)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.devices.sum_gradients(parameters)
+        for transfer in self.stepper.transfers:
+            transfer.after_backward(self.model, number)
         limit = phase.settings.clip or math.inf
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         if torch.isfinite(norm):
@@ -189,11 +209,12 @@ class Trainer:
         data = self.query if weighting.held_out == "query" else self.support
         tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
         size = weighting.held_out_size or phase.settings.batch_size
+        step = draw(data, tasks, size, self.seed, number)
         with without_dropout(self.model):
-            result = self.stepper.run(data, draw(data, tasks, size, self.seed, number), apart=True)
-        if all(math.isfinite(value) for value in result.values.values()):
-            weighting.after_step(result.losses, shared=self.model.shared_parameters())
-            self.record.write("held_out", phase=phase.name, update=number, losses=result.values)
+            losses = HeldOutLosses(self.stepper, data, step)
+            weighting.after_step(losses, shared=self.model.shared_parameters())
+        if losses.values_seen:
+            self.record.write("held_out", phase=phase.name, update=number, losses=losses.values_seen)
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
@@ -215,7 +236,9 @@ class Trainer:
 
     def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
         rate = settings.learning_rate
-        trained = [p for module in (self.model, self.transfer_modules) for p in module.parameters() if p.requires_grad]
+        own = {id(p) for transfer in self.stepper.transfers for p in transfer.own_parameters()}
+        modules = (self.model, self.transfer_modules)
+        trained = [p for module in modules for p in module.parameters() if p.requires_grad and id(p) not in own]
         groups = [
             {"params": [p for p in trained if p.dim() > 1], "weight_decay": settings.weight_decay},
             {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
@@ -267,6 +290,10 @@ class Trainer:
                     "dev", phase=phase.name, epoch=epoch + 1, update=done, task=task, loss=loss, scores=found,
                     seconds=round(seconds, 3),
                 )  # fmt: skip
+        for transfer in self.stepper.transfers:
+            facts = transfer.facts()
+            if facts:
+                self.record.write("transfer", name=transfer.name, phase=phase.name, update=done, **facts)
         if not scores:
             return
         # On a small dev set scores tie often; the loss tells such models apart.
@@ -324,8 +351,9 @@ class Trainer:
         if self.devices.is_main:
             weighting = phase.weighting.state_dict() if phase else {}
             tensors = {
-                "model": self.model.trainable_state(),
+                "model": self.model.trainable_state(self.learning),
                 "transfers": self.transfer_modules.state_dict(),
+                "transfer_optimizers": checkpoints.flatten_optimizers([t.optimizer for t in self.stepper.transfers]),
                 "optimizer": checkpoints.flatten_optimizer(optimizer) if optimizer else {},
                 "weighting": {key: value for key, value in weighting.items() if isinstance(value, Tensor)},
                 "best": self.best,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.inserts import Site
 from crosstask.tasks import Form, Task, TaskSpec
 
 PreparedInput = dict[str, np.ndarray]
@@ -29,6 +30,13 @@ class Representation:
     tokens: Tensor | None = None
     pooled: Tensor | None = None
     mask: Tensor | None = None
+
+    def vector(self) -> Tensor:
+        """A vector per example: the pooled one, or that of the first position."""
+        if self.pooled is not None:
+            return self.pooled
+        assert self.tokens is not None
+        return self.tokens[:, 0]
 
     def rows(self, start: int, stop: int) -> "Representation":
         """The part of the batch from row `start` up to `stop`: a task's share of a fused pass."""
@@ -71,6 +79,23 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Representations of a batch."""
+
+    def sites(self) -> list[Site]:
+        """Where hidden states pass: what enters the shared part first, then what each layer hands on, if it has any."""
+        return []
+
+    def site(self, layer: int, purpose: str) -> Site:
+        """The place before layer `layer`, from 0; the last one is behind all layers."""
+        sites = self.sites()
+        if not sites:
+            raise CrossTaskError(f"{purpose}: the encoder '{self.name}' has no place for it.")
+        if not 0 <= layer < len(sites):
+            last = len(sites) - 1
+            raise CrossTaskError(
+                f"{purpose}: there is no layer {layer}; the encoder '{self.name}' has "
+                + (f"{last} layers: choose a number from 0 to {last}." if last else "none but its input: choose 0.")
+            )
+        return sites[layer]
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """A new head for a task; called as `head(representation, inputs)`, it returns logits."""

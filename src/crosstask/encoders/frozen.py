@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, LinearHead, PreparedInput, Representation, length_of, pad
 from crosstask.encoders.features import FeatureCache, cache_folder, fingerprint
+from crosstask.inserts import Site
 from crosstask.tasks import Form, Task, TaskSpec
 
 FEATURE_BATCH = 64
@@ -34,6 +35,7 @@ class FrozenEncoder(Encoder):
         self.hidden = hidden
         self.width = hidden or inner.width
         self.layer = nn.Sequential(nn.Linear(inner.width, hidden), nn.ReLU()) if hidden else nn.Identity()
+        self.entry = nn.Identity()  # where features enter: a place that others can find
         self.cache: FeatureCache | None = None
         self.wants_cache = cache
         self.progress: Callable[[int, int], None] = lambda done, total: None
@@ -151,11 +153,17 @@ class FrozenEncoder(Encoder):
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """The features themselves, through the shared layer if there is one."""
-        tokens, pooled = inputs["tokens"], inputs.get("pooled")
-        if self.hidden and pooled is None:
+        tokens, pooled = self.entry(inputs["tokens"]), inputs.get("pooled")
+        if pooled is not None:
+            pooled = self.entry(pooled)
+        elif self.hidden:
             pooled = tokens[:, 0]
         pooled = None if pooled is None else self.layer(pooled)
         return Representation(self.layer(tokens), pooled, inputs["attention_mask"].bool())
+
+    def sites(self) -> list[Site]:
+        """The features as they enter."""
+        return [Site(self.entry, "output")]
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The inner encoder's own head, or a linear one on the shared layer."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, LinearHead, PreparedInput, Representation, pad
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
+from crosstask.inserts import Site
 from crosstask.network import hub_is_reachable
 from crosstask.tasks import Form, Task, TaskSpec
 
@@ -149,6 +150,11 @@ class HuggingFaceEncoder(Encoder):
             pooled = getattr(output, "pooler_output", None)
         return Representation(tokens, pooled, mask)
 
+    def sites(self) -> list[Site]:
+        """What enters the first layer, then what each layer hands on."""
+        layers = list(max(_layer_lists(self.body), key=len, default=()))
+        return [Site(layers[0], "input"), *(Site(layer, "output") for layer in layers)] if layers else []
+
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The architecture's own head, or dropout and a linear layer on the mean."""
         if self.options["pooling"] == "mean" and spec.kind != "tagging":
@@ -265,6 +271,12 @@ def _auto_class(tagging: bool) -> Any:
 
 def _take_body(model: Any) -> nn.Module:
     return getattr(model, model.base_model_prefix)
+
+
+def _layer_lists(body: nn.Module) -> list[nn.ModuleList]:
+    """Lists of modules of one class: among them the layers, whatever the architecture calls them."""
+    lists = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
+    return [found for found in lists if len({type(module) for module in found}) == 1]
 
 
 def _longest_input(wanted: int, tokenizer: Any, config: Any) -> int:

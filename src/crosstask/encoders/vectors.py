@@ -13,6 +13,7 @@ from crosstask.encoders.base import Encoder, PreparedInput, Representation
 from crosstask.encoders.checks import check_counts, check_dropout
 from crosstask.encoders.mlp import relu_stack
 from crosstask.errors import CrossTaskError
+from crosstask.inserts import Site
 from crosstask.tasks import Form, Task
 
 
@@ -32,6 +33,7 @@ class VectorEncoder(Encoder):
         super().__init__()
         self.inputs = inputs
         self.standardise = bool(standardise)
+        self.entry = nn.Identity()  # where vectors enter: a place that others can find
         if self.standardise:
             self.register_buffer("mean", torch.zeros(inputs))
             self.register_buffer("scale", torch.ones(inputs))
@@ -67,7 +69,11 @@ class VectorEncoder(Encoder):
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The vectors of a batch, [batch, inputs], standardised if asked for: what enters the shared part."""
         features = inputs["features"]
-        return (features - self.mean) / self.scale if self.standardise else features
+        return self.entry((features - self.mean) / self.scale if self.standardise else features)
+
+    def sites(self) -> list[Site]:
+        """The vectors as they enter."""
+        return [Site(self.entry, "output")]
 
     @abstractmethod
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:

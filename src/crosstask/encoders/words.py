@@ -16,6 +16,7 @@ from crosstask.encoders.checks import check_counts, check_dropout
 from crosstask.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words, tokenise
 from crosstask.encoders.word_vectors import WordVectors, load_word_vectors
 from crosstask.errors import CrossTaskError
+from crosstask.inserts import Site
 from crosstask.tasks import Form, Task
 
 __all__ = ["Vocabulary", "WordEmbedding", "WordEncoder", "WordVectors", "load_word_vectors", "tokenise"]
@@ -160,6 +161,10 @@ class WordEncoder(Encoder):
         """Padded `ids` and the `mask` of what is no padding, both [batch, length]."""
         ids = pad([row["ids"] for row in rows], PADDING)
         return {"ids": ids, "mask": ids != PADDING}
+
+    def sites(self) -> list[Site]:
+        """The word vectors."""
+        return [Site(self.words, "output")]
 
     @property
     def embed_width(self) -> int:

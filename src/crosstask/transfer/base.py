@@ -1,23 +1,64 @@
 """The contract of a transfer: what passes between tasks besides weights."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from crosstask.papers import Paper
 
 if TYPE_CHECKING:
-    from crosstask.batches import Batch
+    from crosstask.batches import Batch, Prepared, Step
+    from crosstask.devices import Devices
+    from crosstask.encoders.base import Representation
     from crosstask.model import Model
+    from crosstask.paradigms import Plan
     from crosstask.tasks import Task
+    from crosstask.training import Phase
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One forward pass: the batch, and what encoder and heads made of each task's rows."""
+
+    model: "Model"
+    batch: "Batch"
+    logits: Mapping[str, Tensor]
+    parts: Mapping[str, "Representation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """Where training stands just before a step of the model.
+
+    - `step`: positions by task in `data`, the training sets;
+    - `update`, `num_updates`: the number of this update, from 0, and how many there will be;
+    - `optimizer`: the model's, with its rates set for this update;
+    - `weights`: what each task counts now.
+    """
+
+    model: "Model"
+    data: Mapping[str, "Prepared"]
+    step: "Step"
+    update: int
+    num_updates: int
+    optimizer: torch.optim.Optimizer
+    weights: Mapping[str, float]
+    devices: "Devices"
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the model at this update."""
+        return float(self.optimizer.param_groups[0]["lr"])
 
 
 class Transfer(nn.Module):
-    """A module with parameters of its own that adds terms to the objective; trained along with the model.
+    """A module that takes part in training beside the model: by terms of the losses, steps of its own, inserts.
 
-    Its parameters join the optimizer and its state the checkpoint. It never becomes part of the exported model unless
-    it changes the encoder itself.
+    Its parameters join the model's optimizer, but for `own_parameters`, and its state the checkpoint. It never becomes
+    part of the exported model; what has to is an `Insert`, put into the model by `bind`.
     """
 
     name: ClassVar[str]
@@ -26,10 +67,38 @@ class Transfer(nn.Module):
     """One line for `crosstask methods`."""
     paper: ClassVar[Paper | None] = None
     """Where it comes from."""
+    optimizer: torch.optim.Optimizer | None = None
+    """Of `own_parameters`, where there are some; its state joins the checkpoint."""
+
+    def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
+        """The phases as this transfer wants them; called before `bind`, with names alone.
+
+        A paradigm or weighting that does not go with it is refused here, in a sentence that says why.
+        """
+        return list(phases)
 
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """Make the parameters, once the model and the tasks are known."""
 
-    def extra_loss(self, model: "Model", batch: "Batch", logits: Mapping[str, Tensor]) -> Tensor | None:
-        """A further term of the objective on this batch, added as it is; None when there is none."""
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Parameters that it trains itself, with `optimizer`."""
+        return []
+
+    def before_step(self, moment: Moment) -> "Step":
+        """Do what comes before the model's step, such as a step on meta-parameters; returns the step to be taken."""
+        return moment.step
+
+    def change_loss(self, task: str, total: Tensor, forward: Pass) -> Tensor:
+        """A task's loss, added up over the units of its batch, with what this transfer has to say about it."""
+        return total
+
+    def extra_loss(self, forward: Pass) -> Tensor | None:
+        """A further term of the objective on this batch, that no weighting touches; None when there is none."""
         return None
+
+    def after_backward(self, model: "Model", update: int) -> None:
+        """Look at or change the gradients before the optimizer takes them."""
+
+    def facts(self) -> dict[str, Any]:
+        """What there is to tell at a look at the dev set, as plain data for the record."""
+        return {}

@@ -121,7 +121,7 @@ class TAWT(Weighting):
         self.damping = checks.number(self.name, "damping", damping, at_least=0.0)
         self.solve_steps = checks.count(self.name, "solve_steps", solve_steps)
         self.initial = checks.choice(self.name, "initial", initial, (None, *get_args(Initial)))
-        self.needs_held_out = probe is not None
+        self.needs_held_out, self.held_out_size = probe is not None, self.probe
         self.needs_every_task = probe is None
         super().__init__(tasks, target)
 
@@ -187,9 +187,10 @@ class TAWT(Weighting):
         self, held_out_losses: Mapping[str, Tensor], *, shared: Iterable[nn.Parameter] | None = None
     ) -> None:
         """The look at losses of a probe, if there is one; nothing goes into `.grad`."""
-        self.check_losses(held_out_losses)
-        if self.probe is not None and self._can_compare(held_out_losses):
-            self._look(held_out_losses, shared)
+        losses = dict(held_out_losses)  # each looked up once: they may be computed when asked
+        self.check_losses(losses)
+        if self.probe is not None and self._can_compare(losses):
+            self._look(losses, shared)
 
     def _can_compare(self, losses: Mapping[str, Tensor]) -> bool:
         return any(task in self.targets for task in losses) and sum(task in self.tasks for task in losses) > 1

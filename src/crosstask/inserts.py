@@ -1,0 +1,106 @@
+"""What a transfer puts inside a model: modules that treat each task's rows of a fused pass in a way of their own."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from crosstask.registry import Registry
+
+if TYPE_CHECKING:
+    from crosstask.encoders.base import Representation
+    from crosstask.model import Model
+
+INSERTS = Registry("crosstask.transfer", {})
+"""Inserts by the name under which a saved model lists them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A place inside an encoder where hidden states pass: into a module, or out of it."""
+
+    module: nn.Module
+    side: Literal["input", "output"]
+
+    def change(self, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
+        """Let every tensor that passes here go through `change`; the handle's `remove` ends that."""
+        if self.side == "output":
+            return self.module.register_forward_hook(_Output(change))
+        return self.module.register_forward_pre_hook(_Input(change), with_kwargs=True)
+
+
+class _Output:
+    """A hook on what a module returns: a tensor, or a tuple that begins with one."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        self.change = change
+
+    def __call__(self, module: nn.Module, given: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (self.change(output[0]), *output[1:])
+        return self.change(output)
+
+
+class _Input:
+    """A hook on the first thing that a module is given, by position or by name."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        self.change = change
+
+    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if given:
+            return (self.change(given[0]), *given[1:]), named
+        first = next(iter(named))
+        return given, {**named, first: self.change(named[first])}
+
+
+class Insert(nn.Module):
+    """A part of a model beside encoder and heads. It is saved and loaded with the model.
+
+    While the encoder runs, `rows` says whose examples stand where in the batch.
+    """
+
+    name: ClassVar[str]
+    """How a saved model lists it."""
+    rows: Mapping[str, slice]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = {}
+
+    def attach(self, model: "Model") -> None:
+        """Take a place in the model: hooks at the encoder's sites, other heads."""
+
+    def after(self, representation: "Representation", inputs: Mapping[str, Tensor]) -> "Representation":
+        """Change what the encoder has made of a batch before the heads read it."""
+        return representation
+
+    def parameters_of(self, task: str) -> list[nn.Parameter]:
+        """The parameters that only this task trains."""
+        return []
+
+    def by_task(self, values: Tensor, change: Callable[[str, Tensor], Tensor]) -> Tensor:
+        """Each task's rows changed in its own way, put together again."""
+        if not self.rows:
+            return values
+        return torch.cat([change(task, values[at]) for task, at in self.rows.items()])
+
+    def config(self) -> dict[str, Any]:
+        """What `restore` needs, as plain data."""
+        return {}
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], model: "Model") -> Self:
+        """The insert of a saved model, not yet attached; its weights are loaded by the caller."""
+        return cls(**config)
+
+    def for_task(self, model: "Model", task: str) -> "Insert | None":
+        """What a model of this one task needs of it.
+
+        `model` is a copy that may be changed: whatever can be folded into its weights exactly is, and then nothing is
+        left (None).
+        """
+        return self
