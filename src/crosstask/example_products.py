@@ -49,15 +49,33 @@ def example_products(
     >>> example_products(losses, {"w": torch.tensor([1.0, 0.0])}, {"w": torch.tensor([0.0, 1.0])}).tolist()
     [4.0, 24.0]
     """
+
+    def losses(values: dict[str, Tensor]) -> Tensor:
+        found = function(values)
+        if found.dim() != 1:
+            raise CrossTaskError(
+                f"example_products: the function must return one loss per example, [batch]; found {tuple(found.shape)}."
+            )
+        return found
+
+    return directional_derivative(losses, parameters, direction)
+
+
+def directional_derivative(
+    function: Callable[[dict[str, Tensor]], Tensor], parameters: Mapping[str, Tensor], direction: Mapping[str, Tensor]
+) -> Tensor:
+    """`d/ds f(theta + s v)` at `s = 0` for any function of named parameters, in the shape of its value.
+
+    See `example_products` for what the function must keep to.
+
+    >>> cube = lambda values: values["w"] ** 3
+    >>> directional_derivative(cube, {"w": torch.tensor(2.0)}, {"w": torch.tensor(0.5)}).item()
+    6.0
+    """
     _check(parameters, direction)
     fixed = {name: value.detach() for name, value in parameters.items()}
     moving = {name: part.detach().to(fixed[name]) for name, part in direction.items()}
-    with warnings.catch_warnings(), ExitStack() as stack:
-        # Torch's own, from inside its forward-mode rules and its switches.
-        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN", category=UserWarning)
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_without_fused_attention())
+    with forward_mode_kernels() as stack:
         try:
             return _by_forward_mode(function, fixed, moving)
         except NotImplementedError:
@@ -69,17 +87,29 @@ def example_products(
             return _by_two_backward_passes(function, fixed, moving)
 
 
+@contextmanager
+def forward_mode_kernels() -> Iterator[ExitStack]:
+    """With kernels that have forward-mode and second derivatives, and without torch's own warnings about them."""
+    with warnings.catch_warnings(), ExitStack() as stack:
+        # From inside torch's forward-mode rules and its switches.
+        warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN", category=UserWarning)
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        stack.enter_context(_without_fused_attention())
+        yield stack
+
+
 def _by_forward_mode(function: LossFunction, fixed: dict[str, Tensor], moving: dict[str, Tensor]) -> Tensor:
     with torch.no_grad(), forward_ad.dual_level():
         duals = {name: forward_ad.make_dual(fixed[name], part) for name, part in moving.items()}
-        losses, products = forward_ad.unpack_dual(_checked(function({**fixed, **duals})))
+        losses, products = forward_ad.unpack_dual(function({**fixed, **duals}))
     return torch.zeros_like(losses) if products is None else products.detach()  # None: not one of them is reached
 
 
 def _by_two_backward_passes(function: LossFunction, fixed: dict[str, Tensor], moving: dict[str, Tensor]) -> Tensor:
     with torch.enable_grad():
         leaves = {name: fixed[name].clone().requires_grad_() for name in moving}
-        losses = _checked(function({**fixed, **leaves}))
+        losses = function({**fixed, **leaves})
         if not losses.requires_grad:
             return torch.zeros_like(losses)
         ones = torch.ones_like(losses, requires_grad=True)
@@ -105,20 +135,12 @@ def _without_fused_attention() -> Iterator[None]:
 
 def _check(parameters: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> None:
     if not direction:
-        raise CrossTaskError("example_products: `direction` is empty, so every product would be zero.")
+        raise CrossTaskError("`direction` is empty, so every product would be zero.")
     for name, part in direction.items():
         if name not in parameters:
             raise unknown("parameter in `direction`:", name, parameters)
         if part.shape != parameters[name].shape:
             raise CrossTaskError(
-                f"example_products: the direction of '{name}' has shape {tuple(part.shape)}, "
+                f"The direction of '{name}' has shape {tuple(part.shape)}, "
                 f"the parameter {tuple(parameters[name].shape)}."
             )
-
-
-def _checked(losses: Tensor) -> Tensor:
-    if losses.dim() != 1:
-        raise CrossTaskError(
-            f"example_products: the function must return one loss per example, [batch]; found {tuple(losses.shape)}."
-        )
-    return losses

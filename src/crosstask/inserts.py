@@ -14,16 +14,26 @@ if TYPE_CHECKING:
     from crosstask.encoders.base import Representation
     from crosstask.model import Model
 
-INSERTS = Registry("crosstask.transfer", {})
+INSERTS = Registry(
+    "crosstask.transfer",
+    {
+        "private-encoders": "adversarial:PrivateEncoders",
+        "alignment": "alignment:AlignmentMatrices",
+        "adapters": "adapters:AdapterInsert",
+        "adapter-fusion": "adapter_fusion:FusionInsert",
+        "probe-heads": "probe_heads:ProbeHeads",
+    },
+)
 """Inserts by the name under which a saved model lists them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A place inside an encoder where hidden states pass: into a module, or out of it."""
+    """A place inside an encoder where hidden states of this width pass: into a module, or out of it."""
 
     module: nn.Module
     side: Literal["input", "output"]
+    width: int
 
     def change(self, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
         """Let every tensor that passes here go through `change`; the handle's `remove` ends that."""

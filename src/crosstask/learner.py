@@ -11,14 +11,15 @@ import torch
 from crosstask import checkpoints
 from crosstask.batches import Prepared
 from crosstask.devices import Devices
-from crosstask.encoders.build import build_encoder
+from crosstask.encoders.build import build_encoder, feature_section
 from crosstask.encoders.frozen import FrozenEncoder
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import check_metric, default_metric, score
 from crosstask.model import Model
 from crosstask.options import check_options, name_and_options
-from crosstask.paradigms import PARADIGMS, Plan, plan_phases
+from crosstask.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY, Plan, plan_phases
 from crosstask.prediction import evaluate
+from crosstask.probes import limited_source
 from crosstask.progress import Progress, make_progress, shown
 from crosstask.record import HISTORY_FILE, Record
 from crosstask.run import Run, RunFolder, load
@@ -35,8 +36,8 @@ class Learner:
     Args:
         encoder: "minilm", a folder or hub id, "textcnn", "lstm", "mlp", "linear", "relu", or a mapping with `name` and
             options.
-        paradigm: "single", "pretrain", "joint" or "normalized-joint"; by default normalized-joint, or single where
-            there is no source.
+        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe" or "stacking"; by default
+            normalized-joint, or single where there is no source.
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.
         training: settings of the loop; single ones can also be given by name (`epochs=10`).
@@ -103,12 +104,18 @@ class Learner:
         devices.wait()
         started = time.perf_counter()
         with shown(make_progress(self.progress if devices.is_main else False)) as progress:
-            taken = targets if paradigm == "single" else [*targets, *sources]
-            model = self._make_model(taken)
+            section, notes = feature_section(self.encoder) if paradigm in ON_FEATURES else (self.encoder, [])
+            if paradigm == "stacking":
+                sources = [limited_source(task, self.seed) for task in sources]
+                tasks.update({task.name: task for task in sources})
+            taken = targets if paradigm in TARGET_ONLY else [*targets, *sources]
+            model = self._make_model(taken, section)
             _show_feature_progress(model, progress)
             train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
             dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
             phases = self._plan(paradigm, targets, sources, model)
+            for transfer in self.transfer:
+                transfer.meet([other for other in self.transfer if other is not transfer])
             for transfer in self.transfer:
                 transfer.bind(model, taken, names)
             if folder is not None and not resume and devices.is_main:
@@ -120,6 +127,8 @@ class Learner:
             )
             if checkpoint is None:
                 self._describe_start(record, paradigm, targets, sources, model)
+                for note in notes:
+                    record.write("note", text=note)
             trainer = Trainer(
                 model,
                 train,
@@ -186,17 +195,18 @@ class Learner:
             check_names(tasks)
         return tasks
 
-    def _make_model(self, tasks: Sequence[Task]) -> Model:
+    def _make_model(self, tasks: Sequence[Task], section: str | Mapping[str, Any] | None = None) -> Model:
         """Encoder first, then the heads, targets before sources: the same seed gives every paradigm the same start."""
         torch.manual_seed(self.seed)
-        encoder = build_encoder(self.encoder, tasks)
+        encoder = build_encoder(self.encoder if section is None else section, tasks)
         torch.manual_seed(self.seed)
         return Model(encoder, [task.spec for task in tasks])
 
     def _plan(self, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model) -> list[Phase]:
         settings = self.training
         if settings.learning_rate is None:
-            learns = any(True for _ in model.shared_parameters())
+            frozen = any(transfer.freezes_encoder for transfer in self.transfer)  # by `bind`, which comes later
+            learns = bool(model.shared_parameters()) and not frozen
             settings = replace(settings, learning_rate=5e-5 if learns and _is_pretrained(model) else 1e-3)
         sizes = {task.name: len(task.train) for task in [*targets, *sources]}
         plan = Plan(
@@ -205,6 +215,7 @@ class Learner:
             sizes,
             settings,
             self.weighting,
+            tuple(transfer.name for transfer in self.transfer),
         )
         phases = plan_phases(paradigm, plan)
         for transfer in self.transfer:
@@ -230,10 +241,15 @@ class Learner:
             record.write("task", name=task.name, kind=task.kind, labels=list(task.labels), sizes=sizes)
             for note in task.notes:
                 record.write("note", task=task.name, text=note)
+        for transfer in self.transfer:
+            for note in transfer.notes:
+                record.write("note", transfer=transfer.name, text=note)
         for task in targets:
-            if task.dev is None:
+            if task.dev is None and paradigm not in ON_FEATURES:
                 record.write("warning", task=task.name, text="no dev set: the model of the last epoch is kept")
-        if not model.shared_parameters() and len(model.specs) > 1:
+        frozen = any(transfer.freezes_encoder for transfer in self.transfer)
+        frozen = frozen or paradigm in ON_FEATURES
+        if not model.shared_parameters() and not frozen and len(model.specs) > 1:
             record.write(
                 "warning",
                 text="the tasks share no parameter that learns (frozen encoder without a shared layer), so the sources "
@@ -245,7 +261,7 @@ def make_weighting(given: Weighting | str | Mapping[str, Any] | None) -> Weighti
     """A weighting from an object, a name, or a mapping with `name` and options."""
     if given is None or isinstance(given, Weighting):
         return given
-    return _by_name("weighting", given, WEIGHTINGS)
+    return _by_name("weighting", given, WEIGHTINGS, without=("tasks", "target"))
 
 
 def make_transfer(given: Transfer | str | Mapping[str, Any]) -> Transfer:
@@ -253,13 +269,13 @@ def make_transfer(given: Transfer | str | Mapping[str, Any]) -> Transfer:
     return given if isinstance(given, Transfer) else _by_name("transfer", given, TRANSFERS)
 
 
-def _by_name(what: str, given: str | Mapping[str, Any], known: Mapping[str, Any]) -> Any:
+def _by_name(what: str, given: str | Mapping[str, Any], known: Mapping[str, Any], without: tuple[str, ...] = ()) -> Any:
     from crosstask.errors import unknown
 
     name, options = name_and_options(what, given)
     if name not in known:
         raise unknown(what, name, known)
-    check_options(f"{what} '{name}'", known[name], options, without=("tasks", "target"))
+    check_options(f"{what} '{name}'", known[name], options, without=without)
     return known[name](**options)
 
 

@@ -10,6 +10,11 @@ IGNORED = -100
 """Label of a position that does not count: padding, or a word's second piece."""
 
 
+def in_full(values: Tensor) -> Tensor:
+    """At least float32: a logarithm in half precision loses what matters."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Losses of the units that a task counts, and true where a unit does count; both [batch] or [batch, length].
 
@@ -18,12 +23,12 @@ def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Ten
     the labels for multilabel.
     """
     if kind == "regression":
-        losses = (logits.float().reshape(labels.shape) - labels) ** 2
+        losses = (in_full(logits).reshape(labels.shape) - labels) ** 2
         return losses, torch.ones_like(losses, dtype=torch.bool)
     if kind == "multilabel":
-        losses = F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none").mean(-1)
+        losses = F.binary_cross_entropy_with_logits(in_full(logits), labels, reduction="none").mean(-1)
         return losses, torch.ones_like(losses, dtype=torch.bool)
-    log_probabilities = F.log_softmax(logits.float(), dim=-1)
+    log_probabilities = F.log_softmax(in_full(logits), dim=-1)
     if labels.is_floating_point():
         return -(labels * log_probabilities).sum(-1), labels.sum(-1) > 0
     counts = labels != IGNORED

@@ -20,6 +20,9 @@ ENCODERS: dict[str, str] = {
     # for numeric vectors
     "linear": "crosstask.encoders.vectors:LinearEncoder",
     "relu": "crosstask.encoders.vectors:ReluEncoder",
+    # features as they are, for linear models
+    "vectors": "crosstask.encoders.plain:PlainVectors",
+    "words": "crosstask.encoders.plain:PlainWords",
 }
 
 

@@ -158,5 +158,5 @@ class LinearHead(nn.Module):
 
     def forward(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Tensor:
         """Logits, [batch, labels] or [batch, length, labels]."""
-        vectors = representation.tokens if self.tags else representation.pooled
+        vectors = representation.tokens if self.tags else representation.vector()
         return self.linear(self.dropout(vectors))

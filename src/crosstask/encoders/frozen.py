@@ -163,7 +163,7 @@ class FrozenEncoder(Encoder):
 
     def sites(self) -> list[Site]:
         """The features as they enter."""
-        return [Site(self.entry, "output")]
+        return [Site(self.entry, "output", self.inner.width)]
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The inner encoder's own head, or a linear one on the shared layer."""

@@ -153,7 +153,9 @@ class HuggingFaceEncoder(Encoder):
     def sites(self) -> list[Site]:
         """What enters the first layer, then what each layer hands on."""
         layers = list(max(_layer_lists(self.body), key=len, default=()))
-        return [Site(layers[0], "input"), *(Site(layer, "output") for layer in layers)] if layers else []
+        if not layers:
+            return []
+        return [Site(layers[0], "input", self.width), *(Site(layer, "output", self.width) for layer in layers)]
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The architecture's own head, or dropout and a linear layer on the mean."""

@@ -114,7 +114,9 @@ class LSTM(WordEncoder):
         # Packed by indexing, which unlike torch's own packing has forward-mode derivatives: at each step in time come
         # the texts that still go on, the longest first.
         steps = mask[order].T  # [length, batch]
-        packed = PackedSequence(vectors[order].transpose(0, 1)[steps], steps.sum(dim=1).cpu(), order, back)
+        counts = steps.sum(dim=1).cpu()
+        counts = counts[counts > 0]  # a task's rows of a longer batch may end in padding alone: no step for cuDNN
+        packed = PackedSequence(vectors[order].transpose(0, 1)[steps], counts, order, back)
         states, (last, _) = self.recurrent(packed)  # last: [layers * directions, batch, hidden]
         tokens = states.data.new_zeros(*steps.shape, self.width).masked_scatter(steps.unsqueeze(-1), states.data)
         tokens = tokens[:, back].transpose(0, 1)  # [batch, length, width]

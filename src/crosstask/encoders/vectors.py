@@ -73,7 +73,7 @@ class VectorEncoder(Encoder):
 
     def sites(self) -> list[Site]:
         """The vectors as they enter."""
-        return [Site(self.entry, "output")]
+        return [Site(self.entry, "output", self.inputs)]
 
     @abstractmethod
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:

@@ -37,7 +37,7 @@ def load_word_vectors(path: str | Path, wanted: Collection[str] | None = None, l
     """
     path = Path(path)
     if not path.is_file():
-        raise CrossTaskError(f"Word vectors: there is no file '{path}'.")
+        raise CrossTaskError(f"encoder.vectors: there is no file '{path}'. Name a file with word vectors.")
     if path.suffix == ".bin":
         raise CrossTaskError(
             f"Word vectors: '{path}' is binary. Save it as text, with a word and its numbers per line."

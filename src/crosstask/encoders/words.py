@@ -164,7 +164,7 @@ class WordEncoder(Encoder):
 
     def sites(self) -> list[Site]:
         """The word vectors."""
-        return [Site(self.words, "output")]
+        return [Site(self.words, "output", self.words.dimension)]
 
     @property
     def embed_width(self) -> int:

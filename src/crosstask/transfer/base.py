@@ -67,6 +67,10 @@ class Transfer(nn.Module):
     """One line for `crosstask methods`."""
     paper: ClassVar[Paper | None] = None
     """Where it comes from."""
+    freezes_encoder: ClassVar[bool] = False
+    """Whether `bind` freezes the encoder, to train what it puts inside; the learning rate goes by it."""
+    notes: Sequence[str] = ()
+    """What `bind` found out that people should know; it goes into the record."""
     optimizer: torch.optim.Optimizer | None = None
     """Of `own_parameters`, where there are some; its state joins the checkpoint."""
 
@@ -76,6 +80,9 @@ class Transfer(nn.Module):
         A paradigm or weighting that does not go with it is refused here, in a sentence that says why.
         """
         return list(phases)
+
+    def meet(self, others: "Sequence[Transfer]") -> None:
+        """Get to know the other transfers of the run; called before `bind`."""
 
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """Make the parameters, once the model and the tasks are known."""

@@ -7,7 +7,13 @@ from crosstask.errors import CrossTaskError, unknown
 
 
 def number(
-    method: str, option: str, value: float, *, above: float | None = None, at_least: float | None = None
+    method: str,
+    option: str,
+    value: float,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    what: str = "weighting",
 ) -> float:
     """The option as a number, or an error that says what it must be.
 
@@ -17,22 +23,24 @@ def number(
     limit = "" if above is None and at_least is None else f" above {above}" if above is not None else f" >= {at_least}"
     good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not good or (above is not None and value <= above) or (at_least is not None and value < at_least):
-        raise CrossTaskError(f"weighting '{method}': `{option}` must be a number{limit}, found {value!r}.")
+        raise CrossTaskError(f"{what} '{method}': `{option}` must be a number{limit}, found {value!r}.")
     return float(value)
 
 
-def count(method: str, option: str, value: int, *, at_least: int = 1) -> int:
+def count(method: str, option: str, value: int, *, at_least: int = 1, what: str = "weighting") -> int:
     """The option as a whole number."""
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise CrossTaskError(f"weighting '{method}': `{option}` must be a whole number >= {at_least}, found {value!r}.")
+        raise CrossTaskError(f"{what} '{method}': `{option}` must be a whole number >= {at_least}, found {value!r}.")
     return value
 
 
-def choice(method: str, option: str, value: str | None, known: Iterable[str | None]) -> str | None:
+def choice(
+    method: str, option: str, value: str | None, known: Iterable[str | None], *, what: str = "weighting"
+) -> str | None:
     """The option, if it is among those known."""
     names = list(known)
     if value not in names:
-        raise unknown(f"`{option}` of weighting '{method}':", value, [str(name) for name in names])
+        raise unknown(f"`{option}` of {what} '{method}':", value, [str(name) for name in names])
     return value
 
 

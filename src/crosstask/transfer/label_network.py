@@ -1,0 +1,71 @@
+"""The networks of MetaXT: labels of a source as soft labels of the target, and its hidden states as the target's."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+
+class LabelTransferNetwork(nn.Module):
+    """`g_alpha(h(x), y)`: a soft label in the target's label set for an example of a source.
+
+    Three feed-forward layers over the example's representation, an embedding of its source label and, with several
+    sources, one of the source; softmax at the end (Sharma et al. 2021, Sec. 3.1).
+
+    Args:
+        width: of a representation.
+        num_labels: of each source, by name.
+        num_target_labels: of the target.
+        label_width: of the embeddings.
+        hidden: width of the two inner layers.
+    """
+
+    def __init__(
+        self, width: int, num_labels: Mapping[str, int], num_target_labels: int, *, label_width: int, hidden: int
+    ) -> None:
+        super().__init__()
+        self.sources = list(num_labels)
+        counts = torch.tensor([0, *num_labels.values()])
+        self.first_label = dict(zip(self.sources, counts.cumsum(0).tolist(), strict=False))
+        self.label_embedding = nn.Embedding(int(counts.sum()), label_width)
+        self.source_embedding = nn.Embedding(len(self.sources), label_width) if len(self.sources) > 1 else None
+        inputs = width + label_width * (2 if self.source_embedding is not None else 1)
+        self.layers = nn.Sequential(
+            nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
+            nn.Linear(hidden, num_target_labels),
+        )  # fmt: skip
+
+    def forward(self, vectors: Tensor, labels: Tensor, source: str) -> Tensor:
+        """Soft labels, [units, target labels].
+
+        Args:
+            vectors: representations, [units, width].
+            labels: whole numbers, [units].
+            source: whose they are.
+        """
+        parts = [vectors, self.label_embedding(labels + self.first_label[source])]
+        if self.source_embedding is not None:
+            number = torch.full_like(labels, self.sources.index(source))
+            parts.append(self.source_embedding(number))
+        return self.layers(torch.cat(parts, dim=-1)).softmax(-1)
+
+
+class RepresentationTransferNetwork(nn.Module):
+    """Three feed-forward layers that make a source's hidden states more like the target's (Xia et al. 2021).
+
+    What they say is added to the hidden state, and the last layer starts at zero: at first nothing changes.
+    """
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, width)
+        )
+        last = self.layers[-1]
+        assert isinstance(last, nn.Linear)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """The hidden states, changed."""
+        return states + self.layers(states)

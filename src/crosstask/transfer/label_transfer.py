@@ -1,0 +1,356 @@
+"""Label transfer (MetaXT): labels of the sources become soft labels of the target, learned by what they do to it."""
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crosstask.batches import Batch, Step, make_batch, split_over_ranks
+from crosstask.bilevel import Variant
+from crosstask.errors import CrossTaskError
+from crosstask.losses import in_full
+from crosstask.papers import METAXT, Paper
+from crosstask.transfer.base import Moment, Pass, Transfer
+from crosstask.transfer.label_network import LabelTransferNetwork
+from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units, vectors_of
+from crosstask.transfer.representation_transfer import RepresentationTransfer
+from crosstask.weighting import checks
+
+if TYPE_CHECKING:
+    from crosstask.model import Model
+    from crosstask.paradigms import Plan
+    from crosstask.tasks import Task, TaskSpec
+    from crosstask.training import Phase
+
+Part = Literal["all", "half"]
+LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
+"""Kinds of task whose labels can be carried over; only within a level."""
+
+
+class LabelTransfer(Transfer):
+    """MetaXT: source examples train the target's head too, with soft labels from a label transfer network (LTN).
+
+        L_train = L(target) + sum_s w_s ( gamma_1 L(source s, its own head)
+                                        + gamma_2 L(source s, the target's head, soft labels g_alpha(h(x), y)) )
+        theta' = theta - eta grad L_train,        alpha <- alpha - d L_meta(theta') / d alpha
+
+    - theta: the model; eta: its learning rate; `w_s`: what the weighting says of the source (1 with `uniform`), so that
+      any weighting can be learned on top;
+    - alpha: the LTN, one for all sources, with an embedding of the source where there are several;
+    - `L_meta`: the loss on a part of the target's batch that the look ahead has not trained on.
+
+    In the code: eq. 2 is `change_loss` and `MetaStep`, eq. 5 is `bilevel`, Algorithm 1 is `before_step` followed by the
+    model's own step. At inference there is no LTN: the model that is saved or exported is the plain one.
+
+    Cross-entropy is linear in soft labels, so the meta-gradient needs no second derivative: one pass in forward mode
+    over the source batch gives it exactly. The look ahead and the meta-gradient are taken without dropout. The LTN
+    reads representations and sends no gradient into them.
+
+    Args:
+        gamma_1: what a source counts by its own labels.
+        gamma_2: what it counts by the transferred ones.
+        meta: learn alpha by what it does to held-out examples. False is the paper's ablation XT: alpha is trained along
+            with the model on L_train, where the easiest labels win.
+        learning_rate: of alpha, by Adam.
+        split: share of the target's batch that is held out from the look ahead.
+        train_on: which part of the target's batch the model's own step takes: "all", or "half", the part that is not
+            held out, as a literal reading of Algorithm 1 has it.
+        every: updates from one meta step to the next.
+        warmup: share of all updates before the transferred term begins; the target's head and the LTN start from
+            nothing, and what they say to each other first is noise.
+        prior: how much the mean soft label of a batch is drawn to the target's label frequencies, as the factor of
+            their Kullback-Leibler divergence. 0 in the paper; a map that collapses onto one label costs then.
+        variant: of the meta-gradient, see `bilevel.meta_gradient`.
+        look_ahead: "sgd" as in eq. 4, or "adam", the step that the optimizer will take.
+        hidden: width of the LTN.
+        label_width: of its label embeddings.
+
+    Differs from the paper: `train_on="all"`, since labels of the target are what there is least of; several sources;
+    `warmup`, `prior`, `every` and "adam". The factor eta of the meta-gradient is left out: Adam, which trains alpha,
+    does not see a factor, until it is so small that its epsilon does.
+    """
+
+    name: ClassVar[str] = "label-transfer"
+    summary: ClassVar[str] = "source labels carried over into the target's label set by a network learned on the target"
+    paper: ClassVar[Paper | None] = METAXT
+
+    def __init__(
+        self,
+        *,
+        gamma_1: float = 1.0,
+        gamma_2: float = 1.0,
+        meta: bool = True,
+        learning_rate: float = 1e-3,
+        split: float = 0.5,
+        train_on: Part = "all",
+        every: int = 1,
+        warmup: float = 0.0,
+        prior: float = 0.0,
+        variant: Variant = "forward",
+        look_ahead: LookAhead = "sgd",
+        hidden: int = 128,
+        label_width: int = 32,
+    ) -> None:
+        super().__init__()
+        self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
+        self.gamma_2 = _number("gamma_2", gamma_2, above=0.0)
+        self.meta = bool(meta)
+        self.learning_rate = _number("learning_rate", learning_rate, above=0.0)
+        self.split = _share("split", _number("split", split, above=0.0))
+        self.train_on = _choice("train_on", train_on, get_args(Part))
+        self.every = _count("every", every)
+        self.warmup = _share("warmup", _number("warmup", warmup, at_least=0.0))
+        self.prior = _number("prior", prior, at_least=0.0)
+        self.variant = _choice("variant", variant, get_args(Variant))
+        self.look_ahead = _choice("look_ahead", look_ahead, get_args(LookAhead))
+        self.hidden = _count("hidden", hidden)
+        self.label_width = _count("label_width", label_width)
+        self.networks = nn.ModuleList()
+        self.representation_transfer: list[RepresentationTransfer] = []
+        self.begun = False
+
+    def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
+        """A source and the target must meet in a step."""
+        together = [phase for phase in phases if {*phase.tasks} & {*plan.targets} and {*phase.tasks} & {*plan.sources}]
+        if not together:
+            raise CrossTaskError(
+                "transfer 'label-transfer' needs a source and the target in one phase: "
+                "use the paradigm joint or normalized-joint."
+            )
+        if plan.settings.schedule != "parallel":
+            raise CrossTaskError(
+                "transfer 'label-transfer' needs a source and the target in every step: use `schedule: parallel`."
+            )
+        if self.meta and plan.settings.batch_size < 2:
+            raise CrossTaskError(
+                "transfer 'label-transfer' splits the target's batch in two, and a batch of one cannot be split: "
+                "use a `batch_size` of at least 2."
+            )
+        return list(phases)
+
+    def meet(self, others: Sequence[Transfer]) -> None:
+        """Take in a representation transfer."""
+        self.representation_transfer = [other for other in others if isinstance(other, RepresentationTransfer)]
+
+    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+        """A network per target, over all sources of its level."""
+        by_name = {task.name: task for task in tasks}
+        self.targets = tuple(targets)
+        self.labels = {name: by_name[name].labels for name in targets}
+        self.sources = {name: _sources(by_name[name].spec, tasks, targets) for name in targets}
+        self.notes = []
+        self.networks = nn.ModuleList()
+        for number, name in enumerate(targets):
+            target, sources = by_name[name], self.sources[name]
+            if self.meta and len(target.train) < 2:
+                raise CrossTaskError(
+                    f"transfer 'label-transfer' splits the batches of '{name}' in two, but it has one training example."
+                )
+            self.networks.append(
+                LabelTransferNetwork(
+                    model.encoder.width, {spec.name: len(spec.labels) for spec in sources}, len(target.labels),
+                    label_width=self.label_width, hidden=self.hidden,
+                )
+            )  # fmt: skip
+            self.register_buffer(f"frequencies_{number}", _frequencies(target))
+            for place, spec in enumerate(sources):
+                # What the map was since the last look; buffers, so that a run that resumes goes on with them.
+                self.register_buffer(f"map_{number}_{place}", torch.zeros(len(spec.labels), len(target.labels)))
+                self.register_buffer(f"count_{number}_{place}", torch.zeros(len(spec.labels)))
+                if set(spec.labels) == set(target.labels):
+                    self.notes.append(
+                        f"'{spec.name}' has the same labels as '{name}': label transfer may find that each stays what "
+                        "it is; mapping both to one task would be simpler."
+                    )
+        self.last_loss: float | None = None
+        self.begun = not self.warmup
+        self.optimizer = torch.optim.Adam(self._meta_parameters(), lr=self.learning_rate) if self.meta else None
+
+    def _meta_parameters(self) -> list[nn.Parameter]:
+        adapting = [parameter for other in self.representation_transfer for parameter in other.parameters()]
+        return [*self.networks.parameters(), *adapting]
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """The networks, where they are learned by the meta-gradient."""
+        return self._meta_parameters() if self.meta else []
+
+    def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str) -> Tensor:
+        """`g_alpha(h(x), y)`, [units, target labels]."""
+        soft: Tensor = self.networks[self.targets.index(target)](in_full(vectors), labels, source)
+        return soft
+
+    def before_step(self, moment: Moment) -> Step:
+        """Algorithm 1: split the target's batch, and move alpha against the meta-gradient."""
+        step = moment.step
+        present = [name for name in self.targets if name in step and any(s.name in step for s in self.sources[name])]
+        if not present:
+            return step
+        self.begun = moment.update >= self.warmup * moment.num_updates
+        halves = {name: _halves(step[name], self.split) for name in present}
+        if self.meta and self.begun and moment.update % self.every == 0:
+            able = {name: parts for name, parts in halves.items() if len(parts[1])}
+            if able:
+                self._meta_step(moment, able)
+        if self.meta and self.train_on == "half":
+            return {**step, **{name: parts[0] for name, parts in halves.items() if len(parts[0])}}
+        return step
+
+    def _meta_step(self, moment: Moment, halves: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+        model, devices = moment.model, moment.devices
+        train = {**moment.step, **{name: parts[0] for name, parts in halves.items()}}
+        own = self._batch(moment, train)
+        held_out = self._batch(moment, {name: parts[1] for name, parts in halves.items()})
+        meta = self._meta_parameters()
+        how = MetaStep(
+            Reader(model, self.representation_transfer[0] if self.representation_transfer else None),
+            self.soft_labels, meta, self.variant, self.look_ahead, alone if devices.num_ranks == 1 else devices.sum,
+        )  # fmt: skip
+        found, self.last_loss = how.gradient(own, held_out, self._terms(list(train), moment), moment.optimizer)
+        rate = moment.learning_rate or 1.0
+        for parameter, gradient in zip(meta, found, strict=True):
+            parameter.grad = gradient / rate
+        if self.prior:
+            self._add_prior(moment, own)
+        for parameter in meta:
+            if parameter.grad is not None:
+                parameter.grad = devices.sum(parameter.grad)
+        if all(bool(torch.isfinite(parameter.grad).all()) for parameter in meta if parameter.grad is not None):
+            assert self.optimizer is not None
+            self.optimizer.step()
+        for parameter in meta:
+            parameter.grad = None
+
+    def _batch(self, moment: Moment, step: Step) -> Batch:
+        """This rank's share."""
+        own = split_over_ranks(step, moment.devices.rank, moment.devices.num_ranks)
+        own = {task: at for task, at in own.items() if len(at)}
+        if not own:
+            return Batch({}, {}, {}, {})
+        return make_batch(moment.model.encoder, moment.data, own).to(moment.devices.device)
+
+    def _terms(self, tasks: Sequence[str], moment: Moment) -> list[Term]:
+        """The terms of L_train, in the order of the tasks."""
+        terms = []
+        for task in tasks:
+            weight = moment.weights.get(task, 1.0)
+            receivers = [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
+            terms.append(Term(task, task, weight * (self.gamma_1 if receivers else 1.0)))
+            terms += [Term(task, name, weight * self.gamma_2 / len(receivers)) for name in receivers]
+        return terms
+
+    def change_loss(self, task: str, total: Tensor, forward: Pass) -> Tensor:
+        """`gamma_1` times the source's own loss and `gamma_2` times that of the transferred labels."""
+        receivers = [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
+        if not receivers:
+            return total
+        total = self.gamma_1 * total
+        if not self.begun:
+            return total
+        model, batch = forward.model, forward.batch
+        kind, labels = model.specs[task].kind, batch.labels[task]
+        vectors = units(kind, vectors_of(kind, forward.parts[task]).detach(), labels)
+        reader = Reader(model, self.representation_transfer[0] if self.representation_transfer else None)
+        for name in receivers:
+            with torch.set_grad_enabled(not self.meta and torch.is_grad_enabled()):
+                soft = self.soft_labels(vectors, units(kind, labels, labels), task, name)
+            self._note(task, name, soft.detach(), units(kind, labels, labels))
+            term = Term(task, name, 1.0)
+            logits = reader.transferred(forward, term)
+            total = total + self.gamma_2 / len(receivers) * (soft * costs_of(units(kind, logits, labels))).sum()
+        return total
+
+    def _add_prior(self, moment: Moment, batch: Batch) -> None:
+        """The gradient of `prior * KL(frequencies of the target's labels | mean soft label)`, on this rank's batch."""
+        model = moment.model
+        with torch.no_grad():
+            whole = model.encode(batch.inputs, batch.rows)
+        for number, name in enumerate(self.targets):
+            soft = []
+            for spec in self.sources[name]:
+                if spec.name in batch.rows:
+                    at, labels = batch.rows[spec.name], batch.labels[spec.name]
+                    vectors = units(spec.kind, vectors_of(spec.kind, whole.rows(at.start, at.stop)), labels)
+                    soft.append(self.soft_labels(vectors, units(spec.kind, labels, labels), spec.name, name))
+            if soft:
+                wanted = getattr(self, f"frequencies_{number}")
+                mean = torch.cat(soft).mean(0)
+                loss = self.prior * (wanted * (wanted.clamp(min=1e-12).log() - mean.clamp(min=1e-12).log())).sum()
+                (loss / moment.devices.num_ranks).backward()
+
+    def _note(self, source: str, target: str, soft: Tensor, labels: Tensor) -> None:
+        """Add soft labels up by source label, for the map."""
+        number = self.targets.index(target)
+        place = [spec.name for spec in self.sources[target]].index(source)
+        getattr(self, f"map_{number}_{place}").index_add_(0, labels, soft.float())
+        getattr(self, f"count_{number}_{place}").index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
+
+    def facts(self) -> dict[str, Any]:
+        """The label map since the last look: the mean soft label of each source label; and the held-out loss."""
+        found: dict[str, Any] = {}
+        for number, name in enumerate(self.targets):
+            labels = self.labels[name]
+            for place, spec in enumerate(self.sources[name]):
+                sums, counts = getattr(self, f"map_{number}_{place}"), getattr(self, f"count_{number}_{place}")
+                means = (sums / counts.clamp(min=1.0)[:, None]).tolist()
+                rows = {
+                    label: dict(zip(labels, row, strict=True))
+                    for label, row, count in zip(spec.labels, means, counts.tolist(), strict=True)
+                    if count
+                }
+                if rows:
+                    found.setdefault(name, {})[spec.name] = rows
+                sums.zero_()
+                counts.zero_()
+        facts: dict[str, Any] = {"label_map": found} if found else {}
+        if self.last_loss is not None:
+            facts["held_out_loss"] = self.last_loss
+        return facts
+
+
+_number = functools.partial(checks.number, "label-transfer", what="transfer")
+_count = functools.partial(checks.count, "label-transfer", what="transfer")
+
+
+def _choice(option: str, value: Any, known: Sequence[str]) -> Any:
+    return checks.choice("label-transfer", option, value, known, what="transfer")
+
+
+def _share(option: str, value: float) -> float:
+    if value >= 1.0:
+        raise CrossTaskError(f"transfer 'label-transfer': `{option}` must be a share below 1, found {value!r}.")
+    return value
+
+
+def _halves(positions: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
+    """A batch in two parts, neither of them empty unless it has one example."""
+    if len(positions) < 2:
+        return positions, positions[:0]
+    held_out = min(max(1, round(split * len(positions))), len(positions) - 1)
+    return positions[:-held_out], positions[-held_out:]
+
+
+def _sources(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[str]) -> list["TaskSpec"]:
+    """The sources whose labels this target can be given."""
+    if target.kind not in LEVELS:
+        raise CrossTaskError(
+            f"transfer 'label-transfer' carries over classes, but the target '{target.name}' is {target.kind}. "
+            "Leave it out, or use 'stacking'."
+        )
+    found = [t.spec for t in tasks if t.name not in targets and LEVELS.get(t.kind) == LEVELS[target.kind]]
+    if not found:
+        raise CrossTaskError(
+            f"transfer 'label-transfer' finds no source whose labels it could carry over to '{target.name}' "
+            f"({target.kind}): it needs one with labels of whole texts for a target of such, or of words."
+        )
+    return found
+
+
+def _frequencies(target: "Task") -> Tensor:
+    """How often each label of the target stands in its training set."""
+    encoded = target.spec.encode(target.train)
+    flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])
+    counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
+    return torch.tensor(counts / counts.sum(), dtype=torch.float32)
