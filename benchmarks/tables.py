@@ -23,6 +23,19 @@ def machine(result: dict[str, Any]) -> str:
     )
 
 
+def choices(result: dict[str, Any]) -> list[str]:
+    """How often TAWT looks in the demo and in the example, and the dev accuracies that chose it."""
+    lines = ["## How often TAWT looks", "", "| problem | seeds | dev accuracy (± standard error) by `every` | chosen |"]
+    lines.append("|---|---|---|---|")
+    for name, found in result["problems"].items():
+        shown = [
+            f"{every}: {row['dev_accuracy']:.3f} ± {row['standard_error']:.3f}"
+            for every, row in found["summary"].items()
+        ]
+        lines.append(f"| {name} | {len(found['seeds'])} | {', '.join(shown)} | {found['chosen']} |")
+    return [*lines, "", "Dev examples of the target alone, of seeds that demo and example do not show."]
+
+
 def main() -> None:
     lines = ["# Measurements", "", "Made by `python benchmarks/tables.py` from the JSON files in this folder.", ""]
     lines += ["## Joint training against transformers.Trainer", "", "| machine | precision | ratio |", "|---|---|---|"]
@@ -45,6 +58,9 @@ def main() -> None:
     paths = sorted(RESULTS.glob("weighting_overhead_*.json"))
     if paths:
         lines += ["", "## Weightings", "", f"{machine(json.loads(paths[0].read_text()))}.", "", table(paths)]
+    path = RESULTS / "choose_every.json"
+    if path.exists():
+        lines += choices(json.loads(path.read_text()))
     (RESULTS / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 

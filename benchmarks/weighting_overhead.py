@@ -10,6 +10,7 @@ with random weights: speed does not depend on them.
 """
 
 import argparse
+import ctypes
 import functools
 import gc
 import json
@@ -174,10 +175,18 @@ def peak_memory(step: Step, problem: Problem, device: str) -> float:
         step()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
+    return_freed_memory()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = _status("VmRSS")
     step()
     return max(_status("VmHWM") - before, 0)
+
+
+def return_freed_memory() -> None:
+    """Give what was freed back to the system: memory that the allocator keeps for itself would hide the peak."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # glibc has it, other C libraries do not
+        trim(0)
 
 
 def _status(key: str) -> float:

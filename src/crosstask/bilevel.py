@@ -23,6 +23,7 @@ from torch.autograd import forward_ad
 
 from crosstask.errors import unknown
 from crosstask.example_products import directional_derivative, forward_mode_kernels
+from crosstask.gradients import apart
 
 Values = dict[str, Tensor]
 """Parameters, gradients or directions by name."""
@@ -38,29 +39,33 @@ FINITE_STEP_IN_FLOAT32 = 2e-3
 def gradient_of(loss: Loss, parameters: Mapping[str, Tensor]) -> Values:
     """The gradient of a loss at these parameters; those that it does not depend on have no entry.
 
+    Each part has memory of its own.
+
     >>> gradient_of(lambda values: (values["w"] ** 2).sum(), {"w": torch.tensor([3.0])})["w"].tolist()
     [6.0]
     """
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     with torch.enable_grad():
-        found = torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True)
+        found = apart(torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True))
     return {name: part for name, part in zip(leaves, found, strict=True) if part is not None}
 
 
 @torch.no_grad()
 def sgd_step(
     parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor], learning_rate: float
-) -> tuple[Values, Values | float]:
+) -> tuple[Values, float]:
     """Where a step of gradient descent leads, and its derivative by the gradient: the rate.
+
+    The gradient's memory is reused: it is not what it was.
 
     >>> sgd_step({"w": torch.tensor([3.0])}, {"w": torch.tensor([6.0])}, 0.5)[0]["w"].tolist()
     [0.0]
     """
-    names = list(gradient)
-    moved = torch._foreach_add(
-        [parameters[name].detach() for name in names], list(gradient.values()), alpha=-learning_rate
-    )
-    return {**parameters, **dict(zip(names, moved, strict=True))}, learning_rate
+    moved = list(gradient.values())
+    if moved:
+        torch._foreach_mul_(moved, -learning_rate)
+        torch._foreach_add_(moved, [parameters[name].detach() for name in gradient])
+    return {**parameters, **dict(zip(gradient, moved, strict=True))}, learning_rate
 
 
 @torch.no_grad()
@@ -96,14 +101,17 @@ def adam_step(
     return looked, rates
 
 
+@torch.no_grad()
 def direction_of(gradient: Mapping[str, Tensor], rates: Mapping[str, Tensor] | float) -> Values:
     """`u`: the gradient of the loss after the step, times the derivative of the step by its gradient.
 
-    Parameters that the step did not move have no entry.
+    Parameters that the step did not move have no entry. The gradient's memory is reused.
     """
     if isinstance(rates, float):
-        return dict(zip(gradient, torch._foreach_mul(list(gradient.values()), rates), strict=True))
-    return {name: part * rates[name] for name, part in gradient.items() if name in rates}
+        if gradient:
+            torch._foreach_mul_(list(gradient.values()), rates)
+        return dict(gradient)
+    return {name: part.mul_(rates[name]) for name, part in gradient.items() if name in rates}
 
 
 def meta_gradient(

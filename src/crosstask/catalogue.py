@@ -2,19 +2,21 @@
 
 from crosstask.encoders import ENCODERS, encoder_class
 from crosstask.evaluation import METRICS
-from crosstask.papers import MT_DNN, TAWT, Paper
+from crosstask.papers import MT_DNN, PROBES, STACKING, TAWT, Paper
 from crosstask.paradigms import PARADIGMS
 from crosstask.readers import READERS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 
 Entry = dict[str, str]
+PAPERS = {"probe": PROBES, "stacking": STACKING}
+"""Of paradigms; the others are compared in one paper."""
 
 
 def catalogue() -> dict[str, list[Entry]]:
     """Paradigms, weightings, transfers, encoders, formats, metrics, schedules: name, one line, paper."""
     groups = {
-        "paradigms": [_entry(name, _first_line(way), TAWT) for name, way in PARADIGMS.items()],
+        "paradigms": [_entry(name, _first_line(way), PAPERS.get(name, TAWT)) for name, way in PARADIGMS.items()],
         "weightings": [_entry(m.name, m.summary, m.paper) for m in WEIGHTINGS.values()],
         "transfers": [_entry(m.name, m.summary, m.paper) for m in TRANSFERS.values()],
         "encoders": [

@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from crosstask import ranks
+
 
 class Devices:
     """One device per process; started by `torchrun` or `accelerate launch`, several processes train one model.
@@ -60,16 +62,9 @@ class Devices:
         return values if self.num_ranks == 1 else self.accelerator.reduce(values.clone(), reduction="sum")
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add every gradient up over all ranks, in one message; a rank that has none adds zero."""
-        if self.num_ranks == 1:
-            return
-        parameters = list(parameters)
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters])
-        reached = torch.tensor([float(p.grad is not None) for p in parameters], device=flat.device)
-        flat, reached = self.sum(flat), self.sum(reached)
-        parts = flat.split([p.numel() for p in parameters])
-        for parameter, part, count in zip(parameters, parts, reached.tolist(), strict=True):
-            parameter.grad = part.view_as(parameter).clone() if count else None
+        """Add every gradient up over all ranks; a rank that has none adds zero."""
+        if self.num_ranks > 1:
+            ranks.sum_gradients(parameters, self.sum)
 
     def gather(self, values: Tensor) -> list[Tensor]:
         """Every rank's tensor, on the CPU."""

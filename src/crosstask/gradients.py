@@ -33,19 +33,21 @@ class TaskGradient:
 
 def leaves_of(loss: Tensor, *, until: Tensor | None = None) -> list[Tensor]:
     """The parameters that a loss depends on, found by walking its graph; `until`: not those behind this tensor."""
-    found: dict[int, Tensor] = {}
-    seen = {until.grad_fn} if until is not None else set()
-    waiting: list[Any] = [loss.grad_fn]
+    found: list[Tensor] = []
+    seen: set[Any] = {None, loss.grad_fn}
+    if until is not None:
+        seen.add(until.grad_fn)
+    waiting: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found[id(variable)] = variable
-        waiting.extend(following for following, _ in node.next_functions)
-    return list(found.values())
+        before = node.next_functions
+        if not before and hasattr(node, "variable"):
+            found.append(node.variable)
+        for following, _ in before:
+            if following not in seen:
+                seen.add(following)
+                waiting.append(following)
+    return found
 
 
 def take_gradient(
@@ -71,21 +73,21 @@ def take_gradient(
             "Each task's gradient is taken by itself on this step, but losses share a graph. Where the weighting's "
             "`looks_at_gradients` says so, run the model once for every task."
         ) from error
-    parts: Gradient = list(taken) if create_graph else _apart(taken)
+    parts: Gradient = list(taken) if create_graph else apart(taken)
     return TaskGradient(
         parts[: len(shared)],
         [(leaf, part) for leaf, part in zip(own, parts[len(shared) :], strict=True) if part is not None],
     )
 
 
-def _apart(parts: Sequence[Tensor | None]) -> Gradient:
+def apart(parts: Sequence[Tensor | None]) -> Gradient:
     """The same parts without memory in common: a sum hands one tensor to all that it adds up, or one entry repeated."""
     used: set[int] = set()
     apart: Gradient = []
     for part in parts:
         if part is not None:
-            place = part.untyped_storage().data_ptr()
-            if place in used or part.untyped_storage().nbytes() < part.numel() * part.element_size():
+            place = part.data_ptr()
+            if place in used or 0 in part.stride():
                 part = part.clone(memory_format=torch.contiguous_format)
             used.add(place)
         apart.append(part)
@@ -112,8 +114,7 @@ def gram_matrix(gradients: Sequence[Gradient]) -> Tensor:
     """All products of the tasks' gradients, [tasks, tasks] in float64.
 
     Parameter by parameter: the tasks' parts are stacked, multiplied and forgotten, so that no matrix of tasks times all
-    parameters ever exists. On an accelerator small parameters are taken together: there a kernel costs more than its
-    work.
+    parameters ever exists. Small parameters are taken together: for them a call costs more than its work.
 
     >>> gram_matrix([[torch.tensor([1.0, 2.0]), None], [torch.tensor([3.0, 0.0]), torch.ones(1)]]).tolist()
     [[5.0, 3.0], [3.0, 10.0]]
@@ -136,16 +137,18 @@ def _blocks(gradients: Sequence[Gradient]) -> Iterator[list[Tensor]]:
         if reached is None:
             continue
         columns = [(torch.zeros_like(reached) if part is None else part).detach().reshape(-1) for part in parts]
-        if not reached.is_cuda:
-            yield columns
-            continue
-        if waiting and (entries + len(parts) * reached.numel() > SLICE_ON_ACCELERATOR or _differ(waiting[0], columns)):
-            yield [torch.cat(row) for row in zip(*waiting, strict=True)]
+        room = SLICE_ON_ACCELERATOR if reached.is_cuda else SLICE
+        if waiting and (entries + len(parts) * reached.numel() > room or _differ(waiting[0], columns)):
+            yield _joined(waiting)
             waiting, entries = [], 0
         waiting.append(columns)
         entries += len(parts) * reached.numel()
     if waiting:
-        yield [torch.cat(row) for row in zip(*waiting, strict=True)]
+        yield _joined(waiting)
+
+
+def _joined(blocks: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    return list(blocks[0]) if len(blocks) == 1 else [torch.cat(row) for row in zip(*blocks, strict=True)]
 
 
 def _differ(one: Sequence[Tensor], two: Sequence[Tensor]) -> bool:

@@ -111,9 +111,9 @@ class Learner:
             taken = targets if paradigm in TARGET_ONLY else [*targets, *sources]
             model = self._make_model(taken, section)
             _show_feature_progress(model, progress)
+            phases = self._plan(paradigm, targets, sources, model)  # before features: a refusal should come at once
             train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
             dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
-            phases = self._plan(paradigm, targets, sources, model)
             for transfer in self.transfer:
                 transfer.meet([other for other in self.transfer if other is not transfer])
             for transfer in self.transfer:

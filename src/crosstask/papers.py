@@ -241,6 +241,69 @@ LORA = Paper(
     url="https://arxiv.org/abs/2106.09685",
 )
 
+ADVERSARIAL = Paper(
+    key="liu2017adversarial",
+    title="Adversarial Multi-task Learning for Text Classification",
+    authors=("Pengfei Liu", "Xipeng Qiu", "Xuanjing Huang"),
+    venue="Annual Meeting of the Association for Computational Linguistics",
+    year=2017,
+    url="https://aclanthology.org/P17-1001",
+)
+
+GRADIENT_REVERSAL = Paper(
+    key="ganin2015unsupervised",
+    title="Unsupervised Domain Adaptation by Backpropagation",
+    authors=("Yaroslav Ganin", "Victor Lempitsky"),
+    venue="International Conference on Machine Learning",
+    year=2015,
+    url="https://arxiv.org/abs/1409.7495",
+)
+
+ADAPTERS = Paper(
+    key="houlsby2019parameterefficient",
+    title="Parameter-Efficient Transfer Learning for NLP",
+    authors=(
+        "Neil Houlsby",
+        "Andrei Giurgiu",
+        "Stanisław Jastrzębski",
+        "Bruna Morrone",
+        "Quentin de Laroussilhe",
+        "Andrea Gesmundo",
+        "Mona Attariyan",
+        "Sylvain Gelly",
+    ),
+    venue="International Conference on Machine Learning",
+    year=2019,
+    url="https://arxiv.org/abs/1902.00751",
+)
+
+ADAPTER_FUSION = Paper(
+    key="pfeiffer2021adapterfusion",
+    title="AdapterFusion: Non-Destructive Task Composition for Transfer Learning",
+    authors=("Jonas Pfeiffer", "Aishwarya Kamath", "Andreas Rücklé", "Kyunghyun Cho", "Iryna Gurevych"),
+    venue="Conference of the European Chapter of the Association for Computational Linguistics",
+    year=2021,
+    url="https://aclanthology.org/2021.eacl-main.39",
+)
+
+PROBES = Paper(
+    key="alain2016understanding",
+    title="Understanding Intermediate Layers Using Linear Classifier Probes",
+    authors=("Guillaume Alain", "Yoshua Bengio"),
+    venue="arXiv:1610.01644",
+    year=2016,
+    url="https://arxiv.org/abs/1610.01644",
+)
+
+STACKING = Paper(
+    key="wolpert1992stacked",
+    title="Stacked Generalization",
+    authors=("David H. Wolpert",),
+    venue="Neural Networks",
+    year=1992,
+    url="https://doi.org/10.1016/S0893-6080(05)80023-1",
+)
+
 PAPERS: tuple[Paper, ...] = (
     TAWT,
     METAWEIGHTING,
@@ -256,9 +319,15 @@ PAPERS: tuple[Paper, ...] = (
     RANDOM_WEIGHTS,
     GETMTL,
     JACOBIAN_DESCENT,
+    ADVERSARIAL,
+    GRADIENT_REVERSAL,
     MT_DNN,
     TEXTCNN,
     GLOVE,
     MINILM,
     LORA,
+    ADAPTERS,
+    ADAPTER_FUSION,
+    PROBES,
+    STACKING,
 )

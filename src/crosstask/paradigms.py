@@ -1,14 +1,17 @@
-"""The four ways to train on sources and targets, a short function each (Chen et al. 2022, Sec. 4).
+"""The ways to train on sources and targets, a short function each.
 
-Joint and normalized joint training differ only in the weights they start from: every example counts the same, or every
-task does. A weighting that is given replaces those starting weights.
+The first four are those of Chen et al. (2022, Sec. 4). Joint and normalized joint training differ only in the weights
+they start from: every example counts the same, or every task does. A weighting that is given replaces those starting
+weights. The last two train nothing step by step: a solver fits linear models to features that stay as they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.probes import fit_probes, fit_stacking, place_heads
 from crosstask.settings import Training
 from crosstask.training import Phase
 from crosstask.weighting.base import Weighting
@@ -17,13 +20,14 @@ from crosstask.weighting.constant import BySize, Uniform
 
 @dataclass(frozen=True)
 class Plan:
-    """What a paradigm is given: names, sizes, settings, and the weighting that the user chose, if any."""
+    """What a paradigm is given: names, sizes, settings, the weighting and the transfers that the user chose, if any."""
 
     targets: tuple[str, ...]
     sources: tuple[str, ...]
     sizes: Mapping[str, int]
     settings: Training
     weighting: Weighting | None
+    transfers: tuple[str, ...] = ()
 
     def phase(
         self,
@@ -89,12 +93,43 @@ def normalized_joint(plan: Plan) -> list[Phase]:
     return [plan.phase("normalized-joint", tasks, Uniform, watched=plan.targets, weighting=plan.weighting)]
 
 
+def probe(plan: Plan) -> list[Phase]:
+    """A linear model of the target on features of the frozen encoder, solved in seconds."""
+    return [_solved(plan, "probe")]
+
+
+def stacking(plan: Plan) -> list[Phase]:
+    """Probe that also reads what linear models of the sources say, solved in seconds."""
+    _need_sources(plan, "stacking")
+    return [_solved(plan, "stacking", plan.sources)]
+
+
+def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
+    """A phase in which a solver fits linear models; nothing in it can be weighted, nor changed by a transfer."""
+    given = [f"the weighting '{plan.weighting.name}'"] if plan.weighting is not None else []
+    given += [f"the transfer '{name}'" for name in plan.transfers]
+    if given:
+        raise CrossTaskError(
+            f"paradigm '{paradigm}' takes no gradient steps, which {' and '.join(given)} would act on: a solver fits "
+            "linear models to features that stay as they are. Leave it out, or use the paradigm 'joint'."
+        )
+    phase = plan.phase(paradigm, plan.targets, Uniform, watched=plan.targets)
+    begin = partial(place_heads, targets=plan.targets, sources=sources)
+    return replace(phase, tasks=plan.targets + sources, begin=begin, fit=fit_stacking if sources else fit_probes)
+
+
 PARADIGMS: dict[str, Callable[[Plan], list[Phase]]] = {
     "single": single,
     "pretrain": pretrain,
     "joint": joint,
     "normalized-joint": normalized_joint,
+    "probe": probe,
+    "stacking": stacking,
 }
+TARGET_ONLY = frozenset({"single", "probe"})
+"""Paradigms that never look at sources."""
+ON_FEATURES = frozenset({"probe", "stacking"})
+"""Paradigms that read features of an encoder that stays as it is."""
 
 
 def plan_phases(paradigm: str, plan: Plan) -> list[Phase]:
@@ -105,8 +140,8 @@ def plan_phases(paradigm: str, plan: Plan) -> list[Phase]:
 
 
 def _need_sources(plan: Plan, paradigm: str) -> None:
-    if not plan.sources and (paradigm == "pretrain" or len(plan.targets) < 2):
+    if not plan.sources and (paradigm in ("pretrain", "stacking") or len(plan.targets) < 2):
         raise CrossTaskError(
             f"paradigm '{paradigm}' needs at least one source task beside the target. "
-            "Add one, or use the paradigm 'single'."
+            f"Add one, or use the paradigm '{'probe' if paradigm in ON_FEATURES else 'single'}'."
         )

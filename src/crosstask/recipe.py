@@ -35,7 +35,9 @@ class Recipe(BaseModel):
     encoder: Annotated[
         str | dict[str, Any], Field(description="minilm, a hub id or folder, textcnn, lstm, mlp, linear, relu")
     ] = "minilm"
-    paradigm: Annotated[str | None, Field(description="single, pretrain, joint, normalized-joint")] = None
+    paradigm: Annotated[str | None, Field(description="single, pretrain, joint, normalized-joint, probe, stacking")] = (
+        None
+    )
     weighting: Annotated[
         str | dict[str, Any] | None, Field(description="how much each task counts; the paradigm's own when left out")
     ] = None
@@ -82,7 +84,8 @@ class RecipeFile:
         if recipe.paradigm is not None:
             sources = tuple(name for name in recipe.tasks if name not in recipe.targets)
             sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet
-            plan = Plan(tuple(recipe.targets), sources, sizes, self.settings, weighting)
+            names = tuple(transfer.name for transfer in transfers)
+            plan = Plan(tuple(recipe.targets), sources, sizes, self.settings, weighting, names)
             phases = plan_phases(recipe.paradigm, plan)
             for transfer in transfers:
                 phases = transfer.plan(plan, phases)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from crosstask.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.devices import Devices
@@ -155,3 +156,21 @@ def without_dropout(model: Model) -> Iterator[None]:
         model.train()
         for module, rate in zip(recurrent, rates, strict=True):
             module.dropout = rate
+
+
+@contextmanager
+def twice_differentiable(wanted: bool = True) -> Iterator[None]:
+    """Kernels whose backward pass can be differentiated again; fused attention and cuDNN's recurrent layers cannot.
+
+    Around the backward pass too: gradient checkpoints run the model once more inside it.
+    """
+    if not wanted:
+        yield
+        return
+    fused_layers = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.cudnn.enabled = fused_layers

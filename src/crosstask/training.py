@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from crosstask.prediction import evaluate, features_and_labels
 from crosstask.progress import Progress
 from crosstask.record import Record
 from crosstask.settings import Training
-from crosstask.steps import Stepper, without_dropout
+from crosstask.steps import Stepper, twice_differentiable, without_dropout
 from crosstask.transfer.base import Moment, Transfer
 from crosstask.weighting.base import Weighting
 
@@ -175,20 +176,23 @@ class Trainer:
                 step = transfer.before_step(Moment(*where, weighting.weights, self.devices))
             if weighting.wants_products:
                 self.stepper.examine(self.support, step, weighting, self.targets)
-            result = self.stepper.run(
-                self.support,
-                step,
-                apart=weighting.looks_at_gradients,
-                representations=weighting.needs_representation,
-                example_weights=weighting.example_weights if weighting.weighs_examples else None,
-                scale=1.0 / len(steps),
-            )
-            for task, value in result.values.items():
-                seen.setdefault(task, []).append(value)
-            losses = self._only_finite(result.losses, result.values)
-            if losses:
-                more = {"representations": result.representations} if weighting.needs_representation else {}
-                weighting.backward(losses, shared=shared, probabilities=probabilities, scale=1.0 / len(steps), **more)
+            with twice_differentiable(weighting.needs_second_order and weighting.looks_at_gradients):
+                result = self.stepper.run(
+                    self.support,
+                    step,
+                    apart=weighting.looks_at_gradients,
+                    representations=weighting.needs_representation,
+                    example_weights=weighting.example_weights if weighting.weighs_examples else None,
+                    scale=1.0 / len(steps),
+                )
+                for task, value in result.values.items():
+                    seen.setdefault(task, []).append(value)
+                losses = self._only_finite(result.losses, result.values)
+                if losses:
+                    more: dict[str, Any] = {"shared": shared, "probabilities": probabilities, "scale": 1.0 / len(steps)}
+                    if weighting.needs_representation:
+                        more["representations"] = result.representations
+                    weighting.backward(losses, **more)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.devices.sum_gradients(parameters)
         for transfer in self.stepper.transfers:
@@ -210,7 +214,7 @@ class Trainer:
         tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
         size = weighting.held_out_size or phase.settings.batch_size
         step = draw(data, tasks, size, self.seed, number)
-        with without_dropout(self.model):
+        with without_dropout(self.model), twice_differentiable(weighting.needs_second_order):
             losses = HeldOutLosses(self.stepper, data, step)
             weighting.after_step(losses, shared=self.model.shared_parameters())
         if losses.values_seen:

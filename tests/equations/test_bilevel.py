@@ -250,3 +250,20 @@ def test_a_loss_that_meta_parameters_do_not_touch_has_no_meta_gradient():
             [alpha], variant,
         )  # fmt: skip
         assert torch.equal(found[0], torch.zeros(2))
+
+
+def test_without_a_look_ahead_it_is_the_limit_of_small_rates():
+    model, inputs = linear_model()
+    train = batch_of(model, inputs, {"target": 3, "one": 4}, seed=1)
+    held_out = batch_of(model, inputs, {"target": 4}, seed=2)
+    network = network_of(model)
+    terms = [Term("target", "target", 1.0), Term("one", "one", 1.0), Term("one", "target", 1.0)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
+    found = [
+        MetaStep(
+            Reader(model), lambda v, y, s, t: network(v, y, s), list(network.parameters()), look_ahead=look
+        ).gradient(train, held_out, terms, optimizer)[0]
+        for look in ("sgd", "none")
+    ]
+    for one, two in zip(*found, strict=True):
+        assert torch.allclose(one, two, rtol=1e-4, atol=1e-14)

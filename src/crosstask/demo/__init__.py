@@ -52,7 +52,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Prog
         problem.prepare(progress)
         few_threads.enter_context(one_thread())
         cells = []
-        progress.start("demo", len(seeds) * len(demo_methods(problem.every_weighting)))
+        progress.start("demo", len(seeds) * len(demo_methods(problem)))
         for seed, method, run, seconds in trained(problem, seeds):
             cells.append({"method": method, "seed": seed, **_measured(run, problem), "seconds": round(seconds, 2)})
             progress.advance(len(cells), f"{method}, seed {seed}")
@@ -85,7 +85,7 @@ def trained(problem: Problem, seeds: Sequence[int]) -> Iterator[tuple[int, str, 
     """Every method with every seed: seed, method, run, seconds."""
     for seed in seeds:
         target, sources = problem.make(seed)
-        for method in demo_methods(problem.every_weighting):
+        for method in demo_methods(problem):
             begun = time.perf_counter()
             run = make_learner(problem, method, target, sources, seed).fit(target, sources)
             yield seed, method, run, time.perf_counter() - begun
@@ -93,7 +93,7 @@ def trained(problem: Problem, seeds: Sequence[int]) -> Iterator[tuple[int, str, 
 
 def make_learner(problem: Problem, method: str, target: Task, sources: Sequence[Task], seed: int) -> Learner:
     """A learner whose phases together have the problem's budget of updates."""
-    chosen = demo_methods()[method]
+    chosen = demo_methods(problem)[method]
     names = (target.name,), tuple(task.name for task in sources)
     sizes = {task.name: len(task.train) for task in (target, *sources)}
     num_phases = len(plan_phases(chosen.paradigm, Plan(*names, sizes, problem.training, None)))
@@ -112,7 +112,7 @@ def make_learner(problem: Problem, method: str, target: Task, sources: Sequence[
 def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything that the page shows and that somebody else needs to compute it again."""
     target, sources = problem.make(seeds[0])
-    methods = demo_methods(problem.every_weighting)
+    methods = demo_methods(problem)
     return {
         "made_by": MADE_BY,
         "title": problem.title,
@@ -120,10 +120,7 @@ def describe(problem: Problem, seeds: Sequence[int], cells: list[dict[str, Any]]
         "target": problem.target,
         "metric": chosen_metric(target.spec).name,
         "num_labels": problem.num_labels,
-        "methods": [
-            {"name": method.name, "summary": method.summary}
-            for method in demo_methods(problem.every_weighting).values()
-        ],
+        "methods": [{"name": method.name, "summary": method.summary} for method in methods.values()],
         "tasks": [
             {
                 "name": task.name,

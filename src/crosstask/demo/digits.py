@@ -13,6 +13,8 @@ CLOSED_LOOPS = {0: 1, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 1, 7: 0, 8: 2, 9: 1}
 
 TRAINING = Training(updates=150, batch_size=16, learning_rate=1e-2, evaluate_every=20, keep="last")
 """Rate and batch were found with other seeds on a part of the training pool; ten dev images cannot choose an epoch."""
+TAWT_EVERY = 37
+"""Found likewise, by benchmarks/choose_every.py."""
 
 
 def digits_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) -> Problem:
@@ -51,10 +53,11 @@ def digits_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) 
             "on them. A seed draws the target's few labelled images, a fifth of which are its dev set; the sources "
             "train on all other images.",
             "Every method starts from the same network for the same seed, and has the same number of updates; one that "
-            "trains in two phases has half of them for each. Learning rate and batch size were found on a "
-            "part of the training images.",
+            "trains in two phases has half of them for each. Learning rate, batch size and how often TAWT looks were "
+            "found on a part of the training images.",
         ),
         encoder={"name": "relu", "hidden": 128},
         training=training,
+        tawt_every=TAWT_EVERY,
         make=make,
     )

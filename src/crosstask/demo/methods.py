@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from crosstask.paradigms import PARADIGMS
+from crosstask.demo.problem import Problem
+from crosstask.paradigms import ON_FEATURES, PARADIGMS
 from crosstask.weighting import WEIGHTINGS
 
 WEIGHTED_PARADIGM = "normalized-joint"
@@ -11,7 +12,6 @@ WEIGHTED_PARADIGM = "normalized-joint"
 PLAIN = ("uniform", "by-size", "fixed")
 """The paradigms' own weights, and those that somebody has to give."""
 OPTIONS: dict[str, dict[str, Any]] = {
-    "tawt": {"every": 40},  # about four looks, as in the paper: each one moves weight to the target itself
     "tawt-samples": {"every": 5},
     "torchjd": {"method": "UPGrad"},
 }
@@ -27,15 +27,16 @@ class Method:
     weighting: dict[str, Any] | None = None
 
 
-def demo_methods(every_weighting: bool = True) -> dict[str, Method]:
+def demo_methods(problem: Problem) -> dict[str, Method]:
     """By name, in the order of the table: paradigms, their versions weighted by TAWT, then every other weighting."""
     methods = [Method(name, _first_line(way), name) for name, way in PARADIGMS.items()]
+    tawt = {"name": "tawt", "every": problem.tawt_every}
     methods += [
-        Method(f"{name} + tawt", f"{name} with weights learned by TAWT", name, {"name": "tawt", **OPTIONS["tawt"]})
+        Method(f"{name} + tawt", f"{name} with weights learned by TAWT", name, tawt)
         for name in PARADIGMS
-        if name != "single"
+        if name != "single" and name not in ON_FEATURES
     ]
-    for name, weighting in WEIGHTINGS.items() if every_weighting else ():
+    for name, weighting in WEIGHTINGS.items() if problem.every_weighting else ():
         if name in PLAIN or name == "tawt":
             continue
         options = OPTIONS.get(name, {})

@@ -18,7 +18,7 @@ class Problem:
 
     `training.updates` is the whole budget of a method; one that trains in two phases has half of it for each. `make`
     gives the target and the sources of a seed; `prepare` does once what takes long (features), with a bar.
-    `every_weighting` is for problems small enough to try them all.
+    `every_weighting` is for problems small enough to try them all; `tawt_every` is how often TAWT looks.
     """
 
     title: str
@@ -29,6 +29,7 @@ class Problem:
     notes: Sequence[str]
     encoder: Mapping[str, Any]
     training: Training
+    tawt_every: int
     make: Callable[[int], tuple[Task, list[Task]]]
     prepare: Callable[[Progress], None] = lambda progress: None
     every_weighting: bool = True

@@ -51,8 +51,8 @@ def feature_section(given: str | Mapping[str, Any]) -> tuple[dict[str, Any], lis
         check_options("encoder", encoder_class(name).from_tasks, options, without=("tasks",))
         if options.get("vectors") is None:
             raise CrossTaskError(
-                f"encoder: '{name}' without `vectors` knows nothing before it is trained, so a linear model has nothing "
-                "to read: give a file of word vectors, or use 'minilm' or another Hugging Face encoder."
+                f"encoder: '{name}' without `vectors` knows nothing before it is trained, so a linear model has "
+                "nothing to read: give a file of word vectors, or use 'minilm' or another Hugging Face encoder."
             )
         kept = option_names(encoder_class("words").from_tasks, without=("tasks",))
         return {"name": "words"} | {key: value for key, value in options.items() if key in kept}, [layers]

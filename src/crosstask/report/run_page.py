@@ -53,7 +53,8 @@ def _answer(run: RunRows) -> Markup:
     if helpers:
         how.append(f" with the help of {len(helpers)} source task{'s' if len(helpers) > 1 else ''}")
     updates = sum(phase.updates for phase in run.phases)
-    how.append(f", {updates:,} updates")
+    if updates:
+        how.append(f", {updates:,} updates")
     if run.seconds is not None:
         how.append(f" in {number(run.seconds, 1)} seconds")
     if any(phase.stopped_early for phase in run.phases):
@@ -80,8 +81,8 @@ def _scores(run: RunRows) -> Markup:
         rows.append([tag("bdi", task), split, *cells])
     head: list[object] = ["task", "split", *(metric_name(metric) for metric in metrics)]
     made = table(head, rows, caption="Scores per task and split", numeric=frozenset(range(2, len(head))))
-    kept_best = bool(run.phases) and run.phases[-1].kept == "best"
-    chooses = "The best dev score chose the model" if kept_best else "The last model was kept"
+    ways = {"best": "The best dev score chose the model", "solved": "Cross-validation on train chose the model"}
+    chooses = ways.get(run.phases[-1].kept if run.phases else "", "The last model was kept")
     chooses += "; test scores only measure it. In bold: the metric that a task is judged by."
     return section("Scores", made, tag("p", chooses, class_="quiet"))
 

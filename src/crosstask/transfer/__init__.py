@@ -7,7 +7,18 @@ from crosstask.registry import Registry
 if TYPE_CHECKING:
     from crosstask.transfer.base import Transfer as Transfer
 
-TRANSFERS = Registry("crosstask.transfer", {})
+TRANSFERS = Registry(
+    "crosstask.transfer",
+    {
+        "label-transfer": "label_transfer:LabelTransfer",
+        "representation-transfer": "representation_transfer:RepresentationTransfer",
+        "adversarial": "adversarial:Adversarial",
+        "tchebycheff-adversarial": "adversarial:TchebycheffAdversarial",
+        "alignment": "alignment:Alignment",
+        "adapters": "adapters:Adapters",
+        "adapter-fusion": "adapter_fusion:AdapterFusion",
+    },
+)
 
 __all__ = ["TRANSFERS", "Transfer"]
 

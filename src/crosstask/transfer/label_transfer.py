@@ -64,7 +64,8 @@ class LabelTransfer(Transfer):
         prior: how much the mean soft label of a batch is drawn to the target's label frequencies, as the factor of
             their Kullback-Leibler divergence. 0 in the paper; a map that collapses onto one label costs then.
         variant: of the meta-gradient, see `bilevel.meta_gradient`.
-        look_ahead: "sgd" as in eq. 4, or "adam", the step that the optimizer will take.
+        look_ahead: "sgd" as in eq. 4; "adam", the step that the optimizer will take; or "none", which judges by the
+            model as it stands: a third cheaper, and the same to first order in the learning rate.
         hidden: width of the LTN.
         label_width: of its label embeddings.
 

@@ -20,7 +20,7 @@ from crosstask.tasks import Kind
 from crosstask.transfer.base import Pass
 from crosstask.transfer.representation_transfer import RepresentationTransfer
 
-LookAhead = Literal["sgd", "adam"]
+LookAhead = Literal["sgd", "adam", "none"]
 SoftLabels = Callable[[Tensor, Tensor, str, str], Tensor]
 """From units' vectors and labels, their source and the target to soft labels, with a graph that leads to alpha."""
 
@@ -151,24 +151,38 @@ class MetaStep:
 
         def inner(values: Values) -> Tensor:
             logits, vectors = self._read(values, train, terms)
-            for term in terms:
-                if term.is_transferred and term in logits:
-                    shares[term] = self._shares(term, vectors[term.task].detach(), train, counts)
-            fixed = {term: share.detach() for term, share in shares.items()}
-            return self._loss(logits, train, fixed, counts)
+            shares.update(self._shares(vectors, train, terms, counts))
+            return self._loss(logits, train, {term: share.detach() for term, share in shares.items()}, counts)
 
         with forward_mode_ready(model), torch.enable_grad():
-            gradient = self._over_ranks(bilevel.gradient_of(inner, named) if train.rows else {}, named)
-            if self.look_ahead == "adam":
-                looked, rates = bilevel.adam_step(named, gradient, optimizer)
+            if self.look_ahead == "none":
+                looked, rates = self._stay(named, optimizer)
+                with torch.no_grad():
+                    _, vectors = self._read(looked, train, terms)
+                shares.update(self._shares(vectors, train, terms, counts))
             else:
-                looked, rates = bilevel.sgd_step(named, gradient, float(optimizer.param_groups[0]["lr"]))
+                gradient = self._over_ranks(bilevel.gradient_of(inner, named) if train.rows else {}, named)
+                looked, rates = self._step(named, gradient, optimizer)
+                del gradient
             judges = list(dict.fromkeys(term.head for term in terms if term.is_transferred))
             after, loss = self._held_out_gradient(looked, held_out, judges, named)
+            del looked  # as large as the model: not while the next pass runs
             direction = bilevel.direction_of(after, rates)
             if not shares or not direction:
                 return [torch.zeros_like(one) for one in self.meta], loss
             return self._meta_gradient(named, direction, train, shares), loss
+
+    def _stay(
+        self, named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+    ) -> tuple[Values, Values | float]:
+        return dict(named), float(optimizer.param_groups[0]["lr"])
+
+    def _step(
+        self, named: Mapping[str, nn.Parameter], gradient: Values, optimizer: torch.optim.Optimizer
+    ) -> tuple[Values, Values | float]:
+        if self.look_ahead == "adam":
+            return bilevel.adam_step(named, gradient, optimizer)
+        return bilevel.sgd_step(named, gradient, float(optimizer.param_groups[0]["lr"]))
 
     def _held_out_gradient(
         self, looked: Values, held_out: Batch, targets: Sequence[str], named: Mapping[str, Tensor]
@@ -232,11 +246,18 @@ class MetaStep:
         kind = self.reader.model.specs[term.task].kind
         return costs_of(units(kind, logits, batch.labels[term.task]))
 
-    def _shares(self, term: Term, vectors: Tensor, batch: Batch, counts: Mapping[str, Tensor]) -> Tensor:
+    def _shares(
+        self, vectors: Mapping[str, Tensor], batch: Batch, terms: Sequence[Term], counts: Mapping[str, Tensor]
+    ) -> dict[Term, Tensor]:
         """Soft labels times what each unit counts: `factor * g_alpha(x, y) / number of units`."""
-        kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
-        soft = self.soft_labels(units(kind, vectors, labels), units(kind, labels, labels), term.task, term.head)
-        return term.factor * soft / counts[term.task]
+        shares = {}
+        for term in terms:
+            if term.is_transferred and term.task in batch.rows:
+                kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
+                seen = units(kind, vectors[term.task].detach(), labels)
+                soft = self.soft_labels(seen, units(kind, labels, labels), term.task, term.head)
+                shares[term] = term.factor * soft / counts[term.task]
+        return shares
 
     def _counts(self, batch: Batch, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The number of units of each task, over all ranks."""

@@ -20,7 +20,8 @@ class Weighting(ABC):
     once or later with `bind`, as the learner does.
 
     On several ranks every rank must reach the same weights: `reduce` is called on whatever the weights are computed
-    from (losses, gradients). The learner sets it; in a loop of one's own it is the identity until set.
+    from (losses, gradients). The learner sets it; in a loop of one's own `ranks.share_ranks(weighting)` does, see
+    `crosstask.ranks` for such a loop with or without DistributedDataParallel.
     """
 
     name: ClassVar[str]
@@ -47,6 +48,8 @@ class Weighting(ABC):
     """Whether `backward` wants each task's representation, by the keyword `representations`."""
     needs_features: bool = False
     """Whether it wants every task's features and labels once, before training, by `fit_features`."""
+    needs_second_order: bool = False
+    """Whether a look differentiates twice: then the model must run with kernels that allow it, not with fused ones."""
     weighs_examples: bool = False
     """Whether it has a weight for every example, asked for by `example_weights`, learned by `update_examples`."""
     every: int = 1
@@ -116,8 +119,8 @@ class Weighting(ABC):
             losses: a scalar per task; tasks that are absent from this step may be missing.
             shared: the parameters that all tasks train, for weightings that look at gradients.
             probabilities: how likely each task was to be part of this step; a loss counts `weight / probability`.
-            scale: factor of every gradient, that of a GradScaler or one over the accumulated steps; the weights do not
-                depend on it.
+            scale: factor of every gradient, one over the accumulated steps or that of a GradScaler, which is
+                `float(scaler.scale(torch.ones((), device=...)))`; the weights do not depend on it.
         """
 
     def after_step(  # noqa: B027 - most weightings need none

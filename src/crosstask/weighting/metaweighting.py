@@ -20,6 +20,9 @@ from crosstask.weighting.look_ahead import (
     step_weights,
 )
 
+SMALL = 2**21
+"""Shared parameters of a model whose gradients are copied into one vector rather than gone through one by one."""
+
 
 class MetaWeighting(Weighting):
     """Weights that lower every task's loss on examples that the step did not train on.
@@ -206,8 +209,8 @@ class MetaWeighting(Weighting):
         }
 
     def _packed(self, gradient: grads.Gradient, parameters: Sequence[nn.Parameter]) -> grads.Gradient:
-        """As one vector where many small parts are slow: between ranks and on an accelerator."""
-        if self.num_ranks > 1 or parameters[0].is_cuda:
+        """As one vector where many small parts are slow: between ranks, on an accelerator, for a small model."""
+        if self.num_ranks > 1 or parameters[0].is_cuda or sum(p.numel() for p in parameters) < SMALL:
             return [grads.flatten(gradient, parameters)]
         return gradient
 

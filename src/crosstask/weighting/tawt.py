@@ -82,7 +82,8 @@ class TAWT(Weighting):
     Needs the target and two tasks of the simplex in the same step, each loss with a graph of its own; a look waits for
     such a step, and for gradients that are finite. A look costs a backward pass per task, hardly more than one of their
     sum, and memory for one more gradient; the step itself still uses the old weights. "exact" keeps all graphs for
-    second derivatives and walks them up to `solve_steps` times; attention must allow that (eager or math attention).
+    second derivatives and walks them up to `solve_steps` times; attention must allow that (eager or math attention: the
+    learner sees to it, a loop of one's own goes by `needs_second_order`).
     Gradient checkpointing must be of the kind `use_reentrant=False`.
 
     >>> weighting = TAWT(tasks=["own", "like", "unlike"], target="own", every=1)
@@ -123,6 +124,7 @@ class TAWT(Weighting):
         self.initial = checks.choice(self.name, "initial", initial, (None, *get_args(Initial)))
         self.needs_held_out, self.held_out_size = probe is not None, self.probe
         self.needs_every_task = probe is None
+        self.needs_second_order = similarity == "exact"
         super().__init__(tasks, target)
 
     def start(self, sizes: Mapping[str, int]) -> None:

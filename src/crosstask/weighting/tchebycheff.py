@@ -48,8 +48,8 @@ class Tchebycheff(LossWeighting):
             becomes the maximum, and for large ones the mean.
 
     Differs from the paper: the ideal losses that are subtracted inside the maximum are 0, their bound, as in Mao et al.
-    (the smooth paper subtracts an estimate of them). The adversarial version is not here: its discriminator is a part
-    of the model.
+    (the smooth paper subtracts an estimate of them). The adversarial version is the transfer
+    `tchebycheff-adversarial`.
 
     Needs each task in each step, since it compares them; the worst of those that are there is taken, and an absent task
     keeps the weight it had. Losses may be of any sign. Costs nothing beside a plain step.

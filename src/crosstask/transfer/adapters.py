@@ -1,0 +1,230 @@
+"""Bottleneck adapters: small layers of each task's own inside an encoder that stays as it is."""
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from crosstask.encoders.frozen import FrozenEncoder
+from crosstask.errors import CrossTaskError
+from crosstask.inserts import Insert
+from crosstask.papers import ADAPTERS, Paper
+from crosstask.transfer.base import Transfer
+
+if TYPE_CHECKING:
+    from crosstask.encoders.base import Encoder
+    from crosstask.model import Model
+    from crosstask.tasks import Task
+
+
+class Bottleneck(nn.Module):
+    """The change that an adapter makes to a hidden state: `W_up relu(W_down h + b_down) + b_up`, nothing at the start.
+
+    - `W_down`, `b_down`: `down`, from the width of the hidden states to `size`;
+    - `W_up`, `b_up`: `up`, back again; both start at zero.
+    """
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.down = nn.Linear(width, size)
+        self.up = nn.Linear(size, width)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """What is to be added to the hidden state."""
+        return self.up(self.down(hidden).relu())
+
+
+class ByTask(nn.ModuleList):
+    """Modules by task. A list within, not a dictionary: task names are people's and may hold any character."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__(modules.values())
+        self.tasks = list(modules)
+
+    def of(self, task: str) -> Any:
+        """The module of a task."""
+        return self[self.tasks.index(task)]
+
+    def parameters_of(self, task: str) -> list[nn.Parameter]:
+        """Those of the task's module; none where it has no module."""
+        return list(self.of(task).parameters()) if task in self.tasks else []
+
+    def only(self, tasks: Collection[str]) -> "ByTask":
+        """The modules of these tasks alone."""
+        return ByTask({task: self.of(task) for task in self.tasks if task in tasks})
+
+    def learn(self, tasks: Collection[str]) -> None:
+        """Let the modules of these tasks learn, and no others."""
+        for task in self.tasks:
+            self.of(task).requires_grad_(task in tasks)
+
+
+class AdapterInsert(Insert):
+    """Adapters in a model: behind each of `layers` a task's own bottleneck adds to the hidden states of its rows.
+
+    A pooler that stands in the body is part of the head by its nature (BERT): each task gets a copy of its own.
+    """
+
+    name: ClassVar[str] = "adapters"
+
+    def __init__(self, tasks: Sequence[str], layers: Sequence[int], width: int, size: int) -> None:
+        super().__init__()
+        self.layers, self.width, self.size = list(layers), width, size
+        self.adapters = ByTask({task: nn.ModuleList(Bottleneck(width, size) for _ in layers) for task in tasks})
+        self.poolers = ByTask({})
+
+    def attach(self, model: "Model") -> None:
+        """Hooks behind the layers, and on the pooler where there is one."""
+        for place, layer in enumerate(self.layers):
+            model.encoder.site(layer, self.name).change(partial(self._pass, place))
+        pooler = getattr(getattr(model.encoder, "body", None), "pooler", None)
+        if isinstance(pooler, nn.Module) and model.encoder.config().get("pooling") == "stock":
+            readers = [task for task, spec in model.specs.items() if spec.kind != "tagging"]
+            self.poolers = ByTask({task: copy.deepcopy(pooler) for task in readers})
+            pooler.register_forward_hook(_Pooling(self))
+
+    def _pass(self, place: int, hidden: Tensor) -> Tensor:
+        return self.by_task(hidden, partial(self.adapt, place))
+
+    def adapt(self, place: int, task: str, hidden: Tensor) -> Tensor:
+        """What becomes of a task's hidden states at one place; without adapters of its own, nothing."""
+        return hidden + self.adapters.of(task)[place](hidden) if task in self.adapters.tasks else hidden
+
+    def parameters_of(self, task: str) -> list[nn.Parameter]:
+        """The task's bottlenecks and its pooler."""
+        return [*self.adapters.parameters_of(task), *self.poolers.parameters_of(task)]
+
+    def config(self) -> dict[str, Any]:
+        """Whose adapters, where, and how large."""
+        return {"tasks": self.adapters.tasks, "layers": self.layers, "width": self.width, "size": self.size}
+
+    def for_task(self, model: "Model", task: str) -> Self:
+        """The task's own adapters: a non-linearity cannot be folded into the layers' weights."""
+        self.adapters, self.poolers = self.adapters.only([task]), self.poolers.only([task])
+        return self
+
+
+class _Pooling:
+    """A hook on the body's pooler: each task's rows go through the task's own copy instead."""
+
+    def __init__(self, insert: AdapterInsert) -> None:
+        self.insert = insert
+
+    def __call__(self, pooler: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        poolers = self.insert.poolers
+
+        def pool(task: str, hidden: Tensor) -> Tensor:
+            return poolers.of(task)(hidden) if task in poolers.tasks else pooler.forward(hidden)
+
+        return self.insert.by_task(given[0], pool) if self.insert.rows else output
+
+
+class Adapters(Transfer):
+    """The encoder stays as it is; every task learns small layers of its own inside it (Houlsby et al. 2019).
+
+    Behind each layer, for every position,
+
+        h <- h + W_up relu(W_down h + b_down) + b_up
+
+    - `h`: the hidden state that the layer hands on;
+    - `W_down`, `W_up`: `Bottleneck.down` and `Bottleneck.up` of the task and the layer. `up` starts at zero, so that
+      training begins with the encoder as it was.
+
+    One encoder then serves all tasks, in one pass, and no task disturbs another: sources cannot help either. For that
+    there is `adapter-fusion`.
+
+    Args:
+        reduction: how many times narrower than the hidden states a bottleneck is.
+        size: width of the bottleneck, instead of `reduction`.
+        layers: numbers of the layers, from 1, that have adapters; all when left out.
+
+    Differs from the paper: one adapter per layer, behind it, where the paper has two inside each layer, before its
+    normalisations (one was enough for Pfeiffer et al. 2021, whose `reduction` of 16 and ReLU these are); normalisations
+    stay as they are; `W_up` starts at exactly zero instead of close to it. Where an architecture keeps the first layer
+    of its head in the body (BERT's pooler), each task trains a copy of it.
+    """
+
+    name: ClassVar[str] = "adapters"
+    summary: ClassVar[str] = "a frozen Hugging Face encoder with small layers of each task's own inside"
+    paper: ClassVar[Paper | None] = ADAPTERS
+    freezes_encoder: ClassVar[bool] = True
+
+    def __init__(self, *, reduction: int = 16, size: int | None = None, layers: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.shape = AdapterShape(self.name, reduction, size, layers)
+
+    def meet(self, others: Sequence[Transfer]) -> None:
+        """Nothing else can pass between tasks that share nothing which learns."""
+        refuse_others(self.name, others)
+
+    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+        """Freeze the encoder and put adapters into it."""
+        names = [task.name for task in tasks]
+        model.insert(AdapterInsert(names, *self.shape.within(model.encoder)))
+        model.encoder.requires_grad_(False)
+        sources = [name for name in names if name not in targets]
+        self.notes = (
+            [
+                f"every task trains adapters of its own, so what {', '.join(sources)} learned does not reach the "
+                "target; the transfer 'adapter-fusion' makes use of it"
+            ]
+            if sources
+            else []
+        )
+
+
+class AdapterShape:
+    """Where adapters stand and how wide they are, as the user asked for it."""
+
+    def __init__(self, method: str, reduction: int, size: int | None, layers: Sequence[int] | None) -> None:
+        self.method = method
+        self.reduction = self._count("reduction", reduction)
+        self.size = None if size is None else self._count("size", size)
+        self.layers = None if layers is None else sorted({self._count("layers", layer) for layer in layers})
+        if layers is not None and not self.layers:
+            raise CrossTaskError(f"transfer '{method}': `layers` names no layer; leave it out for all of them.")
+
+    def _count(self, option: str, value: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            of = "must hold whole numbers" if option == "layers" else "must be a whole number"
+            raise CrossTaskError(f"transfer '{self.method}': `{option}` {of} from 1 up, found {value!r}.")
+        return value
+
+    def within(self, encoder: "Encoder") -> tuple[list[int], int, int]:
+        """Layers, width of the hidden states and of the bottleneck; or why this encoder can have no adapters."""
+        method = f"transfer '{self.method}'"
+        options = encoder.config()
+        if isinstance(encoder, FrozenEncoder):
+            raise CrossTaskError(
+                f"{method} changes what passes between an encoder's layers, but with `freeze` only the features behind "
+                "them are kept: leave out `freeze`, the adapters freeze the encoder themselves."
+            )
+        last = len(encoder.sites()) - 1
+        if last < 1:
+            raise CrossTaskError(
+                f"{method} needs an encoder with layers between which adapters can stand; the encoder '{encoder.name}' "
+                "has none: use 'minilm' or another Hugging Face encoder."
+            )
+        why = {
+            "lora": "trains updates of the very weights that adapters leave as they are",
+            "gradient_checkpointing": "runs layers again when nobody knows any more whose rows are where",
+        }
+        for option, reason in why.items():
+            if options.get(option):
+                raise CrossTaskError(f"{method} does not go with `{option}`, which {reason}: leave one of them out.")
+        layers = self.layers or list(range(1, last + 1))
+        encoder.site(layers[-1], method)
+        return layers, encoder.width, self.size or max(1, encoder.width // self.reduction)
+
+
+def refuse_others(method: str, others: Sequence[Transfer]) -> None:
+    """Adapters keep tasks apart, or pass on what they learned in phases of their own."""
+    if others:
+        raise CrossTaskError(
+            f"transfer '{method}' leaves nothing for the transfer '{others[0].name}' to act on: the encoder is frozen "
+            "and every task has adapters of its own. Use one of the two."
+        )
