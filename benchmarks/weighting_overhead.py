@@ -222,6 +222,8 @@ def measure(arguments: argparse.Namespace, encoder: str, num_tasks: int, device:
         for engine in (mtl_backward, autogram):
             for method in ("MGDA", "UPGrad"):
                 makers[f"TorchJD {engine.__name__} {method}"] = functools.partial(engine, problem, method)
+    if arguments.only:
+        makers = {label: make for label, make in makers.items() if label in ("plain", *arguments.only)}
     rows = []
     base_memory = None
     base_seconds = math.nan
@@ -293,6 +295,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=32, help="tokens of one example")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3, help="steps in a row that are timed together")
+    parser.add_argument("--only", nargs="+", help="leave out all methods but these (and plain steps)")
     parser.add_argument("--no-peers", action="store_true", help="leave TorchJD's own engines out")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--table", nargs="+", type=Path, help="print a table of result files and stop")

@@ -1,7 +1,9 @@
 """What a transfer puts inside a model: modules that treat each task's rows of a fused pass in a way of their own."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
@@ -25,6 +27,48 @@ INSERTS = Registry(
     },
 )
 """Inserts by the name under which a saved model lists them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What may be known inside an encoder while it runs.
+
+    - `rows`: whose examples stand where in the batch;
+    - `adapting`: who adapts hidden states in this pass, if anybody does.
+    """
+
+    rows: Mapping[str, slice] = field(default_factory=dict)
+    adapting: object = None
+
+
+_surroundings: ContextVar[Surroundings] = ContextVar("surroundings", default=Surroundings())  # noqa: B039 - frozen
+
+
+def surroundings() -> Surroundings:
+    """Of the pass that is under way; without any, there are no rows."""
+    return _surroundings.get()
+
+
+class Surrounded:
+    """Inside it an encoder runs in these surroundings. It can be entered any number of times."""
+
+    def __init__(self, by: Surroundings) -> None:
+        self.by = by
+        self.before: list[Token[Surroundings]] = []
+
+    def __enter__(self) -> None:
+        self.before.append(_surroundings.set(self.by))
+
+    def __exit__(self, *_: object) -> None:
+        _surroundings.reset(self.before.pop())
+
+
+def same_when_run_again() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """For gradient checkpoints, which run layers again in the backward pass, when the encoder's own pass is long over.
+
+    What the first run of a layer is surrounded by, and what the second is.
+    """
+    return nullcontext(), Surrounded(surroundings())
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +112,15 @@ class _Input:
 
 
 class Insert(nn.Module):
-    """A part of a model beside encoder and heads. It is saved and loaded with the model.
-
-    While the encoder runs, `rows` says whose examples stand where in the batch.
-    """
+    """A part of a model beside encoder and heads. It is saved and loaded with the model."""
 
     name: ClassVar[str]
     """How a saved model lists it."""
-    rows: Mapping[str, slice]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows = {}
+    @property
+    def rows(self) -> Mapping[str, slice]:
+        """Whose examples stand where in the batch, while the encoder runs."""
+        return surroundings().rows
 
     def attach(self, model: "Model") -> None:
         """Take a place in the model: hooks at the encoder's sites, other heads."""

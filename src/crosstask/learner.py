@@ -142,6 +142,8 @@ class Learner:
                 seed=self.seed,
             )
             trainer.run(phases, checkpoint)
+            for transfer in self.transfer:
+                transfer.unbind()
             measured = [tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             scores = _measure(model, measured, dev)
         metrics = {

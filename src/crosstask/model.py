@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from crosstask.encoders import encoder_class
 from crosstask.encoders.base import Encoder, Representation
 from crosstask.errors import CrossTaskError
-from crosstask.inserts import INSERTS, Insert
+from crosstask.inserts import INSERTS, Insert, Surrounded, surroundings
 from crosstask.tasks import TaskSpec
 
 MODEL_FILE, WEIGHTS_FILE, ASSETS_FOLDER = "crosstask.json", "model.safetensors", "encoder"
@@ -53,15 +54,10 @@ class Model(nn.Module):
     def encode(self, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]) -> Representation:
         """Representations of a batch, with what inserts make of each task's rows."""
         inserts: list[Any] = list(self.inserts)
-        for insert in inserts:
-            insert.rows = rows
-        try:
+        with Surrounded(replace(surroundings(), rows=rows)):
             representation = self.encoder(inputs)
             for insert in inserts:
                 representation = insert.after(representation, inputs)
-        finally:
-            for insert in inserts:
-                insert.rows = {}
         return representation
 
     def read(

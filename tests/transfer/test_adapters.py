@@ -113,7 +113,7 @@ def test_adapters_stand_behind_every_layer(tiny_encoder):
     batch = batch_of(model, [stars])
     body = model.encoder.body
     mask = (1.0 - batch.inputs["attention_mask"][:, None, None, :].double()) * torch.finfo(torch.float64).min
-    insert.rows = {}  # hooks do nothing outside a pass of the model
+    # Hooks do nothing outside a pass of the model.
     hidden = body.embeddings(batch.inputs["input_ids"], token_type_ids=batch.inputs["token_type_ids"])
     for layer, bottleneck in zip(body.encoder.layer, insert.adapters.of("stars"), strict=True):
         output = layer(hidden, attention_mask=mask)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, LinearHead, PreparedInput, Representation, pad
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
-from crosstask.inserts import Site
+from crosstask.inserts import Site, same_when_run_again
 from crosstask.network import hub_is_reachable
 from crosstask.tasks import Form, Task, TaskSpec
 
@@ -45,7 +45,9 @@ class HuggingFaceEncoder(Encoder):
         self.width = int(self.hf_config.hidden_size)
         self.max_length = _longest_input(self.options["max_length"], tokenizer, self.hf_config)
         if self.options["gradient_checkpointing"]:
-            self.body.gradient_checkpointing_enable()
+            self.body.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": same_when_run_again}
+            )
         if self.options["lora"]:
             self.body = _with_lora(body, self.options["lora"])
 

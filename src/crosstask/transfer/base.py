@@ -87,6 +87,9 @@ class Transfer(nn.Module):
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """Make the parameters, once the model and the tasks are known."""
 
+    def unbind(self) -> None:
+        """Take out of the model, once it is trained, what only training needs."""
+
     def own_parameters(self) -> list[nn.Parameter]:
         """Parameters that it trains itself, with `optimizer`."""
         return []

@@ -1,6 +1,7 @@
 """Label transfer (MetaXT): labels of the sources become soft labels of the target, learned by what they do to it."""
 
 import functools
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -13,6 +14,7 @@ from crosstask.bilevel import Variant
 from crosstask.errors import CrossTaskError
 from crosstask.losses import in_full
 from crosstask.papers import METAXT, Paper
+from crosstask.sampling import stratified_cut
 from crosstask.transfer.base import Moment, Pass, Transfer
 from crosstask.transfer.label_network import LabelTransferNetwork
 from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units, vectors_of
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from crosstask.training import Phase
 
 Part = Literal["all", "half"]
+Hold = Literal["batch", "set"]
 LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
 """Kinds of task whose labels can be carried over; only within a level."""
 
@@ -55,9 +58,13 @@ class LabelTransfer(Transfer):
         meta: learn alpha by what it does to held-out examples. False is the paper's ablation XT: alpha is trained along
             with the model on L_train, where the easiest labels win.
         learning_rate: of alpha, by Adam.
-        split: share of the target's batch that is held out from the look ahead.
-        train_on: which part of the target's batch the model's own step takes: "all", or "half", the part that is not
-            held out, as a literal reading of Algorithm 1 has it.
+        split: share of the target's examples that are held out from the look ahead.
+        hold: what is split: "batch", each batch of the target anew as in the paper; or "set", the target's training set
+            once, so that held-out examples are new to the model for as long as alpha learns. With few labels the model
+            knows every example by heart before long, and what it knows by heart says nothing about labels.
+        learn: share of all updates in which alpha learns; then it stays what it is.
+        train_on: which part of the target's batch the model's own step takes while alpha learns: "all", or "half", the
+            part that is not held out, as a literal reading of Algorithm 1 has it. With `hold="set"` always the latter.
         every: updates from one meta step to the next.
         warmup: share of all updates before the transferred term begins; the target's head and the LTN start from
             nothing, and what they say to each other first is noise.
@@ -70,8 +77,8 @@ class LabelTransfer(Transfer):
         label_width: of its label embeddings.
 
     Differs from the paper: `train_on="all"`, since labels of the target are what there is least of; several sources;
-    `warmup`, `prior`, `every` and "adam". The factor eta of the meta-gradient is left out: Adam, which trains alpha,
-    does not see a factor, until it is so small that its epsilon does.
+    `warmup`, `learn`, `hold`, `prior`, `every`, "adam" and "none". The factor eta of the meta-gradient is left out:
+    Adam, which trains alpha, does not see a factor, until it is so small that its epsilon does.
     """
 
     name: ClassVar[str] = "label-transfer"
@@ -86,6 +93,8 @@ class LabelTransfer(Transfer):
         meta: bool = True,
         learning_rate: float = 1e-3,
         split: float = 0.5,
+        hold: Hold = "batch",
+        learn: float = 1.0,
         train_on: Part = "all",
         every: int = 1,
         warmup: float = 0.0,
@@ -101,6 +110,10 @@ class LabelTransfer(Transfer):
         self.meta = bool(meta)
         self.learning_rate = _number("learning_rate", learning_rate, above=0.0)
         self.split = _share("split", _number("split", split, above=0.0))
+        self.hold = _choice("hold", hold, get_args(Hold))
+        self.learn = _number("learn", learn, above=0.0)
+        if self.learn > 1.0:
+            raise CrossTaskError(f"transfer 'label-transfer': `learn` must be a share up to 1, found {learn!r}.")
         self.train_on = _choice("train_on", train_on, get_args(Part))
         self.every = _count("every", every)
         self.warmup = _share("warmup", _number("warmup", warmup, at_least=0.0))
@@ -143,6 +156,7 @@ class LabelTransfer(Transfer):
         self.labels = {name: by_name[name].labels for name in targets}
         self.sources = {name: _sources(by_name[name].spec, tasks, targets) for name in targets}
         self.notes = []
+        self.held_out: dict[str, np.ndarray] = {}
         self.networks = nn.ModuleList()
         for number, name in enumerate(targets):
             target, sources = by_name[name], self.sources[name]
@@ -157,6 +171,7 @@ class LabelTransfer(Transfer):
                 )
             )  # fmt: skip
             self.register_buffer(f"frequencies_{number}", _frequencies(target))
+            self.held_out[name] = _part(target, self.split) if self.hold == "set" else np.zeros(0, dtype=np.int64)
             for place, spec in enumerate(sources):
                 # What the map was since the last look; buffers, so that a run that resumes goes on with them.
                 self.register_buffer(f"map_{number}_{place}", torch.zeros(len(spec.labels), len(target.labels)))
@@ -187,17 +202,28 @@ class LabelTransfer(Transfer):
         """Algorithm 1: split the target's batch, and move alpha against the meta-gradient."""
         step = moment.step
         present = [name for name in self.targets if name in step and any(s.name in step for s in self.sources[name])]
-        if not present:
-            return step
         self.begun = moment.update >= self.warmup * moment.num_updates
-        halves = {name: _halves(step[name], self.split) for name in present}
-        if self.meta and self.begun and moment.update % self.every == 0:
-            able = {name: parts for name, parts in halves.items() if len(parts[1])}
+        if not present or not self.meta or moment.update >= self.learn * moment.num_updates:
+            return step
+        parts = {name: self._split(moment, name) for name in present}
+        if self.begun and moment.update % self.every == 0:
+            able = {name: part for name, part in parts.items() if len(part[1])}
             if able:
                 self._meta_step(moment, able)
-        if self.meta and self.train_on == "half":
-            return {**step, **{name: parts[0] for name, parts in halves.items() if len(parts[0])}}
+        if self.train_on == "half" or self.hold == "set":
+            return {**step, **{name: part[0] for name, part in parts.items()}}
         return step
+
+    def _split(self, moment: Moment, target: str) -> tuple[np.ndarray, np.ndarray]:
+        """Positions of the target's examples for the look ahead, and of those that judge it."""
+        positions = moment.step[target]
+        if self.hold == "batch":
+            return _halves(positions, self.split)
+        held_out = self.held_out[target]
+        generator = np.random.default_rng([moment.update, zlib.crc32(target.encode())])
+        others = np.setdiff1d(np.arange(len(moment.data[target])), held_out)
+        judges = generator.permutation(held_out)[: len(positions)]
+        return generator.permutation(others)[: len(positions)], judges
 
     def _meta_step(self, moment: Moment, halves: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
         model, devices = moment.model, moment.devices
@@ -331,6 +357,15 @@ def _halves(positions: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray
         return positions, positions[:0]
     held_out = min(max(1, round(split * len(positions))), len(positions) - 1)
     return positions[:-held_out], positions[-held_out:]
+
+
+def _part(target: "Task", share: float) -> np.ndarray:
+    """Positions of a share of the target's training set, class by class where it has classes; the same for any seed."""
+    encoded = target.spec.encode(target.train)
+    labels = None if target.kind == "tagging" else [int(label) for label in encoded]
+    count = min(max(1, round(share * len(target.train))), len(target.train) - 1)
+    _, held_out = stratified_cut(labels, len(target.train), count, np.random.default_rng(0))
+    return np.asarray(held_out)
 
 
 def _sources(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[str]) -> list["TaskSpec"]:

@@ -262,7 +262,8 @@ class MetaStep:
     def _counts(self, batch: Batch, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The number of units of each task, over all ranks."""
         names = list(dict.fromkeys(tasks))
-        own = [float((batch.labels[task] != IGNORED).sum()) if task in batch.rows else 0.0 for task in names]
+        specs = self.reader.model.specs
+        own = [len(units(specs[task].kind, labels, labels)) for task in names if (labels := batch.labels.get(task))]
         whole = self.reduce(torch.tensor(own, device=next(self.reader.parameters()).device)).clamp(min=1.0)
         return dict(zip(names, whole, strict=True))
 

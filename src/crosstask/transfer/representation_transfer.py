@@ -1,15 +1,19 @@
 """Representation transfer: source examples look more like the target's, where their labels are carried over."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.inserts import Surrounded, surroundings
 from crosstask.papers import METAXT, Paper
 from crosstask.transfer.base import Transfer
 from crosstask.transfer.label_network import RepresentationTransferNetwork
+from crosstask.weighting import checks
 
 if TYPE_CHECKING:
     from crosstask.model import Model
@@ -39,41 +43,48 @@ class RepresentationTransfer(Transfer):
 
     def __init__(self, *, layer: int | None = None, hidden: int | None = None) -> None:
         super().__init__()
-        self.layer = layer
-        self.hidden = hidden
+        self.layer = None if layer is None else checks.count(self.name, "layer", layer, at_least=0, what="transfer")
+        self.hidden = None if hidden is None else checks.count(self.name, "hidden", hidden, what="transfer")
         self.network = nn.Module()
-        self.is_active = False
+        self.learning_rate: float | None = None
 
     def meet(self, others: Sequence[Transfer]) -> None:
         """Without a label transfer there is no term that it could take part in."""
-        if not any(other.name == "label-transfer" for other in others):
+        if any(other.name == self.name for other in others):
+            raise CrossTaskError("transfer 'representation-transfer' is named twice: one layer is all that it adapts.")
+        found: list[Any] = [other for other in others if other.name == "label-transfer"]
+        if not found:
             raise CrossTaskError(
                 "transfer 'representation-transfer' works inside the transferred term of 'label-transfer': "
                 "name that one too."
             )
+        self.learning_rate = found[0].learning_rate if found[0].meta else None
 
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """Make the network, and take the place in the encoder."""
-        purpose = "transfer 'representation-transfer'"
-        sites = model.encoder.sites()
-        layer = len(sites) // 2 if self.layer is None else self.layer
-        site = model.encoder.site(layer, purpose)
+        site = model.encoder.site(
+            len(model.encoder.sites()) // 2 if self.layer is None else self.layer, "transfer 'representation-transfer'"
+        )
         self.network = RepresentationTransferNetwork(site.width, self.hidden or site.width)
-        self.is_active = False
-        site.change(self._change)
+        self.place = site.change(self._change)
+        self.optimizer = torch.optim.Adam(self.parameters(), self.learning_rate) if self.learning_rate else None
+
+    def unbind(self) -> None:
+        """Give the place in the encoder up."""
+        self.place.remove()
 
     def own_parameters(self) -> list[nn.Parameter]:
-        """All: the label transfer trains them."""
-        return list(self.parameters())
+        """All, where the label transfer learns by the meta-gradient: it trains these along."""
+        return list(self.parameters()) if self.optimizer is not None else []
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> AbstractContextManager[None]:
         """While the encoder is run for the transferred term."""
-        self.is_active = True
-        try:
-            yield
-        finally:
-            self.is_active = False
+        return Surrounded(replace(surroundings(), adapting=self))
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the pass that is under way is such a one."""
+        return surroundings().adapting is self
 
     def _change(self, states: Tensor) -> Tensor:
         return self.network(states) if self.is_active else states
