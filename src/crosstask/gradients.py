@@ -4,6 +4,7 @@ Only torch is needed here. Products are added up in float64: a float32 sum over 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,19 +158,34 @@ def _differ(one: Sequence[Tensor], two: Sequence[Tensor]) -> bool:
 
 def _products(rows: Sequence[Tensor]) -> Tensor:
     """`rows @ rows.T` in float64, [tasks, tasks]."""
-    exact = rows[0].is_cuda or rows[0].dtype == torch.float64  # on an accelerator float64 costs little
-    width = max(1, SLICE_ON_ACCELERATOR // len(rows)) if rows[0].is_cuda else SLICE
+    width = max(CHUNK, SLICE_ON_ACCELERATOR // len(rows)) if rows[0].is_cuda else SLICE
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows[0].device)
-    for start in range(0, len(rows[0]), width):
-        part = torch.stack([row[start : start + width] for row in rows])
-        whole = 0 if exact else part.shape[1] // CHUNK * CHUNK
-        if whole:
-            blocks = part[:, :whole].float().reshape(len(rows), -1, CHUNK).transpose(0, 1)  # [chunks, tasks, CHUNK]
-            total += torch.bmm(blocks, blocks.transpose(1, 2)).double().sum(0)
-        if whole < part.shape[1]:
-            rest = part[:, whole:].double()
-            total += rest @ rest.T
+    with _without_tf32(rows[0]):
+        for start in range(0, len(rows[0]), width):
+            part = torch.stack([row[start : start + width] for row in rows])
+            whole = 0 if part.dtype == torch.float64 else part.shape[1] // CHUNK * CHUNK
+            if whole:
+                blocks = part[:, :whole].float().reshape(len(rows), -1, CHUNK).transpose(0, 1)  # [chunks, tasks, CHUNK]
+                total += torch.bmm(blocks, blocks.transpose(1, 2)).double().sum(0)
+            if whole < part.shape[1]:
+                rest = part[:, whole:].double()
+                total += rest @ rest.T
     return total
+
+
+@contextmanager
+def _without_tf32(like: Tensor) -> Iterator[None]:
+    """Products of float32 as such: the shorter type that an accelerator may be told to use has three digits."""
+    backend = torch.backends.cuda.matmul
+    if not like.is_cuda or not hasattr(backend, "fp32_precision"):
+        yield
+        return
+    before = backend.fp32_precision
+    backend.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        backend.fp32_precision = before
 
 
 def product(first: Gradient, second: Gradient) -> Tensor:
@@ -179,7 +195,7 @@ def product(first: Gradient, second: Gradient) -> Tensor:
     5.0
     """
     parts = [
-        _dot(one.detach().reshape(-1), two.detach().reshape(-1))
+        dot(one.detach().reshape(-1), two.detach().reshape(-1))
         for one, two in zip(first, second, strict=True)
         if one is not None and two is not None
     ]
@@ -188,13 +204,15 @@ def product(first: Gradient, second: Gradient) -> Tensor:
     return torch.zeros((), dtype=torch.float64)
 
 
-def _dot(one: Tensor, two: Tensor) -> Tensor:
+def dot(one: Tensor, two: Tensor) -> Tensor:
     """The product of two vectors in float64, without a copy of either in float64."""
-    if one.dtype not in (torch.float32, torch.float64):
+    if one.dtype != two.dtype or one.dtype not in (torch.float32, torch.float64):
         one, two = one.float(), two.float()
     if one.is_cuda:
-        slices = zip(one.split(SLICE_ON_ACCELERATOR), two.split(SLICE_ON_ACCELERATOR), strict=True)
-        return torch.stack([(here * there).sum(dtype=torch.float64) for here, there in slices]).sum()
+        whole = len(one) // CHUNK * CHUNK
+        with _without_tf32(one):
+            chunks = torch.bmm(one[:whole].view(-1, 1, CHUNK), two[:whole].view(-1, CHUNK, 1))
+        return chunks.sum(dtype=torch.float64) + (one[whole:] * two[whole:]).sum(dtype=torch.float64)
     # Within a slice torch adds up in pairs, which loses next to nothing and is faster than float64.
     slices = zip(one.split(SLICE), two.split(SLICE), strict=True)
     return torch.tensor(sum(float((here * there).sum()) for here, there in slices), dtype=torch.float64)

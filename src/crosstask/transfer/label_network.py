@@ -1,6 +1,6 @@
 """The networks of MetaXT: labels of a source as soft labels of the target, and its hidden states as the target's."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,41 @@ class LabelTransferNetwork(nn.Module):
             number = torch.full_like(labels, self.sources.index(source))
             parts.append(self.source_embedding(number))
         return self.layers(torch.cat(parts, dim=-1)).softmax(-1)
+
+
+class LabelMap(nn.Module):
+    """What became of each label of a source: its mean soft label since the last look.
+
+    Its sums are buffers, so that a run that resumes goes on with them.
+    """
+
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(self, source_labels: Sequence[str], target_labels: Sequence[str]) -> None:
+        super().__init__()
+        self.source_labels = list(source_labels)
+        self.target_labels = list(target_labels)
+        self.register_buffer("sums", torch.zeros(len(source_labels), len(target_labels)))
+        self.register_buffer("counts", torch.zeros(len(source_labels)))
+
+    def add(self, soft: Tensor, labels: Tensor) -> None:
+        """Take note of soft labels, [units, target labels], and of the labels that they come from."""
+        self.sums.index_add_(0, labels, soft.float())
+        self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
+
+    def take(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, dict[str, float]]:
+        """The map over all ranks, by source label and target label; then it starts anew."""
+        sums, counts = reduce(self.sums), reduce(self.counts)
+        means = sums / counts.clamp(min=1.0)[:, None]
+        rows = {
+            label: dict(zip(self.target_labels, row, strict=True))
+            for label, row, count in zip(self.source_labels, means.tolist(), counts.tolist(), strict=True)
+            if count
+        }
+        self.sums.zero_()
+        self.counts.zero_()
+        return rows
 
 
 class RepresentationTransferNetwork(nn.Module):

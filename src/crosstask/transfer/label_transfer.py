@@ -1,22 +1,24 @@
 """Label transfer (MetaXT): labels of the sources become soft labels of the target, learned by what they do to it."""
 
 import functools
+import math
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.batches import Batch, Step, make_batch, split_over_ranks
+from crosstask.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.bilevel import Variant
 from crosstask.errors import CrossTaskError
 from crosstask.losses import in_full
 from crosstask.papers import METAXT, Paper
 from crosstask.sampling import stratified_cut
+from crosstask.steps import without_dropout
 from crosstask.transfer.base import Moment, Pass, Transfer
-from crosstask.transfer.label_network import LabelTransferNetwork
+from crosstask.transfer.label_network import LabelMap, LabelTransferNetwork
 from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units, vectors_of
 from crosstask.transfer.representation_transfer import RepresentationTransfer
 from crosstask.weighting import checks
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
+SMALLEST = 1e-12
+"""What a sum of soft labels is at least, where it is divided by."""
 LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
 """Kinds of task whose labels can be carried over; only within a level."""
 
@@ -40,8 +44,8 @@ class LabelTransfer(Transfer):
                                         + gamma_2 L(source s, the target's head, soft labels g_alpha(h(x), y)) )
         theta' = theta - eta grad L_train,        alpha <- alpha - d L_meta(theta') / d alpha
 
-    - theta: the model; eta: its learning rate; `w_s`: what the weighting says of the source (1 with `uniform`), so that
-      any weighting can be learned on top;
+    - theta: the model; eta: its learning rate; `w_s`: what the weighting says of the source next to the target (1 with
+      `uniform`), so that any weighting can be learned on top; with several targets each has its part of `gamma_2`;
     - alpha: the LTN, one for all sources, with an embedding of the source where there are several;
     - `L_meta`: the loss on a part of the target's batch that the look ahead has not trained on.
 
@@ -57,7 +61,8 @@ class LabelTransfer(Transfer):
         gamma_2: what it counts by the transferred ones.
         meta: learn alpha by what it does to held-out examples. False is the paper's ablation XT: alpha is trained along
             with the model on L_train, where the easiest labels win.
-        learning_rate: of alpha, by Adam.
+        learning_rate: of alpha, by Adam. Labels that change faster than the model learns them go round in circles and
+            end up as one: lower it where the map does not settle.
         split: share of the target's examples that are held out from the look ahead.
         hold: what is split: "batch", each batch of the target anew as in the paper; or "set", the target's training set
             once, so that held-out examples are new to the model for as long as alpha learns. With few labels the model
@@ -84,6 +89,8 @@ class LabelTransfer(Transfer):
     name: ClassVar[str] = "label-transfer"
     summary: ClassVar[str] = "source labels carried over into the target's label set by a network learned on the target"
     paper: ClassVar[Paper | None] = METAXT
+
+    held_out_loss: Tensor
 
     def __init__(
         self,
@@ -125,9 +132,12 @@ class LabelTransfer(Transfer):
         self.networks = nn.ModuleList()
         self.representation_transfer: list[RepresentationTransfer] = []
         self.begun = False
+        self.reduce: Callable[[Tensor], Tensor] = alone
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """A source and the target must meet in a step."""
+        if not plan.sources:
+            raise CrossTaskError("transfer 'label-transfer' carries over the labels of sources: name at least one.")
         together = [phase for phase in phases if {*phase.tasks} & {*plan.targets} and {*phase.tasks} & {*plan.sources}]
         if not together:
             raise CrossTaskError(
@@ -147,17 +157,26 @@ class LabelTransfer(Transfer):
 
     def meet(self, others: Sequence[Transfer]) -> None:
         """Take in a representation transfer."""
+        if any(other.name == self.name for other in others):
+            raise CrossTaskError("transfer 'label-transfer' is named twice: one serves all sources and targets.")
+        if any(getattr(other, "private", False) for other in others):
+            raise CrossTaskError(
+                "transfer 'label-transfer' lets the target's head read source examples, but private encoders give it "
+                "features that the target alone has: use `private: false` there."
+            )
         self.representation_transfer = [other for other in others if isinstance(other, RepresentationTransfer)]
 
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """A network per target, over all sources of its level."""
         by_name = {task.name: task for task in tasks}
         self.targets = tuple(targets)
-        self.labels = {name: by_name[name].labels for name in targets}
         self.sources = {name: _sources(by_name[name].spec, tasks, targets) for name in targets}
+        self.pairs = [(spec.name, name) for name, specs in self.sources.items() for spec in specs]
         self.notes = []
         self.held_out: dict[str, np.ndarray] = {}
-        self.networks = nn.ModuleList()
+        self.networks, self.maps = nn.ModuleList(), nn.ModuleList()
+        self._buffers.clear()  # of a run before
+        self.register_buffer("held_out_loss", torch.full((), math.nan))
         for number, name in enumerate(targets):
             target, sources = by_name[name], self.sources[name]
             if self.meta and len(target.train) < 2:
@@ -171,27 +190,19 @@ class LabelTransfer(Transfer):
                 )
             )  # fmt: skip
             self.register_buffer(f"frequencies_{number}", _frequencies(target))
-            self.held_out[name] = _part(target, self.split) if self.hold == "set" else np.zeros(0, dtype=np.int64)
-            for place, spec in enumerate(sources):
-                # What the map was since the last look; buffers, so that a run that resumes goes on with them.
-                self.register_buffer(f"map_{number}_{place}", torch.zeros(len(spec.labels), len(target.labels)))
-                self.register_buffer(f"count_{number}_{place}", torch.zeros(len(spec.labels)))
+            for spec in sources:
+                self.maps.append(LabelMap(spec.labels, target.labels))
                 if set(spec.labels) == set(target.labels):
                     self.notes.append(
                         f"'{spec.name}' has the same labels as '{name}': label transfer may find that each stays what "
                         "it is; mapping both to one task would be simpler."
                     )
-        self.last_loss: float | None = None
         self.begun = not self.warmup
-        self.optimizer = torch.optim.Adam(self._meta_parameters(), lr=self.learning_rate) if self.meta else None
-
-    def _meta_parameters(self) -> list[nn.Parameter]:
-        adapting = [parameter for other in self.representation_transfer for parameter in other.parameters()]
-        return [*self.networks.parameters(), *adapting]
+        self.optimizer = torch.optim.Adam(self.networks.parameters(), self.learning_rate) if self.meta else None
 
     def own_parameters(self) -> list[nn.Parameter]:
         """The networks, where they are learned by the meta-gradient."""
-        return self._meta_parameters() if self.meta else []
+        return list(self.networks.parameters()) if self.meta else []
 
     def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str) -> Tensor:
         """`g_alpha(h(x), y)`, [units, target labels]."""
@@ -201,6 +212,7 @@ class LabelTransfer(Transfer):
     def before_step(self, moment: Moment) -> Step:
         """Algorithm 1: split the target's batch, and move alpha against the meta-gradient."""
         step = moment.step
+        self.reduce = alone if moment.devices.num_ranks == 1 else moment.devices.sum
         present = [name for name in self.targets if name in step and any(s.name in step for s in self.sources[name])]
         self.begun = moment.update >= self.warmup * moment.num_updates
         if not present or not self.meta or moment.update >= self.learn * moment.num_updates:
@@ -219,6 +231,8 @@ class LabelTransfer(Transfer):
         positions = moment.step[target]
         if self.hold == "batch":
             return _halves(positions, self.split)
+        if target not in self.held_out:
+            self.held_out[target] = _part(moment.data[target], self.split)
         held_out = self.held_out[target]
         generator = np.random.default_rng([moment.update, zlib.crc32(target.encode())])
         others = np.setdiff1d(np.arange(len(moment.data[target])), held_out)
@@ -226,29 +240,29 @@ class LabelTransfer(Transfer):
         return generator.permutation(others)[: len(positions)], judges
 
     def _meta_step(self, moment: Moment, halves: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-        model, devices = moment.model, moment.devices
         train = {**moment.step, **{name: parts[0] for name, parts in halves.items()}}
         own = self._batch(moment, train)
         held_out = self._batch(moment, {name: parts[1] for name, parts in halves.items()})
-        meta = self._meta_parameters()
-        how = MetaStep(
-            Reader(model, self.representation_transfer[0] if self.representation_transfer else None),
-            self.soft_labels, meta, self.variant, self.look_ahead, alone if devices.num_ranks == 1 else devices.sum,
-        )  # fmt: skip
-        found, self.last_loss = how.gradient(own, held_out, self._terms(list(train), moment), moment.optimizer)
+        learning = [self, *self.representation_transfer]
+        meta = [parameter for transfer in learning for parameter in transfer.own_parameters()]
+        how = MetaStep(self._reader(moment.model), self.soft_labels, meta, self.variant, self.look_ahead, self.reduce)
+        found, loss = how.gradient(own, held_out, self._terms(list(train), moment), moment.optimizer)
+        self.held_out_loss.fill_(loss)
         rate = moment.learning_rate or 1.0
         for parameter, gradient in zip(meta, found, strict=True):
             parameter.grad = gradient / rate
         if self.prior:
-            self._add_prior(moment, own)
-        for parameter in meta:
-            if parameter.grad is not None:
-                parameter.grad = devices.sum(parameter.grad)
-        if all(bool(torch.isfinite(parameter.grad).all()) for parameter in meta if parameter.grad is not None):
-            assert self.optimizer is not None
-            self.optimizer.step()
-        for parameter in meta:
-            parameter.grad = None
+            self._add_prior(moment.model, own)
+        moment.devices.sum_gradients(meta)
+        is_finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in meta if parameter.grad is not None)
+        for transfer in learning:
+            assert transfer.optimizer is not None
+            if is_finite:
+                transfer.optimizer.step()
+            transfer.optimizer.zero_grad()
+
+    def _reader(self, model: "Model") -> Reader:
+        return Reader(model, self.representation_transfer[0] if self.representation_transfer else None)
 
     def _batch(self, moment: Moment, step: Step) -> Batch:
         """This rank's share."""
@@ -279,61 +293,43 @@ class LabelTransfer(Transfer):
         model, batch = forward.model, forward.batch
         kind, labels = model.specs[task].kind, batch.labels[task]
         vectors = units(kind, vectors_of(kind, forward.parts[task]).detach(), labels)
-        reader = Reader(model, self.representation_transfer[0] if self.representation_transfer else None)
+        reader, own = self._reader(model), units(kind, labels, labels)
         for name in receivers:
             with torch.set_grad_enabled(not self.meta and torch.is_grad_enabled()):
-                soft = self.soft_labels(vectors, units(kind, labels, labels), task, name)
-            self._note(task, name, soft.detach(), units(kind, labels, labels))
-            term = Term(task, name, 1.0)
-            logits = reader.transferred(forward, term)
+                soft = self.soft_labels(vectors, own, task, name)
+            cast(LabelMap, self.maps[self.pairs.index((task, name))]).add(soft.detach(), own)
+            logits = reader.transferred(forward, Term(task, name, 1.0))
             total = total + self.gamma_2 / len(receivers) * (soft * costs_of(units(kind, logits, labels))).sum()
         return total
 
-    def _add_prior(self, moment: Moment, batch: Batch) -> None:
-        """The gradient of `prior * KL(frequencies of the target's labels | mean soft label)`, on this rank's batch."""
-        model = moment.model
-        with torch.no_grad():
-            whole = model.encode(batch.inputs, batch.rows)
+    def _add_prior(self, model: "Model", batch: Batch) -> None:
+        """This rank's part of the gradient of `prior * KL(frequencies of the target's labels | mean soft label)`."""
+        with without_dropout(model), torch.no_grad():
+            whole = model.encode(batch.inputs, batch.rows) if batch.rows else None
         for number, name in enumerate(self.targets):
-            soft = []
+            wanted = getattr(self, f"frequencies_{number}")
+            soft = [wanted.new_zeros(0, len(wanted))]
             for spec in self.sources[name]:
-                if spec.name in batch.rows:
+                if whole is not None and spec.name in batch.rows:
                     at, labels = batch.rows[spec.name], batch.labels[spec.name]
                     vectors = units(spec.kind, vectors_of(spec.kind, whole.rows(at.start, at.stop)), labels)
                     soft.append(self.soft_labels(vectors, units(spec.kind, labels, labels), spec.name, name))
-            if soft:
-                wanted = getattr(self, f"frequencies_{number}")
-                mean = torch.cat(soft).mean(0)
-                loss = self.prior * (wanted * (wanted.clamp(min=1e-12).log() - mean.clamp(min=1e-12).log())).sum()
-                (loss / moment.devices.num_ranks).backward()
-
-    def _note(self, source: str, target: str, soft: Tensor, labels: Tensor) -> None:
-        """Add soft labels up by source label, for the map."""
-        number = self.targets.index(target)
-        place = [spec.name for spec in self.sources[target]].index(source)
-        getattr(self, f"map_{number}_{place}").index_add_(0, labels, soft.float())
-        getattr(self, f"count_{number}_{place}").index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
+            own = torch.cat(soft).sum(0)
+            # The derivative of the divergence by the sum of all soft labels, which is the same on every rank.
+            slope = -wanted / self.reduce(own.detach()).clamp(min=SMALLEST)
+            if own.requires_grad:
+                (self.prior * (slope * own).sum()).backward()
 
     def facts(self) -> dict[str, Any]:
         """The label map since the last look: the mean soft label of each source label; and the held-out loss."""
         found: dict[str, Any] = {}
-        for number, name in enumerate(self.targets):
-            labels = self.labels[name]
-            for place, spec in enumerate(self.sources[name]):
-                sums, counts = getattr(self, f"map_{number}_{place}"), getattr(self, f"count_{number}_{place}")
-                means = (sums / counts.clamp(min=1.0)[:, None]).tolist()
-                rows = {
-                    label: dict(zip(labels, row, strict=True))
-                    for label, row, count in zip(spec.labels, means, counts.tolist(), strict=True)
-                    if count
-                }
-                if rows:
-                    found.setdefault(name, {})[spec.name] = rows
-                sums.zero_()
-                counts.zero_()
+        for (source, target), label_map in zip(self.pairs, self.maps, strict=True):
+            rows = cast(LabelMap, label_map).take(self.reduce)
+            if rows:
+                found.setdefault(target, {})[source] = rows
         facts: dict[str, Any] = {"label_map": found} if found else {}
-        if self.last_loss is not None:
-            facts["held_out_loss"] = self.last_loss
+        if not self.held_out_loss.isnan():
+            facts["held_out_loss"] = self.held_out_loss.item()
         return facts
 
 
@@ -352,19 +348,21 @@ def _share(option: str, value: float) -> float:
 
 
 def _halves(positions: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
-    """A batch in two parts, neither of them empty unless it has one example."""
-    if len(positions) < 2:
-        return positions, positions[:0]
-    held_out = min(max(1, round(split * len(positions))), len(positions) - 1)
-    return positions[:-held_out], positions[-held_out:]
+    """A batch in two parts, neither of them empty unless it has one example.
+
+    What is held out is spread evenly over the batch, whose examples may be sorted by length.
+    """
+    size = len(positions)
+    held_out = min(max(1, round(split * size)), size - 1)
+    is_held_out = np.diff(np.arange(size + 1) * held_out // size) > 0
+    return positions[~is_held_out], positions[is_held_out]
 
 
-def _part(target: "Task", share: float) -> np.ndarray:
+def _part(target: Prepared, share: float) -> np.ndarray:
     """Positions of a share of the target's training set, class by class where it has classes; the same for any seed."""
-    encoded = target.spec.encode(target.train)
-    labels = None if target.kind == "tagging" else [int(label) for label in encoded]
-    count = min(max(1, round(share * len(target.train))), len(target.train) - 1)
-    _, held_out = stratified_cut(labels, len(target.train), count, np.random.default_rng(0))
+    labels = None if target.spec.kind == "tagging" else [int(label) for label in target.labels]
+    count = min(max(1, round(share * len(target))), len(target) - 1)
+    _, held_out = stratified_cut(labels, len(target), count, np.random.default_rng(0))
     return np.asarray(held_out)
 
 

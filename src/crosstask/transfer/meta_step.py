@@ -262,8 +262,10 @@ class MetaStep:
     def _counts(self, batch: Batch, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The number of units of each task, over all ranks."""
         names = list(dict.fromkeys(tasks))
-        specs = self.reader.model.specs
-        own = [len(units(specs[task].kind, labels, labels)) for task in names if (labels := batch.labels.get(task))]
+        specs, labels = self.reader.model.specs, batch.labels
+        own = [
+            float(len(units(specs[task].kind, labels[task], labels[task]))) if task in labels else 0.0 for task in names
+        ]
         whole = self.reduce(torch.tensor(own, device=next(self.reader.parameters()).device)).clamp(min=1.0)
         return dict(zip(names, whole, strict=True))
 

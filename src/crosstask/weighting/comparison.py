@@ -110,6 +110,8 @@ def compare_with_targets(
         solve: also solve with the Hessian of the mixture.
         reduce: adds up over ranks, each of which has a part of every loss; needed where there are several.
     """
+    if solve is None and shared[0].is_cuda:
+        return _compare_at_once(losses, targets, shared, factors, observed, scale, reduce)
     held = {  # whole gradients: the targets', and all where graphs are needed once more
         task: _take(loss * scale, shared, create_graph=solve is not None)
         for task, loss in losses.items()
@@ -118,15 +120,11 @@ def compare_with_targets(
     whole = {task: _over_ranks(gradient.shared, shared, reduce) for task, gradient in held.items()}
     direction = _mean([whole[task] for task in whole if task in targets])
     if all(part is None for part in direction):
-        raise CrossTaskError(
-            f"The loss of the target ({', '.join(targets)}) reaches none of the shared parameters, so that no task can "
-            "be compared with it."
-        )
+        raise _unreached(targets)
     solution = None if solve is None else _solve(solve, held, direction, shared, scale, reduce)
     pairs = {task: pair_products(gradient, direction) for task, gradient in whole.items()}
     others = {task: loss for task, loss in losses.items() if task not in held}
-    # Along the pass saves memory and reads; on an accelerator a call per parameter would cost more than both.
-    if factors is not None and reduce is None and not shared[0].is_cuda:
+    if factors is not None and reduce is None:
         smallest = SMALLEST_FACTOR if scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
         with ProductsOnTheWay(shared, direction) as passes:
             for task, loss in others.items():
@@ -152,6 +150,37 @@ def compare_with_targets(
         squares[-1] / scale**2,
         None if solved is None else _numbers(solved) / scale,
         solution,
+    )
+
+
+def _compare_at_once(
+    losses: Mapping[str, Tensor],
+    targets: Sequence[str],
+    shared: Sequence[nn.Parameter],
+    factors: Mapping[str, float] | None,
+    observed: Sequence[str],
+    scale: float,
+    reduce: Reduce | None,
+) -> Look:
+    """The same from all gradients together: on an accelerator a call per parameter costs more than their memory."""
+    taken = {task: _take(loss * scale, shared) for task, loss in losses.items()}
+    at = [place for place, task in enumerate(taken) if task in targets]
+    gradients = list(taken.values())
+    if all(part is None for place in at for part in gradients[place].shared):
+        raise _unreached(targets)
+    whole = [_over_ranks(gradient.shared, shared, reduce) for gradient in gradients]
+    gram = grads.gram_matrix(whole).cpu() / scale**2
+    if factors is not None:
+        for task, gradient in taken.items():
+            _put_in_place(gradient, () if task in observed else shared, factors[task])
+    # The target's gradient is the mean over targets, and products with a mean are the mean of products.
+    return Look(list(taken), gram[:, at].mean(1), gram.diagonal(), gram[at][:, at].mean())
+
+
+def _unreached(targets: Sequence[str]) -> CrossTaskError:
+    return CrossTaskError(
+        f"The loss of the target ({', '.join(targets)}) reaches none of the shared parameters, so that no task can be "
+        "compared with it."
     )
 
 

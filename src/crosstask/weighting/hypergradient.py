@@ -22,7 +22,7 @@ SMALLEST_FACTOR_IN_FLOAT16 = 1e-3
 PIECE = 2**14
 """Entries that are multiplied together on the CPU: torch.dot adds so many up in float32 to five digits or more."""
 PIECE_ON_ACCELERATOR = 2**22
-"""The same for an accelerator, in float64: enough to keep it busy."""
+"""The same for an accelerator: enough to keep it busy."""
 
 Vector = list[Tensor]
 """One entry per shared parameter, in float32 at least."""
@@ -68,8 +68,10 @@ class PairProducts:
 
     def _multiply(self, here: Tensor, there: Tensor) -> None:
         if here.is_cuda:
-            here, there = here.double(), there.double()
-        elif here.dtype != there.dtype or here.dtype not in (torch.float32, torch.float64):
+            self.crosswise.append(grads.dot(here, there))
+            self.squares.append(grads.dot(here, here))
+            return
+        if here.dtype != there.dtype or here.dtype not in (torch.float32, torch.float64):
             here, there = here.float(), there.float()
         self.crosswise.append(torch.dot(here, there))
         self.squares.append(torch.dot(here, here))

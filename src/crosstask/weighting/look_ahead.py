@@ -97,15 +97,16 @@ class Support:
 
         A task that was not in the step has zero: its weight did nothing.
         """
-        device = self.parameters[0].device
-        found = torch.zeros(len(tasks), dtype=torch.float64, device=device)
+        found = [torch.zeros((), dtype=torch.float64)] * len(tasks)
         for i, task in enumerate(tasks):
             if task in self.shared:
                 both = [leaf for leaf in own if leaf in self.own[task]]
                 first = [*shared, *(own[leaf] for leaf in both)]
                 second = [*self.shared[task], *(self.own[task][leaf] for leaf in both)]
-                found[i] = grads.product(first, second) * (self.factors[task] / self.scale)
-        return found
+                found[i] = grads.product(first, second)
+        device = self.parameters[0].device
+        factors = [self.factors.get(task, 0.0) / self.scale for task in tasks]
+        return torch.stack([value.to(device) for value in found]) * torch.tensor(factors, device=device)
 
 
 def _sum(one: Tensor | None, two: Tensor | None) -> Tensor | None:
