@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from label_transfer_sst import table as accuracies
 from weighting_overhead import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,6 +37,42 @@ def choices(result: dict[str, Any]) -> list[str]:
     return [*lines, "", "Dev examples of the target alone, of seeds that demo and example do not show."]
 
 
+def meta_steps(results: list[dict[str, Any]]) -> list[str]:
+    """What a MetaXT step costs over a plain multi-task step."""
+    lines = [
+        "## A MetaXT step over a plain multi-task step",
+        "",
+        "| machine | encoder, batch, sources | " + "variant | ",
+    ]
+    lines[-1] += "time | memory |"
+    lines.append("|---|---|---|---|---|")
+    for result in results:
+        settings = result["settings"]
+        for row in result["rows"]:
+            where = f"{row['encoder']}, {settings['batch_size']} × {settings['length']}, {row['sources']}"
+            lines.append(
+                f"| {machine(result)} | {where} | {row['variant']} | {row['time_ratio']:.2f} | "
+                f"{row['memory_ratio']:.2f} |"
+            )
+    return [
+        *lines,
+        "",
+        '"unrolled": a graph of the whole step and a pass back through it, as it is usually written.',
+        "",
+    ]
+
+
+def label_transfer(paths: list[Path]) -> list[str]:
+    """SST binary to five classes."""
+    cells = [cell for path in paths for cell in json.loads(path.read_text())["cells"]]
+    chosen = {cell["method"] for cell in cells if cell["method"].startswith("trial: ")}
+    lines = ["", "## Two classes to five: SST polarity as the source of SST fine, MiniLM", "", accuracies(cells)]
+    lines.append("k labels for training and as many for dev; accuracy on the test set, mean ± deviation (seeds).")
+    if chosen:
+        lines.append(f"`{', '.join(sorted(chosen))}` is the variant of ours that did best on dev data of other seeds.")
+    return lines
+
+
 def main() -> None:
     lines = ["# Measurements", "", "Made by `python benchmarks/tables.py` from the JSON files in this folder.", ""]
     lines += ["## Joint training against transformers.Trainer", "", "| machine | precision | ratio |", "|---|---|---|"]
@@ -58,9 +95,15 @@ def main() -> None:
     paths = sorted(RESULTS.glob("weighting_overhead_*.json"))
     if paths:
         lines += ["", "## Weightings", "", f"{machine(json.loads(paths[0].read_text()))}.", "", table(paths)]
+    paths = sorted(RESULTS.glob("meta_step_*.json"))
+    if paths:
+        lines += meta_steps([json.loads(path.read_text()) for path in paths])
     path = RESULTS / "choose_every.json"
     if path.exists():
         lines += choices(json.loads(path.read_text()))
+    paths = sorted(RESULTS.glob("label_transfer_sst_table*.json"))
+    if paths:
+        lines += label_transfer(paths)
     (RESULTS / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 

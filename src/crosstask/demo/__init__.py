@@ -103,6 +103,7 @@ def make_learner(problem: Problem, method: str, target: Task, sources: Sequence[
         problem.encoder,
         paradigm=chosen.paradigm,
         weighting=chosen.weighting,
+        transfer=chosen.transfer,
         training=training,
         seed=seed,
         progress=False,

@@ -1,10 +1,11 @@
-"""What the demo compares: every paradigm, and every weighting that needs nothing but its name."""
+"""What the demo compares: every paradigm, every weighting that needs nothing but its name, and what else passes."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from crosstask.demo.problem import Problem
 from crosstask.paradigms import ON_FEATURES, PARADIGMS
+from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 
 WEIGHTED_PARADIGM = "normalized-joint"
@@ -15,26 +16,34 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "tawt-samples": {"every": 5},
     "torchjd": {"method": "UPGrad"},
 }
+ON_LAYERS = ("representation-transfer", "adapters", "adapter-fusion")
+"""Transfers that need an encoder with layers to train; those of the demos have features that stay as they are."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A paradigm with the weighting that goes with it, if any."""
+    """A paradigm with the weighting and the transfers that go with it, if any."""
 
     name: str
     summary: str
     paradigm: str
     weighting: dict[str, Any] | None = None
+    transfer: tuple[dict[str, Any], ...] = ()
 
 
 def demo_methods(problem: Problem) -> dict[str, Method]:
-    """By name, in the order of the table: paradigms, their versions weighted by TAWT, then every other weighting."""
+    """By name, in the order of the table: paradigms, with TAWT, with a transfer each, then every other weighting."""
     methods = [Method(name, _first_line(way), name) for name, way in PARADIGMS.items()]
     tawt = {"name": "tawt", "every": problem.tawt_every}
     methods += [
         Method(f"{name} + tawt", f"{name} with weights learned by TAWT", name, tawt)
         for name in PARADIGMS
         if name != "single" and name not in ON_FEATURES
+    ]
+    methods += [
+        Method(name, transfer.summary, WEIGHTED_PARADIGM, transfer=({"name": name},))
+        for name, transfer in TRANSFERS.items()
+        if name not in ON_LAYERS
     ]
     for name, weighting in WEIGHTINGS.items() if problem.every_weighting else ():
         if name in PLAIN or name == "tawt":
