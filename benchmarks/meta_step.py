@@ -125,7 +125,7 @@ class Problem:
     def metaxt(self, variant: Any, look_ahead: Any = "sgd") -> None:
         """Algorithm 1 by one of our variants."""
         meta = list(self.network.parameters())
-        step = MetaStep(Reader(self.model), lambda v, y, s, t: self.network(v, y, s), meta, variant, look_ahead)
+        step = MetaStep(Reader(self.model), lambda v, y, s, t, _: self.network(v, y, s), meta, variant, look_ahead)
         found, _ = step.gradient(self.train, self.held_out, self.terms, self.optimizer)
         self._finish(meta, found)
 

@@ -131,7 +131,7 @@ def check(model, inputs, sources, adapting=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     found = {}
     for variant in VARIANTS:
-        step = MetaStep(Reader(model, adapting), lambda v, y, s, t: network(v, y, s), meta, variant)
+        step = MetaStep(Reader(model, adapting), lambda v, y, s, t, _: network(v, y, s), meta, variant)
         found[variant], loss = step.gradient(train, held_out, terms, optimizer)
         assert loss == pytest.approx(really_taken(model, network, train, held_out, weights, adapting), abs=1e-6)
     size = 1e-5
@@ -261,7 +261,7 @@ def test_without_a_look_ahead_it_is_the_limit_of_small_rates():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-7)
     found = [
         MetaStep(
-            Reader(model), lambda v, y, s, t: network(v, y, s), list(network.parameters()), look_ahead=look
+            Reader(model), lambda v, y, s, t, _: network(v, y, s), list(network.parameters()), look_ahead=look
         ).gradient(train, held_out, terms, optimizer)[0]
         for look in ("sgd", "none")
     ]

@@ -15,8 +15,8 @@ from crosstask.devices import Devices
 from crosstask.model import Model
 from crosstask.steps import Stepper
 from crosstask.transfer.base import Moment
+from crosstask.transfer.label_data import halves
 from crosstask.transfer.label_network import LabelTransferNetwork
-from crosstask.transfer.label_transfer import _halves
 from helpers import make_text
 
 
@@ -64,7 +64,7 @@ def test_the_training_loss_is_that_of_equation_2(meta):
 )
 def test_a_batch_is_split_evenly(size, split, held_out):
     positions = np.arange(100, 100 + size)
-    kept, judging = _halves(positions, split)
+    kept, judging = halves(positions, split)
     assert sorted([*kept, *judging]) == positions.tolist()
     assert len(judging) == held_out
     if held_out > 1:  # examples of one length stand together: neither part may have all of them
@@ -77,8 +77,8 @@ def test_the_map_is_the_mean_soft_label_of_each_source_label():
     transfer, seen = ct.LabelTransfer(), {}
     real = transfer.soft_labels
 
-    def noted(hidden, labels, source, target):
-        soft = real(hidden, labels, source, target)
+    def noted(hidden, labels, source, target, logits):
+        soft = real(hidden, labels, source, target, logits)
         if not torch.is_grad_enabled():  # in the model's own step
             for label, row in zip(labels.tolist(), soft, strict=True):
                 seen.setdefault(coarse.labels[label], []).append(row)
@@ -160,6 +160,7 @@ def test_variants_give_the_same_run():
     [
         {"look_ahead": "adam"}, {"look_ahead": "none"}, {"train_on": "half"}, {"every": 3}, {"warmup": 0.5},
         {"prior": 1.0}, {"meta": False}, {"split": 0.25}, {"gamma_1": 0.0}, {"hold": "set"}, {"learn": 0.5},
+        {"start": "model"},
     ],
     ids=lambda options: "-".join(f"{key}-{value}" for key, value in options.items()),
 )  # fmt: skip
@@ -170,6 +171,21 @@ def test_every_option_takes_part(options):
     assert not same(state(usual), state(run))
     assert all(torch.isfinite(tensor).all() for tensor in state(run).values())
     assert ("held_out_loss" in transfer_rows(run)[-1]) == options.get("meta", True)
+
+
+def test_a_label_that_repeats_the_model_leaves_it_as_it_is():
+    """With `start: model` the transferred term has no gradient until the network has learned something."""
+    fine, coarse = fine_and_coarse()
+    plain = learner().fit(fine, [coarse])
+    never = learner(ct.LabelTransfer(start="model", warmup=0.999)).fit(fine, [coarse])
+    still = learner(ct.LabelTransfer(start="model", learning_rate=1e-12)).fit(fine, [coarse])
+    for name, tensor in state(plain).items():
+        torch.testing.assert_close(state(never)[name], tensor, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(state(still)[name], tensor, atol=1e-3, rtol=1e-3)
+    network = LabelTransferNetwork(3, {"coarse": 2}, 4, label_width=2, hidden=5, corrects=True)
+    logits = torch.randn(6, 4)
+    soft = network(torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 0, 1]), "coarse", logits)
+    torch.testing.assert_close(soft, logits.softmax(-1))
 
 
 class Steps(ct.LabelTransfer):

@@ -15,6 +15,7 @@ PLAIN = ("uniform", "by-size", "fixed")
 OPTIONS: dict[str, dict[str, Any]] = {
     "tawt-samples": {"every": 5},
     "torchjd": {"method": "UPGrad"},
+    "label-transfer": {"start": "model"},  # four sources, one of them noise: from nothing they would drown the target
 }
 ON_LAYERS = ("representation-transfer", "adapters", "adapter-fusion")
 """Transfers that need an encoder with layers to train; those of the demos have features that stay as they are."""
@@ -41,7 +42,7 @@ def demo_methods(problem: Problem) -> dict[str, Method]:
         if name != "single" and name not in ON_FEATURES
     ]
     methods += [
-        Method(name, transfer.summary, WEIGHTED_PARADIGM, transfer=({"name": name},))
+        Method(name, transfer.summary, WEIGHTED_PARADIGM, transfer=({"name": name, **OPTIONS.get(name, {})},))
         for name, transfer in TRANSFERS.items()
         if name not in ON_LAYERS
     ]

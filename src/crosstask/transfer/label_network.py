@@ -18,10 +18,18 @@ class LabelTransferNetwork(nn.Module):
         num_target_labels: of the target.
         label_width: of the embeddings.
         hidden: width of the two inner layers.
+        corrects: add to what the model says instead of starting from nothing; at first it adds zero.
     """
 
     def __init__(
-        self, width: int, num_labels: Mapping[str, int], num_target_labels: int, *, label_width: int, hidden: int
+        self,
+        width: int,
+        num_labels: Mapping[str, int],
+        num_target_labels: int,
+        *,
+        label_width: int,
+        hidden: int,
+        corrects: bool = False,
     ) -> None:
         super().__init__()
         self.sources = list(num_labels)
@@ -34,20 +42,33 @@ class LabelTransferNetwork(nn.Module):
             nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
             nn.Linear(hidden, num_target_labels),
         )  # fmt: skip
+        self.corrects = corrects
+        if corrects:
+            start_at_zero(self.layers)
 
-    def forward(self, vectors: Tensor, labels: Tensor, source: str) -> Tensor:
+    def forward(self, vectors: Tensor, labels: Tensor, source: str, logits: Tensor | None = None) -> Tensor:
         """Soft labels, [units, target labels].
 
         Args:
             vectors: representations, [units, width].
             labels: whole numbers, [units].
             source: whose they are.
+            logits: what the target's head says of them, [units, target labels]; read where the network `corrects`.
         """
         parts = [vectors, self.label_embedding(labels + self.first_label[source])]
         if self.source_embedding is not None:
             number = torch.full_like(labels, self.sources.index(source))
             parts.append(self.source_embedding(number))
-        return self.layers(torch.cat(parts, dim=-1)).softmax(-1)
+        found: Tensor = self.layers(torch.cat(parts, dim=-1))
+        return (found + logits if self.corrects and logits is not None else found).softmax(-1)
+
+
+def start_at_zero(layers: nn.Sequential) -> None:
+    """Let the last layer say nothing at first."""
+    last = layers[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
 
 
 class LabelMap(nn.Module):
@@ -96,10 +117,7 @@ class RepresentationTransferNetwork(nn.Module):
         self.layers = nn.Sequential(
             nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, width)
         )
-        last = self.layers[-1]
-        assert isinstance(last, nn.Linear)
-        nn.init.zeros_(last.weight)
-        nn.init.zeros_(last.bias)
+        start_at_zero(self.layers)
 
     def forward(self, states: Tensor) -> Tensor:
         """The hidden states, changed."""

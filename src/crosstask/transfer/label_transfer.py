@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.batches import Batch, Prepared, Step, make_batch, split_over_ranks
+from crosstask.batches import Batch, Step, make_batch, split_over_ranks
 from crosstask.bilevel import Variant
 from crosstask.errors import CrossTaskError
 from crosstask.losses import in_full
 from crosstask.papers import METAXT, Paper
-from crosstask.sampling import stratified_cut
 from crosstask.steps import without_dropout
 from crosstask.transfer.base import Moment, Pass, Transfer
+from crosstask.transfer.label_data import frequencies, halves, held_out_part, sources_of
 from crosstask.transfer.label_network import LabelMap, LabelTransferNetwork
 from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units, vectors_of
 from crosstask.transfer.representation_transfer import RepresentationTransfer
@@ -26,15 +26,14 @@ from crosstask.weighting import checks
 if TYPE_CHECKING:
     from crosstask.model import Model
     from crosstask.paradigms import Plan
-    from crosstask.tasks import Task, TaskSpec
+    from crosstask.tasks import Task
     from crosstask.training import Phase
 
 Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
+Start = Literal["nothing", "model"]
 SMALLEST = 1e-12
 """What a sum of soft labels is at least, where it is divided by."""
-LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
-"""Kinds of task whose labels can be carried over; only within a level."""
 
 
 class LabelTransfer(Transfer):
@@ -58,7 +57,8 @@ class LabelTransfer(Transfer):
 
     Args:
         gamma_1: what a source counts by its own labels.
-        gamma_2: what it counts by the transferred ones.
+        gamma_2: what all sources together count by the transferred ones: they train the head that the target has few
+            labels for, and many sources should not drown those.
         meta: learn alpha by what it does to held-out examples. False is the paper's ablation XT: alpha is trained along
             with the model on L_train, where the easiest labels win.
         learning_rate: of alpha, by Adam. Labels that change faster than the model learns them go round in circles and
@@ -78,12 +78,15 @@ class LabelTransfer(Transfer):
         variant: of the meta-gradient, see `bilevel.meta_gradient`.
         look_ahead: "sgd" as in eq. 4; "adam", the step that the optimizer will take; or "none", which judges by the
             model as it stands: a third cheaper, and the same to first order in the learning rate.
+        start: what soft labels start from: "nothing", the network alone as in the paper; or "model", what the target's
+            head says of the example, which the network learns to correct. A label that only repeats the model leaves it
+            as it is, so that the transferred term does no harm before the network has learned something.
         hidden: width of the LTN.
         label_width: of its label embeddings.
 
     Differs from the paper: `train_on="all"`, since labels of the target are what there is least of; several sources;
-    `warmup`, `learn`, `hold`, `prior`, `every`, "adam" and "none". The factor eta of the meta-gradient is left out:
-    Adam, which trains alpha, does not see a factor, until it is so small that its epsilon does.
+    `warmup`, `learn`, `hold`, `prior`, `start`, `every`, "adam" and "none". The factor eta of the meta-gradient is left
+    out: Adam, which trains alpha, does not see a factor, until it is so small that its epsilon does.
     """
 
     name: ClassVar[str] = "label-transfer"
@@ -108,6 +111,7 @@ class LabelTransfer(Transfer):
         prior: float = 0.0,
         variant: Variant = "forward",
         look_ahead: LookAhead = "sgd",
+        start: Start = "nothing",
         hidden: int = 128,
         label_width: int = 32,
     ) -> None:
@@ -127,6 +131,7 @@ class LabelTransfer(Transfer):
         self.prior = _number("prior", prior, at_least=0.0)
         self.variant = _choice("variant", variant, get_args(Variant))
         self.look_ahead = _choice("look_ahead", look_ahead, get_args(LookAhead))
+        self.start = _choice("start", start, get_args(Start))
         self.hidden = _count("hidden", hidden)
         self.label_width = _count("label_width", label_width)
         self.networks = nn.ModuleList()
@@ -170,7 +175,7 @@ class LabelTransfer(Transfer):
         """A network per target, over all sources of its level."""
         by_name = {task.name: task for task in tasks}
         self.targets = tuple(targets)
-        self.sources = {name: _sources(by_name[name].spec, tasks, targets) for name in targets}
+        self.sources = {name: sources_of(by_name[name].spec, tasks, targets) for name in targets}
         self.pairs = [(spec.name, name) for name, specs in self.sources.items() for spec in specs]
         self.notes = []
         self.held_out: dict[str, np.ndarray] = {}
@@ -186,10 +191,10 @@ class LabelTransfer(Transfer):
             self.networks.append(
                 LabelTransferNetwork(
                     model.encoder.width, {spec.name: len(spec.labels) for spec in sources}, len(target.labels),
-                    label_width=self.label_width, hidden=self.hidden,
+                    label_width=self.label_width, hidden=self.hidden, corrects=self.start == "model",
                 )
             )  # fmt: skip
-            self.register_buffer(f"frequencies_{number}", _frequencies(target))
+            self.register_buffer(f"frequencies_{number}", frequencies(target))
             for spec in sources:
                 self.maps.append(LabelMap(spec.labels, target.labels))
                 if set(spec.labels) == set(target.labels):
@@ -204,9 +209,10 @@ class LabelTransfer(Transfer):
         """The networks, where they are learned by the meta-gradient."""
         return list(self.networks.parameters()) if self.meta else []
 
-    def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str) -> Tensor:
-        """`g_alpha(h(x), y)`, [units, target labels]."""
-        soft: Tensor = self.networks[self.targets.index(target)](in_full(vectors), labels, source)
+    def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str, logits: Tensor) -> Tensor:
+        """`g_alpha(h(x), y)`, [units, target labels]; `logits` are what the target's head says of them."""
+        network = self.networks[self.targets.index(target)]
+        soft: Tensor = network(in_full(vectors), labels, source, in_full(logits))
         return soft
 
     def before_step(self, moment: Moment) -> Step:
@@ -230,9 +236,9 @@ class LabelTransfer(Transfer):
         """Positions of the target's examples for the look ahead, and of those that judge it."""
         positions = moment.step[target]
         if self.hold == "batch":
-            return _halves(positions, self.split)
+            return halves(positions, self.split)
         if target not in self.held_out:
-            self.held_out[target] = _part(moment.data[target], self.split)
+            self.held_out[target] = held_out_part(moment.data[target], self.split)
         held_out = self.held_out[target]
         generator = np.random.default_rng([moment.update, zlib.crc32(target.encode())])
         others = np.setdiff1d(np.arange(len(moment.data[target])), held_out)
@@ -279,8 +285,12 @@ class LabelTransfer(Transfer):
             weight = moment.weights.get(task, 1.0)
             receivers = [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
             terms.append(Term(task, task, weight * (self.gamma_1 if receivers else 1.0)))
-            terms += [Term(task, name, weight * self.gamma_2 / len(receivers)) for name in receivers]
+            terms += [Term(task, name, weight * self._transferred(name, receivers)) for name in receivers]
         return terms
+
+    def _transferred(self, target: str, receivers: Sequence[str]) -> float:
+        """What the transferred labels of one source count: sources share `gamma_2`, and so do the targets of each."""
+        return self.gamma_2 / (len(self.sources[target]) * len(receivers))
 
     def change_loss(self, task: str, total: Tensor, forward: Pass) -> Tensor:
         """`gamma_1` times the source's own loss and `gamma_2` times that of the transferred labels."""
@@ -295,25 +305,27 @@ class LabelTransfer(Transfer):
         vectors = units(kind, vectors_of(kind, forward.parts[task]).detach(), labels)
         reader, own = self._reader(model), units(kind, labels, labels)
         for name in receivers:
+            logits = units(kind, reader.transferred(forward, Term(task, name, 1.0)), labels)
             with torch.set_grad_enabled(not self.meta and torch.is_grad_enabled()):
-                soft = self.soft_labels(vectors, own, task, name)
+                soft = self.soft_labels(vectors, own, task, name, logits.detach())
             cast(LabelMap, self.maps[self.pairs.index((task, name))]).add(soft.detach(), own)
-            logits = reader.transferred(forward, Term(task, name, 1.0))
-            total = total + self.gamma_2 / len(receivers) * (soft * costs_of(units(kind, logits, labels))).sum()
+            total = total + self._transferred(name, receivers) * (soft * costs_of(logits)).sum()
         return total
 
     def _add_prior(self, model: "Model", batch: Batch) -> None:
         """This rank's part of the gradient of `prior * KL(frequencies of the target's labels | mean soft label)`."""
+        terms = [Term(spec.name, name, 1.0) for name in self.targets for spec in self.sources[name]]
+        terms = [term for term in terms if term.task in batch.rows]
         with without_dropout(model), torch.no_grad():
-            whole = model.encode(batch.inputs, batch.rows) if batch.rows else None
+            logits, vectors = self._reader(model)(batch, terms) if terms else ({}, {})
         for number, name in enumerate(self.targets):
             wanted = getattr(self, f"frequencies_{number}")
             soft = [wanted.new_zeros(0, len(wanted))]
-            for spec in self.sources[name]:
-                if whole is not None and spec.name in batch.rows:
-                    at, labels = batch.rows[spec.name], batch.labels[spec.name]
-                    vectors = units(spec.kind, vectors_of(spec.kind, whole.rows(at.start, at.stop)), labels)
-                    soft.append(self.soft_labels(vectors, units(spec.kind, labels, labels), spec.name, name))
+            for term in terms:
+                if term.head == name:
+                    kind, labels = model.specs[term.task].kind, batch.labels[term.task]
+                    seen, own, said = (units(kind, v, labels) for v in (vectors[term.task], labels, logits[term]))
+                    soft.append(self.soft_labels(seen, own, term.task, name, said))
             own = torch.cat(soft).sum(0)
             # The derivative of the divergence by the sum of all soft labels, which is the same on every rank.
             slope = -wanted / self.reduce(own.detach()).clamp(min=SMALLEST)
@@ -345,46 +357,3 @@ def _share(option: str, value: float) -> float:
     if value >= 1.0:
         raise CrossTaskError(f"transfer 'label-transfer': `{option}` must be a share below 1, found {value!r}.")
     return value
-
-
-def _halves(positions: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
-    """A batch in two parts, neither of them empty unless it has one example.
-
-    What is held out is spread evenly over the batch, whose examples may be sorted by length.
-    """
-    size = len(positions)
-    held_out = min(max(1, round(split * size)), size - 1)
-    is_held_out = np.diff(np.arange(size + 1) * held_out // size) > 0
-    return positions[~is_held_out], positions[is_held_out]
-
-
-def _part(target: Prepared, share: float) -> np.ndarray:
-    """Positions of a share of the target's training set, class by class where it has classes; the same for any seed."""
-    labels = None if target.spec.kind == "tagging" else [int(label) for label in target.labels]
-    count = min(max(1, round(share * len(target))), len(target) - 1)
-    _, held_out = stratified_cut(labels, len(target), count, np.random.default_rng(0))
-    return np.asarray(held_out)
-
-
-def _sources(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[str]) -> list["TaskSpec"]:
-    """The sources whose labels this target can be given."""
-    if target.kind not in LEVELS:
-        raise CrossTaskError(
-            f"transfer 'label-transfer' carries over classes, but the target '{target.name}' is {target.kind}. "
-            "Leave it out, or use 'stacking'."
-        )
-    found = [t.spec for t in tasks if t.name not in targets and LEVELS.get(t.kind) == LEVELS[target.kind]]
-    if not found:
-        raise CrossTaskError(
-            f"transfer 'label-transfer' finds no source whose labels it could carry over to '{target.name}' "
-            f"({target.kind}): it needs one with labels of whole texts for a target of such, or of words."
-        )
-    return found
-
-
-def _frequencies(target: "Task") -> Tensor:
-    """How often each label of the target stands in its training set."""
-    encoded = target.spec.encode(target.train)
-    flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])
-    counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
-    return torch.tensor(counts / counts.sum(), dtype=torch.float32)

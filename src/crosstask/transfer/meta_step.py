@@ -21,8 +21,9 @@ from crosstask.transfer.base import Pass
 from crosstask.transfer.representation_transfer import RepresentationTransfer
 
 LookAhead = Literal["sgd", "adam", "none"]
-SoftLabels = Callable[[Tensor, Tensor, str, str], Tensor]
-"""From units' vectors and labels, their source and the target to soft labels, with a graph that leads to alpha."""
+SoftLabels = Callable[[Tensor, Tensor, str, str, Tensor], Tensor]
+"""From units' vectors and labels, their source, the target and what its head says of them, without a graph, to soft
+labels with a graph that leads to alpha."""
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,15 @@ class MetaStep:
 
         def inner(values: Values) -> Tensor:
             logits, vectors = self._read(values, train, terms)
-            shares.update(self._shares(vectors, train, terms, counts))
+            shares.update(self._shares(logits, vectors, train, counts))
             return self._loss(logits, train, {term: share.detach() for term, share in shares.items()}, counts)
 
         with forward_mode_ready(model), torch.enable_grad():
             if self.look_ahead == "none":
                 looked, rates = self._stay(named, optimizer)
                 with torch.no_grad():
-                    _, vectors = self._read(looked, train, terms)
-                shares.update(self._shares(vectors, train, terms, counts))
+                    logits, vectors = self._read(looked, train, terms)
+                shares.update(self._shares(logits, vectors, train, counts))
             else:
                 gradient = self._over_ranks(bilevel.gradient_of(inner, named) if train.rows else {}, named)
                 looked, rates = self._step(named, gradient, optimizer)
@@ -247,15 +248,20 @@ class MetaStep:
         return costs_of(units(kind, logits, batch.labels[term.task]))
 
     def _shares(
-        self, vectors: Mapping[str, Tensor], batch: Batch, terms: Sequence[Term], counts: Mapping[str, Tensor]
+        self,
+        logits: Mapping[Term, Tensor],
+        vectors: Mapping[str, Tensor],
+        batch: Batch,
+        counts: Mapping[str, Tensor],
     ) -> dict[Term, Tensor]:
         """Soft labels times what each unit counts: `factor * g_alpha(x, y) / number of units`."""
         shares = {}
-        for term in terms:
-            if term.is_transferred and term.task in batch.rows:
+        for term in logits:
+            if term.is_transferred:
                 kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
                 seen = units(kind, vectors[term.task].detach(), labels)
-                soft = self.soft_labels(seen, units(kind, labels, labels), term.task, term.head)
+                said = units(kind, logits[term].detach(), labels)
+                soft = self.soft_labels(seen, units(kind, labels, labels), term.task, term.head, said)
                 shares[term] = term.factor * soft / counts[term.task]
         return shares
 
