@@ -455,7 +455,6 @@ def test_encoders_without_a_place_for_adapters(name, tiny_encoder, tmp_path):
         ({"name": "lstm", "dimension": 8}, "the encoder 'lstm' has none"),
         ({"name": tiny, "freeze": True}, "leave out `freeze`"),
         ({"name": tiny, "lora": True}, "does not go with `lora`"),
-        ({"name": tiny, "gradient_checkpointing": True}, "does not go with `gradient_checkpointing`"),
     ]
     for encoder, message in refused:
         with pytest.raises(ct.CrossTaskError, match=message):

@@ -341,16 +341,13 @@ def test_bad_options(options, message):
         fit({"name": "linear"}, target, source, {"name": "alignment", **options})
 
 
-def test_bad_combinations(tiny_encoder):
+def test_bad_combinations():
     target, source = vector_tasks()
     with pytest.raises(ct.CrossTaskError, match="only 'target' is trained"):
         fit({"name": "linear"}, target, source, ct.Alignment(), paradigm="single")
     narrow = ct.Task.from_arrays("source", source.train.inputs[:, :3], source.train.labels)
     with pytest.raises(ct.CrossTaskError, match=r"one width.* 'target' 5, 'source' 3"):
         fit({"name": "linear"}, target, narrow, ct.Alignment())
-    stars, polarity = text_tasks()
-    with pytest.raises(ct.CrossTaskError, match="gradient_checkpointing"):
-        fit({"name": tiny_encoder("bert"), "gradient_checkpointing": True}, stars, polarity, ct.Alignment())
 
 
 def test_an_encoder_without_a_place(monkeypatch):

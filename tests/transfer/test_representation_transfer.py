@@ -146,6 +146,17 @@ def test_gradient_checkpoints_leave_the_run_what_it_is(tiny_encoder):
             torch.testing.assert_close(tensor, found[1][name], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("transfer", ["alignment", "adapters"])
+def test_gradient_checkpoints_go_with_inserts(transfer, tiny_encoder):
+    options = {"name": "alignment", "layer": 1} if transfer == "alignment" else transfer
+    found = [
+        state(fit(tiny_encoder("bert"), text_tasks(), options, encoder={"gradient_checkpointing": again}))
+        for again in (False, True)
+    ]
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(tensor, found[1][name], atol=1e-6, rtol=1e-5)
+
+
 class Shift(Insert):
     """A vector of its own for every task, added to what a layer hands on."""
 

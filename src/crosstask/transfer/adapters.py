@@ -209,13 +209,11 @@ class AdapterShape:
                 f"{method} needs an encoder with layers between which adapters can stand; the encoder '{encoder.name}' "
                 "has none: use 'minilm' or another Hugging Face encoder."
             )
-        why = {
-            "lora": "trains updates of the very weights that adapters leave as they are",
-            "gradient_checkpointing": "runs layers again when nobody knows any more whose rows are where",
-        }
-        for option, reason in why.items():
-            if options.get(option):
-                raise CrossTaskError(f"{method} does not go with `{option}`, which {reason}: leave one of them out.")
+        if options.get("lora"):
+            raise CrossTaskError(
+                f"{method} does not go with `lora`, which trains updates of the very weights that adapters leave as "
+                "they are: leave one of them out."
+            )
         layers = self.layers or list(range(1, last + 1))
         encoder.site(layers[-1], method)
         return layers, encoder.width, self.size or max(1, encoder.width // self.reduction)

@@ -221,11 +221,6 @@ class Alignment(Transfer):
     def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
         """Put matrices that are the identity into the model, and keep examples of each task to measure with."""
         width = model.encoder.site(self.layer, WHERE).width
-        if getattr(model.encoder, "options", {}).get("gradient_checkpointing"):
-            # Layers would run a second time in the backward pass, where nobody knows whose rows stand where.
-            raise CrossTaskError(
-                f"{WHERE} does not go with `gradient_checkpointing` of the encoder. Turn one of them off."
-            )
         names = [task.name for task in tasks if self.tasks == "all" or task.name in targets]
         insert = AlignmentMatrices(layer=self.layer, width=width, tasks=names)
         learning = model.shared_parameters()
