@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from crosstask.settings import Training as Training
     from crosstask.tasks import Examples as Examples
     from crosstask.tasks import Task as Task
+    from crosstask.understanding.affinity import linearised_affinity as linearised_affinity
+    from crosstask.understanding.affinity import task_affinity as task_affinity
+    from crosstask.understanding.capacity import capacity as capacity
+    from crosstask.understanding.distance import task_distance as task_distance
+    from crosstask.understanding.rank import rank as rank
+    from crosstask.understanding.transfer_matrix import transfer_matrix as transfer_matrix
     from crosstask.weighting.constant import BySize as BySize
     from crosstask.weighting.constant import Fixed as Fixed
     from crosstask.weighting.constant import Uniform as Uniform
@@ -27,9 +33,15 @@ _EXPORTS = {
     "Task": "crosstask.tasks",
     "Examples": "crosstask.tasks",
     "Learner": "crosstask.learner",
+    "rank": "crosstask.understanding.rank",
     "Training": "crosstask.settings",
     "Run": "crosstask.run",
     "load": "crosstask.run",
+    "task_distance": "crosstask.understanding.distance",
+    "transfer_matrix": "crosstask.understanding.transfer_matrix",
+    "capacity": "crosstask.understanding.capacity",
+    "linearised_affinity": "crosstask.understanding.affinity",
+    "task_affinity": "crosstask.understanding.affinity",
 }
 _OPEN_FOLDERS = ("crosstask.weighting", "crosstask.transfer")
 """Packages whose every method is a name of ours: `crosstask.TAWT`."""

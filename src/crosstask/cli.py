@@ -27,7 +27,9 @@ class Commands(TyperGroup):
             typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            hint = " A run that had begun goes on with --resume." if ctx.invoked_subcommand == "train" else ""
+            hints = dict.fromkeys(("transfer-matrix", "capacity"), " The same command goes on from here.")
+            hints["train"] = " A run that had begun goes on with --resume."
+            hint = hints.get(ctx.invoked_subcommand, "")
             typer.echo(f"Stopped.{hint}", err=True)
             raise typer.Exit(130) from None
         except BrokenPipeError:  # as in `crosstask predict ... | head`
@@ -55,6 +57,11 @@ RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML fil
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or an exported model.")]
 TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Which task; the target when left out.")]
 QuietOption = Annotated[bool, _flag("--quiet", "-q", help="No progress bar.")]
+SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
+JobsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")]
+StudyOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study, beside the recipe's runs.")
+]
 
 
 @app.command()
@@ -160,6 +167,81 @@ def export(
     from crosstask.commands import export_run
 
     export_run(run, folder, task=task)
+
+
+@app.command()
+def rank(
+    recipe: RecipeArgument,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another target than the recipe's; all other tasks are sources.")
+    ] = None,
+    examples: Annotated[
+        int | None, typer.Option(min=2, metavar="NUMBER", help="Of each task at most: more are surer, and slower.")
+    ] = None,
+    json: Annotated[bool, _flag("--json", help="Everything as JSON.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say which sources will help, before any training.
+
+    Each source gets a verdict (likely helps, probably useless, may hurt) with its reasons, and every score. Features
+    come from the recipe's encoder as it is, and are kept on disk: the second call takes seconds.
+
+    [dim]crosstask rank stars.yaml[/dim]
+    [dim]crosstask rank stars.yaml --json > ranking.json[/dim]
+    """
+    from crosstask.understanding.rank import rank_recipe
+
+    rank_recipe(recipe, target=target, examples=examples, as_json=json, quiet=quiet)
+
+
+@app.command("transfer-matrix")
+def transfer_matrix(
+    recipe: RecipeArgument,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only what helps this task; can be given several times. All when left out."),
+    ] = None,
+    seeds: SeedsOption = 3,
+    jobs: JobsOption = 1,
+    output: StudyOption = None,
+    json: Annotated[bool, _flag("--json", help="As JSON.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure by training which task helps which.
+
+    For every ordered pair of the recipe's tasks: the gain on dev of training them together over the target alone, with
+    the same budget and start. Stopped, it goes on where it was when it is called again.
+
+    [dim]crosstask transfer-matrix stars.yaml[/dim]
+    [dim]crosstask transfer-matrix stars.yaml --target stars --seeds 5 --jobs 4[/dim]
+    """
+    from crosstask.understanding.transfer_matrix import matrix_of_recipe
+
+    matrix_of_recipe(recipe, targets=target, seeds=seeds, jobs=jobs, output=output, as_json=json, quiet=quiet)
+
+
+@app.command()
+def capacity(
+    recipe: RecipeArgument,
+    widths: Annotated[
+        str | None, typer.Option(metavar="NUMBERS", help="Widths to try, with commas; 5,20,50,100,200,500 if left out.")
+    ] = None,
+    seeds: SeedsOption = 3,
+    jobs: JobsOption = 1,
+    output: StudyOption = None,
+    json: Annotated[bool, _flag("--json", help="As JSON.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the best width of the shared module, for each task alone and for all together.
+
+    Too narrow, and tasks get in each other's way; too wide, and nothing is shared. Stopped, it goes on where it was
+    when it is called again.
+
+    [dim]crosstask capacity stars.yaml --widths 5,50,200[/dim]
+    """
+    from crosstask.understanding.capacity import capacity_of_recipe
+
+    capacity_of_recipe(recipe, widths=widths, seeds=seeds, jobs=jobs, output=output, as_json=json, quiet=quiet)
 
 
 @app.command()

@@ -304,6 +304,106 @@ STACKING = Paper(
     url="https://doi.org/10.1016/S0893-6080(05)80023-1",
 )
 
+LEEP = Paper(
+    key="nguyen2020leep",
+    title="LEEP: A New Measure to Evaluate Transferability of Learned Representations",
+    authors=("Cuong V. Nguyen", "Tal Hassner", "Matthias Seeger", "Cedric Archambeau"),
+    venue="International Conference on Machine Learning",
+    year=2020,
+    url="https://arxiv.org/abs/2002.12462",
+)
+
+NCE = Paper(
+    key="tran2019transferability",
+    title="Transferability and Hardness of Supervised Classification Tasks",
+    authors=("Anh T. Tran", "Cuong V. Nguyen", "Tal Hassner"),
+    venue="IEEE/CVF International Conference on Computer Vision",
+    year=2019,
+    url="https://arxiv.org/abs/1908.08142",
+)
+
+LOGME = Paper(
+    key="you2021logme",
+    title="LogME: Practical Assessment of Pre-trained Models for Transfer Learning",
+    authors=("Kaichao You", "Yong Liu", "Jianmin Wang", "Mingsheng Long"),
+    venue="International Conference on Machine Learning",
+    year=2021,
+    url="https://arxiv.org/abs/2102.11005",
+)
+
+H_SCORE = Paper(
+    key="bao2019information",
+    title="An Information-Theoretic Approach to Transferability in Task Transfer Learning",
+    authors=(
+        "Yajie Bao",
+        "Yang Li",
+        "Shao-Lun Huang",
+        "Lin Zhang",
+        "Lizhong Zheng",
+        "Amir Zamir",
+        "Leonidas Guibas",
+    ),
+    venue="IEEE International Conference on Image Processing",
+    year=2019,
+    url="https://arxiv.org/abs/2212.10082",
+)
+
+SHRINKAGE_H_SCORE = Paper(
+    key="ibrahim2022newer",
+    title=(
+        "Newer is not always better: Rethinking transferability metrics, their peculiarities, stability and performance"
+    ),
+    authors=("Shibal Ibrahim", "Natalia Ponomareva", "Rahul Mazumder"),
+    venue="European Conference on Machine Learning and Principles and Practice of Knowledge Discovery in Databases",
+    year=2022,
+    url="https://arxiv.org/abs/2110.06893",
+)
+
+LEDOIT_WOLF = Paper(
+    key="ledoit2004wellconditioned",
+    title="A well-conditioned estimator for large-dimensional covariance matrices",
+    authors=("Olivier Ledoit", "Michael Wolf"),
+    venue="Journal of Multivariate Analysis",
+    year=2004,
+    url="https://doi.org/10.1016/S0047-259X(03)00096-4",
+)
+
+CKA = Paper(
+    key="kornblith2019similarity",
+    title="Similarity of Neural Network Representations Revisited",
+    authors=("Simon Kornblith", "Mohammad Norouzi", "Honglak Lee", "Geoffrey Hinton"),
+    venue="International Conference on Machine Learning",
+    year=2019,
+    url="https://arxiv.org/abs/1905.00414",
+)
+
+UNBIASED_HSIC = Paper(
+    key="song2012feature",
+    title="Feature Selection via Dependence Maximization",
+    authors=("Le Song", "Alex Smola", "Arthur Gretton", "Justin Bedo", "Karsten Borgwardt"),
+    venue="Journal of Machine Learning Research",
+    year=2012,
+    url="https://jmlr.org/papers/v13/song12a.html",
+)
+
+CONFIDENT_LEARNING = Paper(
+    key="northcutt2021confident",
+    title="Confident Learning: Estimating Uncertainty in Dataset Labels",
+    authors=("Curtis G. Northcutt", "Lu Jiang", "Isaac L. Chuang"),
+    venue="Journal of Artificial Intelligence Research",
+    year=2021,
+    url="https://arxiv.org/abs/1911.00068",
+)
+
+GRAD_TAG = Paper(
+    key="li2024scalable",
+    title="Scalable Multitask Learning Using Gradient-based Estimation of Task Affinity",
+    authors=("Dongyue Li", "Aneesh Sharma", "Hongyang R. Zhang"),
+    venue="ACM SIGKDD Conference on Knowledge Discovery and Data Mining",
+    year=2024,
+    url="https://arxiv.org/abs/2409.06091",
+)
+
 PAPERS: tuple[Paper, ...] = (
     TAWT,
     METAWEIGHTING,
@@ -330,4 +430,14 @@ PAPERS: tuple[Paper, ...] = (
     ADAPTER_FUSION,
     PROBES,
     STACKING,
+    LEEP,
+    NCE,
+    LOGME,
+    H_SCORE,
+    SHRINKAGE_H_SCORE,
+    LEDOIT_WOLF,
+    CKA,
+    UNBIASED_HSIC,
+    CONFIDENT_LEARNING,
+    GRAD_TAG,
 )

@@ -121,6 +121,10 @@ class RecipeFile:
         targets = self.recipe.targets
         return [made[name] for name in targets], [task for name, task in made.items() if name not in targets]
 
+    def task(self, name: str) -> Task:
+        """One task, read from its files."""
+        return self._read_task(name, dict(self.recipe.tasks[name]))
+
     def _read_task(self, name: str, options: dict[str, Any]) -> Task:
         options.setdefault("seed", self.recipe.seed)
         return Task.read(name, folder=self.path.parent, **options)

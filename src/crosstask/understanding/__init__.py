@@ -1,0 +1,1 @@
+"""Which tasks help: before, during and after training."""
