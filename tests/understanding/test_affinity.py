@@ -1,5 +1,6 @@
 """Affinity by linearisation: exact where the network is linear, and close to what training measures where it is not."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -14,54 +15,57 @@ from crosstask.understanding import affinity as module
 from crosstask.understanding.affinity import Affinity
 from crosstask.understanding.linearised import LinearUnits
 
-SOURCES = ("helpful", "useless", "harmful")
-SEEDS = (0, 1, 2)
+SOURCES = ("same", "near", "useless", "harmful")
+MEASURED = [*((source,) for source in SOURCES), ("same", "harmful"), ("near", "useless"), ("same", "near")]
 
 
 def known_truth(seed, width=20):
-    """A target of 40 labels; sources with nearly its direction, with labels at random, and with another direction.
+    """A target of 40 labels; sources with its direction, with one near it, with labels at random, and with another one.
 
-    The shared module has room for one direction alone, so the third source takes away what the target needs.
+    The shared module has room for one direction alone, so the last source takes away what the target needs.
     """
     rng = np.random.default_rng(seed)
     directions = np.linalg.qr(rng.normal(size=(width, width)))[0]
 
     def task(name, direction, count, at_random=False):
-        inputs = rng.normal(size=(count + 300, width)).astype("float32")
-        labels = rng.random(count + 300) < 0.5 if at_random else inputs @ direction > 0
-        return ct.Task.from_arrays(
-            name, inputs[:count], labels[:count], dev=(inputs[count:], labels[count:]), label_names=[False, True]
-        )
+        inputs = rng.normal(size=(count + 200, width)).astype("float32")
+        labels = rng.random(count + 200) < 0.5 if at_random else inputs @ direction > 0
+        dev = inputs[count:], labels[count:]
+        return ct.Task.from_arrays(name, inputs[:count], labels[:count], dev=dev, label_names=[False, True])
 
     target = task("target", directions[0], 40)
-    helpful = task("helpful", directions[0] + 0.3 * directions[1], 300)
-    return target, [helpful, task("useless", directions[2], 300, True), task("harmful", directions[3], 300)]
+    return target, [
+        task("same", directions[0], 200),
+        task("near", directions[0] + 0.5 * directions[1], 200),
+        task("useless", directions[2], 200, at_random=True),
+        task("harmful", directions[3], 200),
+    ]
 
 
-def learner(seed, **settings):
-    options = {"batch_size": 20, "learning_rate": 3e-2, "updates": 150, "progress": False, **settings}
-    return ct.Learner({"name": "linear", "hidden": 1}, seed=seed, **options)
+def learner(**settings):
+    options = {"batch_size": 20, "learning_rate": 3e-2, "updates": 100, "progress": False, **settings}
+    return ct.Learner({"name": "linear", "hidden": 1}, **options)
 
 
-def measured_losses(seed, target, sources):
-    """The target's dev loss after training with each subset."""
-    losses = {}
-    for subset in (subset for size in range(4) for subset in combinations(sources, size)):
-        run = learner(seed, paradigm=None if subset else "single").fit(target, list(subset))
-        prepared = Prepared.of(run.model.encoder, target.spec, target.dev)
-        losses[tuple(source.name for source in subset)] = evaluate(run.model, prepared)[1]
-    return losses
+def measured_gains(target, sources):
+    """By how much training with each subset lowers the target's dev loss."""
+    losses = []
+    for subset in [(), *MEASURED]:
+        chosen = [source for source in sources if source.name in subset]
+        run = learner(paradigm=None if subset else "single").fit(target, chosen)
+        losses.append(evaluate(run.model, Prepared.of(run.model.encoder, target.spec, target.dev))[1])
+    return [losses[0] - loss for loss in losses[1:]]
 
 
 @pytest.fixture(scope="module")
 def estimates():
-    return {seed: ct.task_affinity(*known_truth(seed), learner(seed)) for seed in range(6)}
+    return [ct.task_affinity(*known_truth(seed), learner()) for seed in range(6)]
 
 
 @pytest.fixture(scope="module")
 def base():
     target, sources = known_truth(0)
-    return learner(0, updates=20, keep="last").fit(target, sources).model
+    return learner(updates=20, keep="last").fit(target, sources).model
 
 
 def examples(tasks):
@@ -86,7 +90,7 @@ def by_hand(seed=0, num_sources=5):
 def test_exact_where_the_network_is_linear():
     """With heads held fixed the outputs are linear in the encoder: the estimate is the loss after the real training."""
     target, sources = known_truth(3, width=6)
-    model = learner(3, updates=20, keep="last").fit(target, sources).model
+    model = learner(updates=20, keep="last").fit(target, sources).model
     model.heads.requires_grad_(False)
     found = ct.linearised_affinity(
         model, examples([target, *sources]), {"target": target.dev}, "target", SOURCES, ridge=0.02
@@ -102,7 +106,7 @@ def test_exact_where_the_network_is_linear():
         logits = (torch.tensor(part.inputs).double() @ matrix.T) @ head.weight.double().T + head.bias.double()
         return torch.nn.functional.cross_entropy(logits, torch.tensor(task.spec.encode(part)))
 
-    for subset in ((), ("helpful",), ("useless", "harmful"), SOURCES):
+    for subset in ((), ("same",), ("useless", "harmful"), SOURCES):
         matrix = start.clone().requires_grad_()
         chosen = [target, *(source for source in sources if source.name in subset)]
         optimizer = torch.optim.LBFGS([matrix], max_iter=500, tolerance_grad=1e-10, line_search_fn="strong_wolfe")
@@ -119,20 +123,26 @@ def test_exact_where_the_network_is_linear():
 
 
 def test_helpful_before_useless_before_harmful(estimates):
-    gains = {source: [found.gain(source) for found in estimates.values()] for source in SOURCES}
-    assert min(gains["helpful"]) > 0.0
-    assert all(max(found.gains, key=found.gains.get) == "helpful" for found in estimates.values())
-    assert np.mean(gains["helpful"]) > np.mean(gains["useless"]) > np.mean(gains["harmful"])
-    assert all("helpful" in found.best_subset() for found in estimates.values())
-    assert all("harmful" not in found.best_subset() for found in estimates.values())
+    gains = {source: np.mean([found.gain(source) for found in estimates]) for source in SOURCES}
+    assert gains["same"] > gains["near"] > gains["useless"] > gains["harmful"]
+    assert gains["same"] > 0.05
+    assert gains["harmful"] < -0.05
+    assert all(max(found.gains, key=found.gains.get) == "same" for found in estimates)
+
+
+def test_best_subset_is_what_helps(estimates):
+    subsets = [found.best_subset() for found in estimates]
+    assert all("same" in subset for subset in subsets)
+    assert not any("harmful" in subset for subset in subsets)
+    assert sum("useless" in subset for subset in subsets) <= 1
 
 
 def test_estimates_go_with_what_training_measures(estimates):
-    measured = [measured_losses(seed, *known_truth(seed)) for seed in SEEDS]
-    subsets = [subset for subset in measured[0] if subset]
-    truth = [np.mean([losses[()] - losses[subset] for losses in measured]) for subset in subsets]
-    estimated = [np.mean([estimates[seed].gain(subset) for seed in SEEDS]) for subset in subsets]
-    assert spearmanr(truth, estimated)[0] > 0.8
+    correlations = []
+    for seed in range(3):
+        estimated = [estimates[seed].gain(subset) for subset in MEASURED]
+        correlations.append(spearmanr(measured_gains(*known_truth(seed)), estimated)[0])
+    assert np.mean(correlations) > 0.75
 
 
 class TestAffinity:
@@ -140,15 +150,12 @@ class TestAffinity:
         found = by_hand()
         assert found.gain(()) == 0.0
         assert found.gains == {name: found.loss() - found.loss([name]) for name in found.sources}
-        assert found.gain(["s1", "s0"]) == found.gain(("s0", "s1")) == found.gain({"s0", "s1", "s1"})
+        assert found.gain(["s1", "s0"]) == found.gain(("s0", "s1")) == found.gain({"s0", "s1"})
         assert found.gain("s1") == found.gain(["s1"])
 
     def test_a_source_that_shares_nothing_changes_nothing(self):
         found = by_hand()
-        apart = found._train["s0"]
-        found._train["s0"] = LinearUnits(
-            apart.kind, apart.values, 0.0 * apart.shared, apart.own, apart.labels, apart.examples
-        )
+        found._train["s0"] = replace(found._train["s0"], shared=np.zeros((60, 6)))
         assert found.gain("s0") == pytest.approx(0.0, abs=1e-7)
 
     def test_a_large_ridge_leaves_the_base(self):
@@ -164,9 +171,7 @@ class TestAffinity:
 
     def test_error_counts_sentences_not_words(self):
         found = by_hand()
-        found._dev = LinearUnits(
-            "tagging", found._dev.values, found._dev.shared, found._dev.own, found._dev.labels, np.arange(200) // 2
-        )
+        found._dev = replace(found._dev, kind="tagging", examples=np.arange(200) // 2)
         pairs = (found._unit_losses(()) - found._unit_losses("s0")).reshape(100, 2).mean(axis=1)
         assert found.error("s0") == pytest.approx(pairs.std(ddof=1) / 10)
 
@@ -174,27 +179,32 @@ class TestAffinity:
     def test_best_subset_is_the_best(self, max_size):
         found = by_hand()
         every = [s for size in range((max_size or 5) + 1) for s in combinations(found.sources, size)]
-        assert found.best_subset(max_size) == max(every, key=found.gain)
+        assert found.best_subset(max_size, errors=0) == max(every, key=found.gain)
 
     def test_steps_find_it_too(self, monkeypatch):
         """Where there are too many subsets for all, adding and taking away finds the best of these nearly always."""
         same = 0
         for seed in range(8):
-            best = by_hand(seed).best_subset()
+            best = by_hand(seed).best_subset(errors=0)
             with monkeypatch.context() as patched:
                 patched.setattr(module, "EXHAUSTIVE", 0)
                 found = by_hand(seed)
-                same += found.best_subset() == best
+                same += found.best_subset(errors=0) == best
                 assert len(found.best_subset(2)) <= 2
         assert same >= 7
 
+    def test_sources_that_hardly_count_are_left_out(self):
+        found = by_hand()
+        best, kept = found.best_subset(errors=0), found.best_subset()
+        assert set(kept) <= set(best)
+        rise = found._unit_losses(kept) - found._unit_losses(best)
+        assert rise.mean() <= rise.std(ddof=1) / np.sqrt(len(rise))
+        assert found.best_subset(errors=1e9) == ()
+
     def test_nothing_helps(self):
         found = by_hand(num_sources=1)
-        source, own = found._train["s0"], found._train["t"]
-        against = -np.abs(source.shared) * np.sign(own.shared.mean(axis=0))
-        found._train["s0"] = LinearUnits(
-            source.kind, source.values, against, source.own, source.labels, source.examples
-        )
+        against = replace(found._train["s0"], shared=-found._dev.shared[:60])
+        found._train["s0"] = against
         assert found.gain("s0") < 0.0
         assert found.best_subset() == ()
 
@@ -242,8 +252,8 @@ class TestBadInput:
     def test_names(self, base):
         target, sources = known_truth(0)
         train, dev = examples([target, *sources]), {"target": target.dev}
-        with pytest.raises(ct.CrossTaskError, match="Unknown task of the base model: 'helpfull'. Did you mean"):
-            ct.linearised_affinity(base, train, dev, "target", ["helpfull"])
+        with pytest.raises(ct.CrossTaskError, match="Unknown task of the base model: 'samee'"):
+            ct.linearised_affinity(base, train, dev, "target", ["samee"])
         with pytest.raises(ct.CrossTaskError, match="`train` has no examples of task 'useless'"):
             ct.linearised_affinity(base, examples([target]), dev, "target", ["useless"])
         with pytest.raises(ct.CrossTaskError, match="target not among the sources"):
@@ -251,14 +261,14 @@ class TestBadInput:
         with pytest.raises(ct.CrossTaskError, match="no source task"):
             ct.linearised_affinity(base, train, dev, "target", [])
         with pytest.raises(ct.CrossTaskError, match="'target' has no dev examples"):
-            ct.linearised_affinity(base, train, {}, "target", ["helpful"])
+            ct.linearised_affinity(base, train, {}, "target", ["same"])
 
     @pytest.mark.parametrize("option", ["ridge", "dimension", "limit", "units_per_example"])
     def test_options(self, base, option):
         target, sources = known_truth(0)
         with pytest.raises(ct.CrossTaskError, match=f"`{option}` must be .* found 0"):
             ct.linearised_affinity(
-                base, examples([target, *sources]), {"target": target.dev}, "target", ["helpful"], **{option: 0}
+                base, examples([target, *sources]), {"target": target.dev}, "target", ["same"], **{option: 0}
             )
 
     def test_tasks(self):
@@ -274,9 +284,7 @@ class TestBadInput:
         base.encoder.requires_grad_(False)
         try:
             with pytest.raises(ct.CrossTaskError, match="share no parameter that learns"):
-                ct.linearised_affinity(
-                    base, examples([target, *sources]), {"target": target.dev}, "target", ["helpful"]
-                )
+                ct.linearised_affinity(base, examples([target, *sources]), {"target": target.dev}, "target", ["same"])
         finally:
             base.encoder.requires_grad_(True)
 

@@ -104,7 +104,6 @@ class TestGradients:
         model = make_model({"name": "relu", "hidden": 120, "standardise": False}, [task])
         prepared = prepare(model, task)
         full = full_gradients(model, task, range(12), list(model.encoder.parameters()))
-        order = np.argsort([0] * 12)
         errors = {}
         for dimension in (25, 400):
             products = []
@@ -163,7 +162,6 @@ class TestGradients:
         assert not gradients.by_batch
         matrices = [parameter for parameter in model.encoder.parameters() if parameter.dim() >= 2]
         full = full_gradients(model, tasks[0], found.examples, matrices)
-        # Tables of more words than a side has columns would be projected; these are small.
         assert np.allclose(found.shared @ found.shared.T, full @ full.T, atol=1e-5)
         words = gradients.of(prepare(model, tasks[1]), units_per_example=3)
         assert np.bincount(words.examples).max() == 3
@@ -173,7 +171,6 @@ class TestGradients:
         task = vectors()
         model = make_model({"name": "relu", "hidden": 4, "standardise": False}, [task])
         gradients = ProjectedGradients(model)
-        gradients._all_at_once = lambda *_: tuple(torch.zeros(24, 1) for _ in range(3))
         gradients._all_at_once = lambda batch, name, rounds: tuple(
             2.0 * part for part in gradients._one_by_one(batch, name, rounds)
         )

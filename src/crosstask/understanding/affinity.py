@@ -65,12 +65,7 @@ class Affinity:
 
     def error(self, subset: str | Collection[str]) -> float:
         """Standard error of the gain that comes from the choice of dev examples; nan where there is one alone."""
-        by_unit = self._unit_losses(()) - self._unit_losses(subset)
-        _, places, counts = np.unique(self._dev.examples, return_inverse=True, return_counts=True)
-        if len(counts) < 2:
-            return math.nan
-        by_example = np.bincount(places, by_unit) / counts
-        return float(by_example.std(ddof=1) / math.sqrt(len(counts)))
+        return self._difference((), subset)[1]
 
     @property
     def gains(self) -> dict[str, float]:
@@ -91,24 +86,38 @@ class Affinity:
                 found[source].append(self.gain(subset))
         return {source: float(np.mean(gains)) if gains else math.nan for source, gains in found.items()}
 
-    def best_subset(self, max_size: int | None = None) -> tuple[str, ...]:
+    def best_subset(self, max_size: int | None = None, *, errors: float = 1.0) -> tuple[str, ...]:
         """The sources, at most `max_size` of them, with the largest gain together; none where nothing helps.
 
         All subsets are tried where they are few; else sources are added and taken away one by one, each time the one
-        that lowers the loss most, until no such step lowers it.
+        that lowers the loss most, until no such step lowers it. Of the best, sources that hardly count are then left
+        out, as long as the loss does not rise above the least by more than `errors` standard errors of the difference;
+        with 0 all stay.
         """
         most = len(self.sources) if max_size is None else max_size
         self._check_size("max_size", most)
         most = min(most, len(self.sources))
         if sum(math.comb(len(self.sources), size) for size in range(most + 1)) <= EXHAUSTIVE:
-            candidates = (subset for size in range(most + 1) for subset in combinations(self.sources, size))
-            return min(candidates, key=self.loss)  # of equals the first, which is the smaller one
+            every = (frozenset(subset) for size in range(most + 1) for subset in combinations(self.sources, size))
+            best = min(every, key=self.loss)  # of equals the first, which is the smaller one
+        else:
+            best = self._best_by_steps(most)
+        kept = best
+        while kept:
+            smaller = min((kept - {source} for source in self.sources if source in kept), key=self.loss)
+            rise, error = self._difference(smaller, best)
+            if errors == 0 or not rise <= errors * error:
+                break
+            kept = smaller
+        return tuple(source for source in self.sources if source in kept)
+
+    def _best_by_steps(self, most: int) -> frozenset[str]:
         best: frozenset[str] = frozenset()
         while True:
-            steps = [best ^ {source} for source in self.sources]
-            nearest = min((step for step in steps if len(step) <= most), key=self.loss)
+            steps = [step for step in (best ^ {source} for source in self.sources) if len(step) <= most]
+            nearest = min(steps, key=self.loss)
             if self.loss(nearest) >= self.loss(best):
-                return tuple(source for source in self.sources if source in best)
+                return best
             best = nearest
 
     def facts(self) -> dict[str, Any]:
@@ -124,6 +133,15 @@ class Affinity:
             "ridge": self.ridge,
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
         }
+
+    def _difference(self, subset: str | Collection[str], other: str | Collection[str]) -> tuple[float, float]:
+        """By how much the loss with one subset is above that with another, and the standard error of that."""
+        by_unit = self._unit_losses(subset) - self._unit_losses(other)
+        _, places, counts = np.unique(self._dev.examples, return_inverse=True, return_counts=True)
+        if len(counts) < 2:
+            return float(by_unit.mean()), math.nan
+        by_example = np.bincount(places, by_unit) / counts
+        return float(by_unit.mean()), float(by_example.std(ddof=1) / math.sqrt(len(counts)))
 
     def _unit_losses(self, subset: str | Collection[str]) -> np.ndarray:
         """The target's dev losses, unit by unit."""
@@ -157,7 +175,7 @@ def linearised_affinity(
     target: str,
     sources: Sequence[str],
     *,
-    dimension: int = 200,
+    dimension: int = 400,
     limit: int = 1000,
     units_per_example: int = 4,
     ridge: float = 1e-3,

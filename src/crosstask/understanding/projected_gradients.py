@@ -120,7 +120,7 @@ class ProjectedGradients:
         seed: of the projections, and of the choice of units.
     """
 
-    def __init__(self, model: Model, *, dimension: int = 200, own_dimension: int = 50, seed: int = 0) -> None:
+    def __init__(self, model: Model, *, dimension: int = 400, own_dimension: int = 100, seed: int = 0) -> None:
         self.model = model
         self.dimension = dimension
         self.own_dimension = own_dimension
