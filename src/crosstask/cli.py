@@ -178,20 +178,29 @@ def rank(
     examples: Annotated[
         int | None, typer.Option(min=2, metavar="NUMBER", help="Of each task at most: more are surer, and slower.")
     ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="`scores`: nothing is trained. `linearised`: one model is trained on all tasks, and tells what every "
+            "set of sources brings.",
+        ),
+    ] = "scores",
     json: Annotated[bool, _flag("--json", help="Everything as JSON.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say which sources will help, before any training.
+    """Say which sources will help, before any training or after one run.
 
     Each source gets a verdict (likely helps, probably useless, may hurt) with its reasons, and every score. Features
     come from the recipe's encoder as it is, and are kept on disk: the second call takes seconds.
 
     [dim]crosstask rank stars.yaml[/dim]
     [dim]crosstask rank stars.yaml --json > ranking.json[/dim]
+    [dim]crosstask rank stars.yaml --method linearised[/dim]
     """
     from crosstask.understanding.rank import rank_recipe
 
-    rank_recipe(recipe, target=target, examples=examples, as_json=json, quiet=quiet)
+    rank_recipe(recipe, target=target, examples=examples, method=method, as_json=json, quiet=quiet)
 
 
 @app.command("transfer-matrix")

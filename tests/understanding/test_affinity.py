@@ -203,8 +203,7 @@ class TestAffinity:
 
     def test_nothing_helps(self):
         found = by_hand(num_sources=1)
-        against = replace(found._train["s0"], shared=-found._dev.shared[:60])
-        found._train["s0"] = against
+        found._train = {"t": found._dev, "s0": replace(found._dev, shared=-found._dev.shared)}
         assert found.gain("s0") < 0.0
         assert found.best_subset() == ()
 

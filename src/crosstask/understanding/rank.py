@@ -40,6 +40,7 @@ from crosstask.understanding.scores import (
     words_of,
 )
 
+METHODS = ("scores", "linearised")
 MOST_EXAMPLES = 2_000
 """Training examples of a task that are looked at, at most."""
 EXAMPLES_TO_ENCODE = 4_000
@@ -330,12 +331,16 @@ def _or_none(score: Callable[[], float]) -> float | None:
     return None
 
 
-def rank_recipe(path: Path, *, target: str | None, examples: int | None, as_json: bool, quiet: bool) -> None:
+def rank_recipe(
+    path: Path, *, target: str | None, examples: int | None, method: str = "scores", as_json: bool, quiet: bool
+) -> None:
     """Rank the sources of a recipe for each of its targets, or for another of its tasks, and print what was found."""
     import typer
 
     from crosstask.recipe import RecipeFile
 
+    if method not in METHODS:
+        raise unknown("method", method, METHODS)
     recipe = RecipeFile.read(path)
     known = recipe.recipe.tasks
     if target is not None and target not in known:
@@ -349,18 +354,17 @@ def rank_recipe(path: Path, *, target: str | None, examples: int | None, as_json
                 tasks[name] = recipe.task(name)
             except CrossTaskError as error:
                 failed[name] = str(error).removeprefix(f"Task '{name}': ")
-    results = [
-        rank(
-            tasks[name],
-            [task for other, task in tasks.items() if other != name],
-            encoder=recipe.resolved()["encoder"],
-            examples=examples,
-            seed=recipe.recipe.seed,
-            progress=False if quiet else None,
-            failed=failed,
-        )
-        for name in targets
-    ]
+    results = []
+    for name in targets:
+        sources = [task for other, task in tasks.items() if other != name]
+        if method == "linearised":
+            from crosstask.understanding.rank_linearised import rank_linearised
+
+            learner = recipe.learner(progress=False if quiet else None)
+            results.append(rank_linearised(tasks[name], sources, learner, failed=failed))
+        else:
+            how = {"encoder": recipe.resolved()["encoder"], "seed": recipe.recipe.seed, "examples": examples}
+            results.append(rank(tasks[name], sources, progress=False if quiet else None, failed=failed, **how))
     if as_json:
         found = [result.to_data() for result in results]
         typer.echo(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))

@@ -89,8 +89,9 @@ class RankResult:
         second = [["source", *(COLUMNS[name] for name in used)]]
         second += [[row.source, *(_cell(row.scores.get(name)) for name in used)] for row in judged]
         why = [f"{row.source}: {'; '.join(row.reasons)}" for row in self.rows if row.reasons]
-        parts = [f"Sources for '{self.target}', best first", *_aligned(first, left=3), "", *why]
-        parts += ["", "All scores", *_aligned(second, left=1)] if judged else []
+        parts = [f"Sources for '{self.target}', best first", *_aligned(first, left=3)]
+        parts += ["", *why] if why else []
+        parts += ["", "All scores", *_aligned(second, left=1)] if used else []
         parts += ["", *(f"Note: {note}" for note in self.notes)] if self.notes else []
         return "\n".join(parts)
 
