@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from label_transfer_sst import table as accuracies
+from rank_against_transfer import table as correlations
 from weighting_overhead import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -66,10 +67,27 @@ def label_transfer(paths: list[Path]) -> list[str]:
     """SST binary to five classes."""
     cells = [cell for path in paths for cell in json.loads(path.read_text())["cells"]]
     chosen = {cell["method"] for cell in cells if cell["method"].startswith("trial: ")}
-    lines = ["", "## Two classes to five: SST polarity as the source of SST fine, MiniLM", "", accuracies(cells)]
+    lines = ["## Two classes to five: SST polarity as the source of SST fine, MiniLM", "", accuracies(cells)]
     lines.append("k labels for training and as many for dev; accuracy on the test set, mean ± deviation (seeds).")
     if chosen:
         lines.append(f"`{', '.join(sorted(chosen))}` is the variant of ours that did best on dev data of other seeds.")
+    return [*lines, "", *label_maps(cells)]
+
+
+def label_maps(cells: list[dict[str, Any]]) -> list[str]:
+    """What became of negative and positive: the mean soft label over seeds."""
+    lines = ["| label map at the end | k | negative becomes 0, 1, 2, 3, 4 | positive becomes 0, 1, 2, 3, 4 |"]
+    lines.append("|---|---|---|---|")
+    groups: dict[tuple[str, int], list[dict[str, dict[str, float]]]] = {}
+    for cell in cells:
+        if "label_map" in cell:
+            groups.setdefault((cell["method"], cell["k"]), []).append(cell["label_map"]["polarity"])
+    for (method, k), maps in sorted(groups.items()):
+        said = []
+        for label in ("0", "1"):
+            rows = [list(found[label].values()) for found in maps]
+            said.append(", ".join(f"{sum(column) / len(column):.2f}" for column in zip(*rows, strict=True)))
+        lines.append(f"| {method} | {k} | {said[0]} | {said[1]} |")
     return lines
 
 
@@ -94,7 +112,8 @@ def main() -> None:
         )
     paths = sorted(RESULTS.glob("weighting_overhead_*.json"))
     if paths:
-        lines += ["", "## Weightings", "", f"{machine(json.loads(paths[0].read_text()))}.", "", table(paths)]
+        machines = dict.fromkeys(machine(json.loads(path.read_text())) for path in paths)
+        lines += ["", "## Weightings", "", *(f"- {name}" for name in machines), "", table(paths)]
     paths = sorted(RESULTS.glob("meta_step_*.json"))
     if paths:
         lines += meta_steps([json.loads(path.read_text()) for path in paths])
@@ -107,6 +126,15 @@ def main() -> None:
     paths = sorted(RESULTS.glob("label_transfer_sst_table*.json"))
     if paths:
         lines += label_transfer(paths)
+    path = RESULTS / "rank_against_transfer.json"
+    if path.exists():
+        result = json.loads(path.read_text())
+        lines += ["", "## Training-free scores against measured transfer", "", correlations(result)]
+        lines.append(
+            f"Six sentence tasks, MiniLM frozen with a shared layer; each target has {result['labels']} labels and "
+            f"{result['dev']} dev examples, gains are means over {result['seeds']} seeds and at most a few points, so "
+            "that their own noise limits any correlation."
+        )
     (RESULTS / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 

@@ -41,7 +41,7 @@ def test_the_commands_of_the_readme_exist():
     from crosstask.cli import app
 
     known = set(get_command(app).commands)
-    shown = set(re.findall(r"^crosstask (\w+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    shown = set(re.findall(r"^crosstask ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
     assert shown
     assert shown <= known
 
