@@ -129,20 +129,36 @@ class Problem:
         found, _ = step.gradient(self.train, self.held_out, self.terms, self.optimizer)
         self._finish(meta, found)
 
+    def after(self) -> None:
+        """The meta step from the gradient of the model's own step (`order: after`)."""
+        meta = list(self.network.parameters())
+        self._model_step(self.train)
+        taken = {name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None}
+        step = MetaStep(Reader(self.model), lambda v, y, s, t, _: self.network(v, y, s), meta)
+        found, _ = step.gradient(self.train, self.held_out, self.terms, self.optimizer, taken)
+        for parameter, part in zip(meta, found, strict=True):
+            parameter.grad = part
+        self.meta_optimizer.step()
+
     def _finish(self, meta: Sequence[nn.Parameter], found: Sequence[torch.Tensor]) -> None:
         """Adam's step on the network, then the model's own step."""
         for parameter, part in zip(meta, found, strict=True):
             parameter.grad = part
         self.meta_optimizer.step()
-        whole = self.model.encode(self.batch.inputs, self.batch.rows)
-        parts = {name: whole.rows(at.start, at.stop) for name, at in self.batch.rows.items()}
+        self._model_step(self.batch)
+
+    def _model_step(self, batch: Batch) -> None:
+        """Forward and backward pass of the training loss with transferred labels."""
+        whole = self.model.encode(batch.inputs, batch.rows)
+        parts = {name: whole.rows(at.start, at.stop) for name, at in batch.rows.items()}
         total: Any = 0.0
         for name, part in parts.items():
-            inputs = {key: value[self.batch.rows[name]] for key, value in self.batch.inputs.items()}
-            total = total + self._mean(name, self.model.head(name)(part, inputs))
+            inputs = {key: value[batch.rows[name]] for key, value in batch.inputs.items()}
+            loss, count = loss_sum("classification", self.model.head(name)(part, inputs), batch.labels[name])
+            total = total + loss / count
             if name != "target":
                 with torch.no_grad():
-                    soft = self.network(part.vector(), self.batch.labels[name], name)
+                    soft = self.network(part.vector(), batch.labels[name], name)
                 costs = costs_of(self.model.head("target")(part, inputs))
                 total = total + (soft * costs).sum() / len(soft)
         total.backward()
@@ -171,6 +187,7 @@ def measure(arguments: argparse.Namespace, size: str, num_sources: int, device: 
     steps: dict[str, Step] = {"plain": problem.plain}
     steps |= {variant: functools.partial(problem.metaxt, variant) for variant in VARIANTS}
     steps["unrolled"] = problem.unrolled
+    steps["forward, after the step"] = problem.after
     steps["forward, no look ahead"] = functools.partial(problem.metaxt, "forward", "none")
     rows: list[dict[str, Any]] = []
     for label, step in steps.items():

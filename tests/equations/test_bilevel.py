@@ -267,3 +267,26 @@ def test_without_a_look_ahead_it_is_the_limit_of_small_rates():
     ]
     for one, two in zip(*found, strict=True):
         assert torch.allclose(one, two, rtol=1e-4, atol=1e-14)
+
+
+def test_a_gradient_that_is_known_saves_a_pass_and_changes_nothing():
+    model, inputs = linear_model()
+    train = batch_of(model, inputs, {"target": 3, "one": 4}, seed=1)
+    held_out = batch_of(model, inputs, {"target": 4}, seed=2)
+    network = network_of(model)
+    terms = [Term("target", "target", 1.0), Term("one", "one", GAMMA_1), Term("one", "target", GAMMA_2)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    step = MetaStep(Reader(model), lambda v, y, s, t, _: network(v, y, s), list(network.parameters()))
+    expected, loss = step.gradient(train, held_out, terms, optimizer)
+    representation = model.encode(train.inputs, train.rows)
+    parts = {task: representation.rows(at.start, at.stop) for task, at in train.rows.items()}
+    target, source = (model.head(task)(parts[task], {}) for task in ("target", "one"))
+    soft = network(parts["one"].vector(), train.labels["one"], "one").detach()
+    loss_of = nn.functional.cross_entropy
+    total = loss_of(target, train.labels["target"]) + GAMMA_1 * loss_of(source, train.labels["one"])
+    (total + GAMMA_2 * loss_of(model.head("target")(parts["one"], {}), soft)).backward()
+    taken = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    found, same = step.gradient(train, held_out, terms, optimizer, taken)
+    assert same == pytest.approx(loss, abs=1e-7)
+    for one, two in zip(found, expected, strict=True):
+        assert torch.allclose(one, two, atol=1e-12)

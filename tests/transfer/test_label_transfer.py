@@ -160,7 +160,7 @@ def test_variants_give_the_same_run():
     [
         {"look_ahead": "adam"}, {"look_ahead": "none"}, {"train_on": "half"}, {"every": 3}, {"warmup": 0.5},
         {"prior": 1.0}, {"meta": False}, {"split": 0.25}, {"gamma_1": 0.0}, {"hold": "set"}, {"learn": 0.5},
-        {"start": "model"},
+        {"start": "model"}, {"order": "after", "train_on": "half"}, {"order": "after", "hold": "set"},
     ],
     ids=lambda options: "-".join(f"{key}-{value}" for key, value in options.items()),
 )  # fmt: skip
@@ -186,6 +186,11 @@ def test_a_label_that_repeats_the_model_leaves_it_as_it_is():
     logits = torch.randn(6, 4)
     soft = network(torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 0, 1]), "coarse", logits)
     torch.testing.assert_close(soft, logits.softmax(-1))
+
+
+def test_after_the_backward_pass_something_must_be_held_out():
+    with pytest.raises(ct.CrossTaskError, match="set `train_on: half` or `hold: set`"):
+        ct.LabelTransfer(order="after")
 
 
 class Steps(ct.LabelTransfer):

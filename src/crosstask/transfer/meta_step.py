@@ -135,7 +135,12 @@ class MetaStep:
     reduce: Callable[[Tensor], Tensor] = alone
 
     def gradient(
-        self, train: Batch, held_out: Batch, terms: Sequence[Term], optimizer: torch.optim.Optimizer
+        self,
+        train: Batch,
+        held_out: Batch,
+        terms: Sequence[Term],
+        optimizer: torch.optim.Optimizer,
+        taken: Values | None = None,
     ) -> tuple[list[Tensor], float]:
         """The derivative of the held-out loss after the model's step by each meta-parameter, and that loss.
 
@@ -144,6 +149,8 @@ class MetaStep:
             held_out: the second part of the target's batch.
             terms: of the training loss.
             optimizer: the model's, for its rate and, with "adam", its state.
+            taken: the gradient of the training loss over all ranks, where it is known already: that saves a forward and
+                a backward pass over `train`. Its memory is reused.
         """
         model = self.reader.model
         named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -156,15 +163,12 @@ class MetaStep:
             return self._loss(logits, train, {term: share.detach() for term, share in shares.items()}, counts)
 
         with forward_mode_ready(model), torch.enable_grad():
-            if self.look_ahead == "none":
-                looked, rates = self._stay(named, optimizer)
-                with torch.no_grad():
-                    logits, vectors = self._read(looked, train, terms)
-                shares.update(self._shares(logits, vectors, train, counts))
+            if self.look_ahead == "none" or taken is not None:
+                shares.update(self._shares_alone(named, train, terms, counts))
             else:
-                gradient = self._over_ranks(bilevel.gradient_of(inner, named) if train.rows else {}, named)
-                looked, rates = self._step(named, gradient, optimizer)
-                del gradient
+                taken = self._over_ranks(bilevel.gradient_of(inner, named) if train.rows else {}, named)
+            looked, rates = self._step(named, taken or {}, optimizer)
+            del taken
             judges = list(dict.fromkeys(term.head for term in terms if term.is_transferred))
             after, loss = self._held_out_gradient(looked, held_out, judges, named)
             del looked  # as large as the model: not while the next pass runs
@@ -173,17 +177,25 @@ class MetaStep:
                 return [torch.zeros_like(one) for one in self.meta], loss
             return self._meta_gradient(named, direction, train, shares), loss
 
-    def _stay(
-        self, named: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
-    ) -> tuple[Values, Values | float]:
-        return dict(named), float(optimizer.param_groups[0]["lr"])
-
     def _step(
         self, named: Mapping[str, nn.Parameter], gradient: Values, optimizer: torch.optim.Optimizer
     ) -> tuple[Values, Values | float]:
         if self.look_ahead == "adam":
             return bilevel.adam_step(named, gradient, optimizer)
-        return bilevel.sgd_step(named, gradient, float(optimizer.param_groups[0]["lr"]))
+        rate = float(optimizer.param_groups[0]["lr"])
+        return (dict(named), rate) if self.look_ahead == "none" else bilevel.sgd_step(named, gradient, rate)
+
+    def _shares_alone(
+        self, named: Mapping[str, Tensor], train: Batch, terms: Sequence[Term], counts: Mapping[str, Tensor]
+    ) -> dict[Term, Tensor]:
+        """The shares by a pass over the sources that keeps no graph of the model."""
+        transferred = [term for term in terms if term.is_transferred and term.task in train.rows]
+        if not transferred:
+            return {}
+        sources = rows_of(train, {term.task for term in transferred})
+        with torch.no_grad():
+            logits, vectors = self._read(dict(named), sources, transferred)
+        return self._shares(logits, vectors, sources, counts)
 
     def _held_out_gradient(
         self, looked: Values, held_out: Batch, targets: Sequence[str], named: Mapping[str, Tensor]
