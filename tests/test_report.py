@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from html.parser import HTMLParser
 
 import pytest
 
@@ -12,8 +11,10 @@ from crosstask.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIP
 from crosstask.report import write_comparison_page, write_run_page
 from crosstask.report.comparison import RESULTS_FILE, comparison_rows
 from crosstask.report.markup import Markup, join, script_json, table, tag
-from crosstask.report.rows import Point, Remark, run_rows, thin
+from crosstask.report.points import Point, thin
+from crosstask.report.rows import Remark, run_rows
 from crosstask.report.words import plain_sentence
+from html_page import Page
 
 HOSTILE = "<script>alert(1)</script>"
 LABELS = ["جيد جدا", "非常好", "👍🏽", "</script><img src=x onerror=alert(2)>", "a & b \"c\" 'd' \u2028"]
@@ -110,44 +111,6 @@ def comparison_folder(tmp_path, **names):
     folder.mkdir()
     (folder / RESULTS_FILE).write_text(json.dumps(results(**names)), encoding="utf-8")
     return folder
-
-
-class Page(HTMLParser):
-    """What a browser would make of a page: elements, visible text, scripts."""
-
-    def __init__(self, html):
-        super().__init__(convert_charrefs=True)
-        self.elements, self.scripts, self.text, self.open = [], [], "", []
-        self.feed(html)
-
-    def handle_starttag(self, name, attributes):
-        self.elements.append((name, dict(attributes)))
-        if name not in ("meta", "link", "br", "img"):
-            self.open.append(name)
-        if name == "script":
-            self.scripts.append("")
-
-    def handle_endtag(self, name):
-        assert self.open.pop() == name
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-        elif self.open and self.open[-1] != "style":
-            self.text += data
-
-    def names(self):
-        return [name for name, _ in self.elements]
-
-    def specs(self):
-        return [
-            json.loads(text)
-            for text, attributes in zip(self.scripts, self._script_attributes(), strict=True)
-            if attributes.get("type") == "application/json"
-        ]
-
-    def _script_attributes(self):
-        return [attributes for name, attributes in self.elements if name == "script"]
 
 
 def written(folder, write):

@@ -1,7 +1,8 @@
 """The page of a comparison: the answer in a sentence, the table, the spread over seeds, the weights, the tasks."""
 
-from crosstask.report.charts import charts_available, comparison_charts
+from crosstask.report.charts import comparison_charts
 from crosstask.report.comparison import ComparisonRows, MethodRow
+from crosstask.report.drawing import charts_available
 from crosstask.report.markup import Markup, join, table, tag
 from crosstask.report.page import (
     as_yaml,

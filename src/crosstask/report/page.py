@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from crosstask.report.charts import INSTALL_CHARTS, Chart, charts_available, javascript
+from crosstask.report.drawing import INSTALL_CHARTS, Chart, charts_available, javascript
 from crosstask.report.markup import Markup, join, script_json, table, tag
 
 

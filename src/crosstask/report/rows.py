@@ -2,15 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crosstask.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIPE_FILE, Row, read_history
-
-MOST_POINTS = 160
-"""Points of one line in a chart; more are averaged, which the eye does anyway and which keeps the page small."""
+from crosstask.report.diagnostics import Diagnostics, diagnose
+from crosstask.report.points import Point, of_event, points_of, thin
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,6 @@ class ScoreRow:
     metric: str
     value: float | None
     is_main: bool
-
-
-@dataclass(frozen=True)
-class Point:
-    """A number of one task at one update, counted over all phases."""
-
-    phase: str
-    update: int
-    task: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -90,6 +79,7 @@ class RunRows:
     remarks: tuple[Remark, ...]
     recipe: str
     environment: Mapping[str, Any]
+    diagnostics: Diagnostics
 
     def headline(self, task: str) -> ScoreRow | None:
         """The score that answers the question: the task's own metric on test, or on dev where there is no test."""
@@ -123,59 +113,42 @@ def run_rows(
     name: str, history: Sequence[Row], metrics: Mapping[str, Any], recipe: str, environment: Mapping[str, Any]
 ) -> RunRows:
     """The rows of a run from its history and its metrics."""
-    start: Row = next(_of(history, "start"), {})
+    start: Row = next(of_event(history, "start"), {})
     targets = tuple(metrics.get("targets") or start.get("targets") or ())
+    paradigm = metrics.get("paradigm") or start.get("paradigm", "")
     phases = _phases(history)
     offset = {phase.name: phase.first for phase in phases}
-    updates, looks = list(_of(history, "update")), list(_of(history, "dev"))
+    updates, looks = list(of_event(history, "update")), list(of_event(history, "dev"))
     main = {look["task"]: next(iter(look["scores"]), "") for look in looks}
     return RunRows(
         name=name,
         targets=targets,
         sources=tuple(start.get("sources", ())),
-        paradigm=metrics.get("paradigm") or start.get("paradigm", ""),
+        paradigm=paradigm,
         weighting=start.get("weighting"),
         parameters=start.get("parameters", {}),
         seconds=metrics.get("seconds"),
         tasks=tuple(_tasks(history, targets, metrics)),
         scores=tuple(_scores(metrics)),
         phases=phases,
-        losses=thin(_points(updates, "losses", offset)),
-        dev_losses=thin(_looks(looks, offset, lambda look: look.get("loss"))),
-        dev_scores=thin(_looks(looks, offset, lambda look: look["scores"].get(main[look["task"]]))),
+        losses=thin(points_of(updates, offset, lambda row: row["losses"])),
+        dev_losses=thin(points_of(looks, offset, lambda look: {look["task"]: look.get("loss")})),
+        dev_scores=thin(points_of(looks, offset, lambda look: {look["task"]: look["scores"].get(main[look["task"]])})),
         dev_metric=" / ".join(dict.fromkeys(main.values())),
-        weights=thin(_points(updates, "weights", offset)),
+        weights=thin(points_of(updates, offset, lambda row: row["weights"])),
         remarks=tuple(_remarks(history)),
         recipe=recipe,
         environment=environment,
+        diagnostics=diagnose(history, offset, paradigm, recipe),
     )
 
 
-def thin(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """Lines of at most `most` points each: neighbours are averaged and stand where the last of them stood."""
-    lines: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        lines.setdefault((point.phase, point.task), []).append(point)
-    thinned: list[Point] = []
-    for line in lines.values():
-        size = -(-len(line) // most)
-        for place in range(0, len(line), size):
-            near = line[place : place + size]
-            value = sum(point.value for point in near) / len(near)
-            thinned.append(Point(near[-1].phase, near[-1].update, near[-1].task, float(f"{value:.4g}")))
-    return tuple(thinned)
-
-
-def _of(history: Sequence[Row], event: str) -> Iterator[Row]:
-    return (row for row in history if row.get("event") == event)
-
-
 def _phases(history: Sequence[Row]) -> tuple[PhaseRow, ...]:
-    ends = {row["name"]: row for row in _of(history, "phase_end")}
-    last_update = {row["phase"]: row["update"] for row in _of(history, "update")}
+    ends = {row["name"]: row for row in of_event(history, "phase_end")}
+    last_update = {row["phase"]: row["update"] for row in of_event(history, "update")}
     phases: list[PhaseRow] = []
     first = 0
-    for row in _of(history, "phase"):
+    for row in of_event(history, "phase"):
         end = ends.get(row["name"], {})
         updates = int(end.get("updates", last_update.get(row["name"], 0)))
         kept = end.get("kept", "last")
@@ -184,27 +157,9 @@ def _phases(history: Sequence[Row]) -> tuple[PhaseRow, ...]:
     return tuple(phases)
 
 
-def _points(rows: Sequence[Row], key: str, offset: Mapping[str, int]) -> list[Point]:
-    return [
-        Point(row["phase"], offset.get(row["phase"], 0) + row["update"], task, float(value))
-        for row in rows
-        for task, value in row[key].items()
-        if value is not None
-    ]
-
-
-def _looks(rows: Sequence[Row], offset: Mapping[str, int], value_of: Any) -> list[Point]:
-    found = ((row, value_of(row)) for row in rows)
-    return [
-        Point(row["phase"], offset.get(row["phase"], 0) + row["update"], row["task"], float(value))
-        for row, value in found
-        if value is not None
-    ]
-
-
 def _tasks(history: Sequence[Row], targets: Sequence[str], metrics: Mapping[str, Any]) -> Iterable[TaskRow]:
     weights = metrics.get("weights", {})
-    for row in _of(history, "task"):
+    for row in of_event(history, "task"):
         name = row["name"]
         yield TaskRow(
             name=name,

@@ -1,6 +1,8 @@
 """The page of one run: the answer first, then what it rests on."""
 
-from crosstask.report.charts import charts_available, run_charts
+from crosstask.report.charts import run_charts
+from crosstask.report.diagnostics_page import DiagnosticSections, citations
+from crosstask.report.drawing import charts_available
 from crosstask.report.markup import Markup, join, table, tag
 from crosstask.report.page import (
     figure,
@@ -32,8 +34,13 @@ def run_page(run: RunRows) -> str:
     missing = without_charts()
     if missing is not None:
         body.append(section("Training", missing, _dev_table(run)))
+    why = DiagnosticSections(run, with_charts=charts_available())
+    body += why.sections
+    cited = citations(run.diagnostics.papers)
+    if cited is not None:
+        body.append(cited)
     body.append(fine_print(run.recipe, run.environment))
-    return page(f"{', '.join(run.targets)}: {run.name}", body, charts)
+    return page(f"{', '.join(run.targets)}: {run.name}", body, [*charts, *why.charts])
 
 
 def _answer(run: RunRows) -> Markup:

@@ -1,0 +1,235 @@
+"""Why a run went as it did: rows from a history, and sections of the page that are there only if they say something."""
+
+import json
+import sys
+
+import pytest
+
+from command_line import crosstask
+from crosstask.papers import METAWEIGHTING, METAXT, MT_DNN, STACKING, TAWT
+from crosstask.record import HISTORY_FILE, REPORT_FILE
+from crosstask.report.diagnostics import DEV, HELD_OUT, MOST_CELLS, MOST_ROWS, diagnose, loss_gaps
+from crosstask.report.points import MOST_IN_A_CHART, Point, thin_together
+from crosstask.report.rows import run_rows
+from crosstask.report.run_page import run_page
+from html_page import Page
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+SECTIONS = {
+    "Do the tasks agree?", "Effective sample size", "Seen and unseen examples", "Label map", "Alignment",
+    "Attention over adapters", "To cite",
+}  # fmt: skip
+
+
+def start(**facts):
+    return [
+        {"event": "start", "targets": ["a"], "sources": ["b"], "paradigm": "joint", "weighting": "tawt", **facts},
+        {"event": "task", "name": "a", "kind": "classification", "sizes": {"train": 10}},
+        {"event": "task", "name": "b", "kind": "classification", "sizes": {"train": 90}},
+        {"event": "phase", "name": "joint", "tasks": ["a", "b"], "weights": {"a": 0.5, "b": 0.5}},
+    ]
+
+
+def update(number, **losses):
+    weights = dict.fromkeys(losses, 0.5)
+    return {"event": "update", "phase": "joint", "update": number, "losses": losses, "weights": weights}
+
+
+def look(number, **facts):
+    return {"event": "weighting", "phase": "joint", "update": number, "weights": {}, **facts}
+
+
+def transfer(number, **facts):
+    return {"event": "transfer", "name": "any", "phase": "joint", "update": number, **facts}
+
+
+def dev(number, loss):
+    return {"event": "dev", "phase": "joint", "update": number, "task": "a", "loss": loss, "scores": {"accuracy": 0.5}}
+
+
+def held_out(number, **losses):
+    return {"event": "held_out", "phase": "joint", "update": number, "losses": losses}
+
+
+def diagnosed(*rows, recipe="", offset=None):
+    return diagnose([*start(), *rows], offset or {"joint": 0}, "joint", recipe)
+
+
+def everything(label="5 stars"):
+    """A history with something for every section."""
+    shares = {"neg": {"1 star": 0.9, label: 0.1}, "pos": {"1 star": 0.2, label: 0.8}}
+    before = {"neg": {"1 star": 0.5, label: 0.5}, "pos": {"1 star": 0.5, label: 0.5}}
+    return [
+        *start(),
+        update(1, a=2.0, b=1.0),
+        look(1, similarities={"b": -0.5}, conflict=1.0, conflict_with_target=1.0, effective_sample_size=50.0),
+        held_out(0, a=2.2, b=1.1),
+        dev(1, 2.5),
+        transfer(1, label_map={"a": {"b": before}}),
+        update(2, a=1.0, b=0.5),
+        look(2, similarities={"b": 0.5}, conflict=0.0, conflict_with_target=0.0, effective_sample_size=40.0),
+        dev(2, 1.5),
+        transfer(2, label_map={"a": {"b": shares}}),
+        transfer(2, similarity={"a": {"b": 0.75}}, similarity_before={"a": {"b": 0.25}}),
+        transfer(2, attention={"a": {"a": [0.7, 0.5], "b": [0.3, 0.5]}}),
+        {"event": "phase_end", "name": "joint", "updates": 2, "stopped_early": False, "kept": "last"},
+    ]
+
+
+def page_of(history, recipe=""):
+    return Page(run_page(run_rows("run", history, {}, recipe, {})))
+
+
+class TestRows:
+    def test_points_count_updates_over_all_phases_and_leave_null_out(self):
+        rows = [look(1, similarities={"b": 0.25, "c": None}, conflict=0.5), look(3, effective_sample_size=7.0)]
+        found = diagnosed(*rows, offset={"joint": 10})
+        assert found.similarities == (Point("joint", 11, "b", 0.25),)
+        assert found.conflicts == (Point("joint", 11, "pairs of tasks", 0.5),)
+        assert found.effective_sample_size == (Point("joint", 13, "effective sample size", 7.0),)
+
+    def test_gap_is_to_the_mean_training_loss_since_the_look_before(self):
+        rows = [update(1, a=4.0), update(2, a=2.0), dev(2, 5.0), update(3, a=1.0), dev(3, 4.0)]
+        (losses,) = diagnosed(*rows).losses
+        assert losses.gaps == (Point("joint", 2, DEV, 5.0 - 3.0), Point("joint", 3, DEV, 4.0 - 1.0))
+        assert (losses.last_gap(DEV), losses.last_gap(HELD_OUT)) == (3.0, None)
+
+    def test_no_gap_where_nothing_was_trained_in_between_or_in_another_phase(self):
+        training = [Point("first", 1, "training", 1.0), Point("second", 2, "training", 2.0)]
+        unseen = [Point("second", 2, DEV, 5.0), Point("second", 3, DEV, 6.0)]
+        assert loss_gaps(training, unseen) == [Point("second", 2, DEV, 3.0)]
+
+    def test_held_out_losses_stand_behind_the_update_they_follow(self):
+        (losses,) = diagnosed(update(1, b=1.0), held_out(0, b=1.5), update(2, b=0.5), held_out(1, b=1.0)).losses
+        assert [point.update for point in losses.points if point.task == HELD_OUT] == [1, 2]
+        assert [(gap.update, gap.value) for gap in losses.gaps] == [(1, 0.5), (2, 0.5)]
+
+    def test_label_map_is_that_of_the_last_look_and_its_path_leads_there(self):
+        (rows,) = run_rows("run", everything(), {}, "", {}).diagnostics.label_maps
+        assert (rows.target, rows.source, rows.target_labels) == ("a", "b", ("1 star", "5 stars"))
+        assert rows.shares["pos"] == {"1 star": 0.2, "5 stars": 0.8}
+        assert [(p.update, p.task, p.value) for p in rows.paths if "pos" in p.task] == [
+            (1, "pos → 5 stars", 0.5),
+            (2, "pos → 5 stars", 0.8),
+        ]
+        assert not rows.is_cut
+
+    def test_a_large_label_map_is_cut_to_the_target_labels_that_matter(self):
+        shares = {f"s{i}": {f"t{j}": 1.0 if j == 99 else 0.0 for j in range(100)} for i in range(60)}
+        (rows,) = diagnosed(transfer(1, label_map={"a": {"b": shares}})).label_maps
+        assert rows.is_cut
+        assert "t99" in rows.target_labels
+        assert len(rows.shares) * len(rows.target_labels) <= MOST_CELLS
+        assert rows.paths == ()  # one look is no way
+        narrow = {f"s{i}": {"t": 1.0} for i in range(300)}
+        (rows,) = diagnosed(transfer(1, label_map={"a": {"b": narrow}})).label_maps
+        assert (rows.is_cut, len(rows.shares)) == (True, MOST_ROWS)
+
+    def test_alignment_and_attention_are_those_of_the_last_look(self):
+        first = transfer(1, similarity={"a": {"b": 0.1}}, similarity_before={"a": {"b": 0.1}})
+        found = diagnosed(first, *everything()[4:])
+        (aligned,) = found.alignment
+        assert (aligned.source, aligned.before, aligned.after) == ("b", 0.25, 0.75)
+        assert [(row.adapter, row.layers) for row in found.attention] == [("a", (0.7, 0.5)), ("b", (0.3, 0.5))]
+
+    def test_many_lines_share_the_points_of_a_chart(self):
+        points = [Point("joint", update, f"task {i}", 1.0) for i in range(20) for update in range(1000)]
+        assert len(thin_together(points)) <= MOST_IN_A_CHART
+        assert len({point.task for point in thin_together(points)}) == 20
+
+
+class TestPapers:
+    def test_paradigm_weighting_transfer_and_schedule_each_once(self):
+        recipe = "transfer: [{name: label-transfer}, representation-transfer]\ntraining: {schedule: mixed}\n"
+        assert diagnosed(recipe=recipe).papers == (TAWT, METAXT, MT_DNN)
+        found = diagnose(start(weighting="metaweighting"), {}, "stacking", "")
+        assert found.papers == (STACKING, METAWEIGHTING)
+
+    @pytest.mark.parametrize("recipe", ["", "[1, 2]", "{", "transfer: [{no: name}, [1], my-own]", "training: null"])
+    def test_methods_that_nobody_knows_have_none(self, recipe):
+        assert diagnose(start(weighting="my-own"), {}, "my-own", recipe).papers == ()
+
+    def test_the_page_has_their_bibtex(self):
+        text = page_of(start()).text
+        assert TAWT.bibtex() in text
+        assert METAXT.bibtex() not in text
+
+
+@pytest.mark.parametrize("charts", [True, False])
+class TestPage:
+    @pytest.fixture(autouse=True)
+    def _charts(self, monkeypatch, charts):
+        if charts:
+            pytest.importorskip("altair")
+            pytest.importorskip("vl_convert")
+        else:
+            monkeypatch.setitem(sys.modules, "altair", None)
+
+    def test_every_section_is_there(self, charts):
+        found = page_of(everything())
+        # Lines over time need charts; all else has a table.
+        missing = set() if charts else {"Do the tasks agree?", "Effective sample size"}
+        assert SECTIONS & set(found.headings) == SECTIONS - missing
+        assert "0.250" in found.text
+        assert "0.750" in found.text
+        assert ("Share of each label of b" in found.text) == (not charts)
+
+    def test_nothing_to_show_is_no_section(self, charts):
+        found = page_of([*start(weighting=None, paradigm="my-own"), update(1, a=1.0)])
+        assert not SECTIONS & set(found.headings)
+
+    def test_one_task_alone_has_its_losses_in_one_chart(self, charts):
+        found = page_of([*start(), update(1, a=1.0), dev(1, 1.5)])
+        names = {attributes.get("data-chart") for _, attributes in found.elements}
+        assert ("chart-gap" in names) == ("chart-losses" in names) == charts
+        assert "chart-losses-0" not in names
+
+    def test_a_score_that_never_moves_has_an_axis(self, charts):
+        specs = page_of([*start(), update(1, a=1.0), dev(1, 1.5), dev(2, 1.4)]).specs()
+        axes = [layer["encoding"]["y"] for spec in specs for layer in spec["layer"] if "y" in layer["encoding"]]
+        assert [axis["scale"] for axis in axes if axis.get("title") == "accuracy"] == (
+            [{"domain": [0.4, 0.6]}] if charts else []
+        )
+
+    def test_no_conflict_is_said_in_words(self, charts):
+        text = page_of([*start(), look(1, conflict=0.0), look(2, conflict=0.0)]).text
+        assert "No look at the gradients found any in conflict." in text
+        assert "Share of the pairs" not in text
+
+    def test_hostile_labels_are_text(self, charts):
+        found = page_of(everything(label=HOSTILE))
+        assert not found.open
+        assert "img" not in found.names()
+        assert not any("<" in script for script in found.scripts[:-2])
+        assert HOSTILE in (json.dumps(found.specs()) if charts else found.text)
+
+    def test_each_chart_has_a_caption_a_description_and_its_own_place(self, charts):
+        found = page_of(everything())
+        places = [attributes for _, attributes in found.elements if "data-chart" in attributes]
+        names = [attributes["data-chart"] for attributes in places]
+        assert len(set(names)) == len(names) == len(found.specs()) == found.names().count("figcaption")
+        assert all(attributes["aria-label"].endswith(".") for attributes in places)
+        if charts:
+            wanted = {"similarity", "conflict", "effective", "losses-0", "losses-1", "gap", "map-0", "paths-0"}
+            assert {f"chart-{name}" for name in wanted} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("method", "titles"),
+    [
+        ("weighting: {name: tawt, every: 5}", {"Do the tasks agree?", "Effective sample size"}),
+        ("weighting: {name: metaweighting, every: 4}", {"Do the tasks agree?"}),
+        ("transfer: [label-transfer]", {"Label map"}),
+        ("transfer: [alignment]", {"Alignment"}),
+    ],
+)
+def test_sections_of_real_runs(star_files, method, titles):
+    recipe = star_files / "stars.yaml"
+    text = recipe.read_text().replace("epochs: 3", "epochs: 1")
+    recipe.write_text(f"{text}{method}\n")
+    outcome = crosstask("train", recipe, "-o", star_files / "run")
+    assert outcome.code == 0, outcome.err
+    assert (star_files / "run" / HISTORY_FILE).is_file()
+    found = Page((star_files / "run" / REPORT_FILE).read_text(encoding="utf-8"))
+    titles = titles | {"Seen and unseen examples", "To cite"}
+    assert SECTIONS & set(found.headings) == titles
