@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint format demo clean
+.PHONY: help install test lint format demo docs clean
 
 help: ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
@@ -28,6 +28,12 @@ format: $(INSTALLED) ## Mend style and format where a tool can
 
 demo: $(INSTALLED) ## Run the demo on built-in data (ARGS=--text for the one on sentences)
 	$(BIN)/crosstask demo $(ARGS)
+
+docs: $(INSTALLED) ## Build the documentation into site/
+	@$(BIN)/python -c 'import material' 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open site/index.html"
 
 clean: ## Remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -180,7 +180,8 @@ class TestFormulas:
 
     def test_verdicts_at_their_borders(self):
         verdict = usefulness.verdict_of
-        assert verdict(Gain(0.1, 0.05), 0.0, 0.9, True) == HELPS  # what was measured outweighs hints
+        assert verdict(Gain(0.1, 0.05), 0.0, 0.9, False) == HELPS  # what was measured outweighs hints
+        assert verdict(Gain(0.1, 0.05), 0.0, 0.5, True) == HURTS  # but random labels can only seem to tell something
         assert verdict(Gain(0.001, 0.0), 0.0, 0.5, False) == USELESS  # sure, but too little to matter
         assert verdict(Gain(0.04, 0.05), 0.3, 0.5, False) == HELPS
         assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False) == USELESS

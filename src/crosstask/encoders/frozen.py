@@ -22,6 +22,11 @@ class FrozenEncoder(Encoder):
     `prepare` runs it (or finds its features on disk); `forward` only hands the features on, through one shared ReLU
     layer if `hidden` is above zero. Without that layer tasks share nothing that learns, and the heads are the inner
     encoder's own, so that export is as exact as without freezing.
+
+    Args:
+        inner: the encoder that stays as it is.
+        hidden: width of a ReLU layer on the features that all tasks share and train; 0 for none.
+        cache: keep features on disk, by content, for the next run.
     """
 
     name: ClassVar[str] = "frozen"

@@ -148,6 +148,8 @@ def is_chance(correlation: float, num_examples: int) -> bool:
 def verdict_of(gain: Gain, cosine: float, disturbed: float, at_random: bool) -> str:
     """A source helps if its gain is sure, or likely and its gradient agrees; hurts if something speaks against it.
 
+    Labels that cannot be told from random ones never help: with few labels of the target, chance makes gains too.
+
     Harm is that of joint training of a shared representation with a head for each task. An inverted label is therefore
     no harm: its head turns it round. Nor is an unrelated rule by itself: it asks for directions of its own, which costs
     something only where the shared part is narrow. Three things speak against a source:
@@ -162,6 +164,7 @@ def verdict_of(gain: Gain, cosine: float, disturbed: float, at_random: bool) -> 
     labels and unrelated rules hurt where the shared part is narrow, the latter no less, and hardly elsewhere: between
     these two the order here is a convention.
     """
-    if gain.is_sure or (gain.share > 0.0 and cosine > CLEAR_COSINE):
+    # Labels that are no more than chance tell nothing, however lucky their answers look on a few examples.
+    if not at_random and (gain.is_sure or (gain.share > 0.0 and cosine > CLEAR_COSINE)):
         return HELPS
     return HURTS if disturbed > MOST_DISTURBANCE or at_random or cosine < -CLEAR_COSINE else USELESS

@@ -33,6 +33,9 @@ class BySize(LossWeighting):
 
     The weights of joint training and of pre-training (Chen et al. 2022, Sec. 4).
 
+    Args:
+        sizes: number of training examples of each task, where the learner does not tell.
+
     >>> BySize(tasks=["ner", "pos"], sizes={"ner": 100, "pos": 300}).weights
     {'ner': 0.25, 'pos': 0.75}
     """
@@ -63,6 +66,9 @@ class BySize(LossWeighting):
 
 class Fixed(LossWeighting):
     """The weights that you give. They are used as they are; a task left out counts nothing.
+
+    Args:
+        weights: what each task counts, by name; not below 0.
 
     >>> Fixed({"ner": 2.0, "pos": 0.5}, tasks=["ner", "pos"]).weights
     {'ner': 2.0, 'pos': 0.5}

@@ -1,0 +1,147 @@
+"""The reference: recipes from their types, commands from the command line itself, measurements from their table."""
+
+import re
+from inspect import Parameter, cleandoc, signature
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic_core import PydanticUndefined
+from typer.main import get_command
+
+from crosstask.cli import app
+from crosstask.encoders.frozen import FrozenEncoder
+from crosstask.evaluation import METRICS
+from crosstask.readers import READERS, Reader, roles
+from crosstask.recipe import Recipe
+from crosstask.settings import Training
+from crosstask.tasks import Task
+from docstrings import cell, markdown, parse, table
+from options_table import HEAD, option_rows, option_table, shown_default, sort
+from python_page import python_page
+
+ROOT = Path(__file__).parent.parent.parent
+MEASUREMENTS = ROOT / "benchmarks" / "results" / "README.md"
+LINKS = {
+    "encoder": "../methods/encoders/index.md",
+    "paradigm": "../methods/paradigms/index.md",
+    "weighting": "../methods/weightings/index.md",
+    "transfer": "../methods/transfers/index.md",
+    "tasks": "#tasks",
+    "training": "#training",
+}
+
+
+def reference_pages() -> dict[str, str]:
+    """Every page by its path in the site."""
+    return {
+        "reference/recipe.md": recipe_page(),
+        "reference/commands.md": commands_page(),
+        "reference/python.md": python_page(),
+        "measurements.md": MEASUREMENTS.read_text(encoding="utf-8"),
+    }
+
+
+def recipe_page() -> str:
+    """The keys of a recipe, from the types that check it."""
+    return "\n\n".join(
+        [
+            "# Recipes",
+            "A recipe is a YAML file that describes a run. Paths in it are relative to the file. A key or a value that "
+            "is not known is refused, with the closest one that is.",
+            table(HEAD, _recipe_rows()),
+            "`encoder`, `weighting` and each item of `transfer` are a name, or a mapping with `name` and options. What "
+            "the texts call None, True or False is `null`, `true` or `false` in YAML.",
+            "## Tasks",
+            "Each task has a section of its own. Beside the keys below it takes the options of its [format](#formats).",
+            table(HEAD, _task_rows()),
+            "## Formats",
+            "The format is known from the end of the file's name, also with `.gz`, or named by `format`.",
+            *(_format_section(reader) for reader in READERS.values()),
+            "### Tables",
+            "Options of csv, tsv, jsonl, parquet and hub; the last two and jsonl may have lists in their cells.",
+            _table_options(),
+            "## Metrics",
+            "What chooses the model on the dev set, by `metric` of a task.",
+            table(("metric", "in a line"), [(f"`{item.name}`", markdown(item.summary)) for item in METRICS.values()]),
+            "## Frozen encoders",
+            "Every encoder also takes `freeze: true`: its features are computed once and kept on disk. Then it takes:",
+            option_table(FrozenEncoder, without=("inner",)),
+            "## Training",
+            "The section `training`; the learner takes the same names as arguments.",
+            option_table(Training),
+        ]
+    )
+
+
+def _recipe_rows() -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for name, field in Recipe.model_fields.items():
+        key = f"[`{name}`]({LINKS[name]})" if name in LINKS else f"`{name}`"
+        default = "must be given" if field.default is PydanticUndefined else shown_default(field.default)
+        default = "–" if field.default in ([], {}) else default
+        rows.append((key, sort(field.annotation), default, cell(field.description or "")))
+    return rows
+
+
+def _task_rows() -> list[tuple[str, ...]]:
+    """The files, then the options of `Task.assemble`, which says what a split means too."""
+    meanings = parse(Task.assemble).arguments
+    meanings |= {"format": "one of those below; from the file's name when left out"}
+    files = option_rows(Task.read, without=("name", "folder", "options"), meanings=meanings)
+    return files + option_rows(Task.assemble, without=("name", "train", "dev", "test"))
+
+
+def _table_options() -> str:
+    """The options that every table has; what they mean stands as a list in the docstring of each type."""
+    rows = []
+    for options in (roles.TableOptions, roles.NestedTableOptions):
+        meanings = {
+            name: meaning
+            for paragraph in parse(options).body
+            for name, meaning in re.findall(r"- `(\w+)`: ((?:.|\n(?!- ))+?)[;.](?=\n- |$)", paragraph)
+        }
+        hints = get_type_hints(options)
+        rows += [(f"`{name}`", sort(hints[name]), "–", cell(meaning)) for name, meaning in meanings.items()]
+    return table(HEAD, rows)
+
+
+def _format_section(reader: Reader) -> str:
+    suffixes = ", ".join(f"`{suffix}`" for suffix in reader.suffixes)
+    known = f" Known by {suffixes}." if suffixes else ""
+    summary = reader.summary[:1].upper() + reader.summary[1:]
+    of_csv = parse(READERS["csv"].read).arguments  # `tsv` has the same options
+    rows = option_rows(reader.read, without=("source",), meanings=of_csv | parse(reader.read).arguments)
+    is_table = any(item.kind is Parameter.VAR_KEYWORD for item in signature(reader.read).parameters.values())
+    parts = [f"### {reader.name}", f"{markdown(summary)}.{known}", *map(markdown, parse(reader.read).body)]
+    parts += [table(HEAD, rows)] if rows else []
+    parts += [f"{'And' if rows else 'Its options are'} those of [every table](#tables)."] if is_table else []
+    return "\n\n".join(parts)
+
+
+def commands_page() -> str:
+    """The commands with their arguments, as their help says."""
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    sections = [_command_section(name, command) for name, command in commands.items()]
+    return "\n\n".join(["# Commands", "What `crosstask COMMAND --help` says, on one page.", *sections])
+
+
+def _command_section(name: str, command: Any) -> str:
+    paragraphs = re.split(r"\n\s*\n", cleandoc(command.help or ""))
+    examples = re.findall(r"\[dim\](.*?)\[/dim\]", command.help or "")
+    rows = [(_spelled(item), cell(_sentence(item.help or ""))) for item in command.params if item.name != "help"]
+    parts = [f"## {name}", *(markdown(text) for text in paragraphs if "[dim]" not in text)]
+    parts += [table(("argument", "meaning"), rows)] if rows else []
+    parts += ["```\n" + "\n".join(examples) + "\n```"] if examples else []
+    return "\n\n".join(parts)
+
+
+def _spelled(item: Any) -> str:
+    """An argument by its place, or an option with the value that it takes."""
+    if item.param_type_name == "argument":
+        return f"`{item.metavar}`"
+    value = f" {item.metavar}" if item.metavar else ""
+    return ", ".join(f"`{spelling}{value}`" for spelling in item.opts)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
