@@ -27,7 +27,7 @@ class Commands(TyperGroup):
             typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            hints = dict.fromkeys(("transfer-matrix", "capacity"), " The same command goes on from here.")
+            hints = dict.fromkeys(("compare", "transfer-matrix", "capacity"), " The same command goes on from here.")
             hints["train"] = " A run that had begun goes on with --resume."
             hint = hints.get(ctx.invoked_subcommand, "")
             typer.echo(f"Stopped.{hint}", err=True)
@@ -251,6 +251,48 @@ def capacity(
     from crosstask.understanding.capacity import capacity_of_recipe
 
     capacity_of_recipe(recipe, widths=widths, seeds=seeds, jobs=jobs, output=output, as_json=json, quiet=quiet)
+
+
+@app.command()
+def compare(
+    recipe: RecipeArgument,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="With commas: paradigms, weightings, transfers, or joint+tawt+alignment."),
+    ] = None,
+    targets: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="With commas; the recipe's when left out, each by itself.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Runs of each method; 5 if left out.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Method that the others are tested against; single if left out.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Processes side by side; one per core if left out.")
+    ] = None,
+    keep_runs: Annotated[bool, _flag("--keep-runs", help="Also a run folder for each, with its model.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the comparison.")
+    ] = None,
+    json: Annotated[bool, _flag("--json", help="As JSON.")] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare methods: same data, start and budget for each seed, and a table with error bars and tests.
+
+    Stopped, it goes on where it was when it is called again. The recipe's section `compare` can hold the same options,
+    and methods with settings of their own.
+
+    [dim]crosstask compare stars.yaml --methods single,joint,tawt,joint+tawt+label-transfer[/dim]
+    [dim]crosstask compare stars.yaml --targets stars,polarity --seeds 10 --jobs 4[/dim]
+    """
+    from crosstask.comparing.command import compare_recipe
+
+    compare_recipe(
+        recipe, methods=methods, targets=targets, seeds=seeds, baseline=baseline, jobs=jobs, keep_runs=keep_runs,
+        output=output, as_json=json, quiet=quiet,
+    )  # fmt: skip
 
 
 @app.command()

@@ -43,6 +43,7 @@ class Recipe(BaseModel):
     ] = None
     transfer: Annotated[list[str | dict[str, Any]], Field(description="what else passes between tasks")] = []
     training: Annotated[dict[str, Any], Field(description="settings of the loop")] = {}
+    compare: Annotated[dict[str, Any], Field(description="what `crosstask compare` compares")] = {}
     seed: Annotated[int, Field(ge=0, description="of subsets, initialisation, order and dropout")] = 0
     output: Annotated[str | None, Field(description="run folder; runs/NAME beside the recipe when left out")] = None
 
@@ -153,7 +154,7 @@ class RecipeFile:
 
     def resolved(self) -> dict[str, Any]:
         """The recipe with every default written out, as the run folder keeps it."""
-        data = self.recipe.model_dump(exclude={"output"})
+        data = self.recipe.model_dump(exclude={"output", "compare"})
         tasks = {
             name: {
                 key: self._absolute(value, task.get("format") != "hub") if key in ("train", "dev", "test") else value

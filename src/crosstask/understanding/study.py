@@ -3,14 +3,9 @@
 import hashlib
 import json
 import math
-import multiprocessing
-import os
 import statistics
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +16,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner, make_transfer, make_weighting
 from crosstask.options import check_options
 from crosstask.paradigms import ON_FEATURES
+from crosstask.processes import finished
 from crosstask.progress import make_progress, shown
 from crosstask.record import Record, Row, finite, read_history
 from crosstask.settings import Training
@@ -276,7 +272,7 @@ def run_cells(
     num_done, started = len(cells) - len(left), time.perf_counter()
     with shown(make_progress(progress)) as bar:
         bar.start("runs", len(cells), num_done)
-        for number, (cell, row) in enumerate(_finished(study, left, jobs), 1):
+        for number, (cell, row) in enumerate(finished(study.run, left, jobs), 1):
             record.write("cell", **row)
             rows[cell] = record.rows[-1]
             seconds = (time.perf_counter() - started) / number * (len(left) - number)
@@ -324,49 +320,3 @@ def _record(folder: Path | None, study: Study) -> Record:
     if not len(record):
         record.write("study", **described)
     return record
-
-
-def _finished(study: Study, cells: Sequence[Cell], jobs: int) -> Iterator[tuple[Cell, Row]]:
-    """Cells with their rows, in the order in which they are done."""
-    if jobs == 1 or len(cells) < 2:
-        for cell in cells:
-            yield cell, study.run(cell)
-        return
-    # A fresh interpreter each: a copy of this one would inherit locks of threads that it does not have.
-    context = multiprocessing.get_context("spawn")
-    count = min(jobs, len(cells))
-    with ProcessPoolExecutor(count, context, initializer=_begin_worker, initargs=(study, os.getpid())) as pool:
-        futures = {pool.submit(_run_in_worker, cell): cell for cell in cells}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool as error:
-            raise CrossTaskError(
-                "A process that ran a cell came to an end, perhaps for want of memory. What is done is kept: start "
-                "again with fewer --jobs."
-            ) from error
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-_study_of_worker: Study
-
-
-def _begin_worker(study: Study, parent: int) -> None:
-    import torch
-
-    global _study_of_worker
-    _study_of_worker = study
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    """A parent that was killed cannot say so; its workers would wait for it forever."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
-def _run_in_worker(cell: Cell) -> Row:
-    return _study_of_worker.run(cell)

@@ -1,0 +1,101 @@
+"""The command: a recipe's tasks, methods by name, the table in the terminal and files in a folder."""
+
+import json
+from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from crosstask.comparing import TABLE_NAME, WRITERS, compare
+from crosstask.comparing.formats import show
+from crosstask.comparing.methods import DEFAULT_METHODS, Words
+from crosstask.errors import CrossTaskError, did_you_mean, unknown
+from crosstask.options import shown
+from crosstask.recipe import RecipeFile
+from crosstask.tasks import Task
+from crosstask.understanding.study import CELLS_FILE
+
+DEFAULT_SEEDS = 5
+KEYS: dict[str, tuple[type, ...]] = {
+    "methods": (list, dict),
+    "targets": (list,),
+    "seeds": (int,),
+    "baseline": (str,),
+}
+"""Of the recipe's section `compare`, with the sorts of their values."""
+
+
+def compare_recipe(
+    path: Path,
+    *,
+    methods: str | None,
+    targets: str | None,
+    seeds: int | None,
+    baseline: str | None,
+    jobs: int | None,
+    keep_runs: bool,
+    output: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Compare methods on a recipe's tasks. Options win over the recipe's section `compare`."""
+    file = RecipeFile.read(path)
+    recipe = file.recipe
+    section = _section(file)
+    named = section.get("methods", list(DEFAULT_METHODS))
+    defined = named if isinstance(named, Mapping) else {}
+    wanted = _names(targets) or [str(name) for name in section.get("targets", recipe.targets)]
+    for name in wanted:  # before any data is read
+        if name not in recipe.tasks:
+            raise unknown("target", name, recipe.tasks)
+    count = seeds or section.get("seeds", DEFAULT_SEEDS)
+    folder = output or file.output.with_name(f"{file.output.name}-comparison")
+    comparison = compare(
+        partial(_tasks_of, file),
+        _names(methods) or [str(name) for name in named],
+        targets=wanted,
+        baseline=baseline or section.get("baseline"),
+        encoder=file.resolved()["encoder"],
+        training=file.settings,
+        seeds=range(recipe.seed, recipe.seed + count),
+        output=folder,
+        jobs=jobs,
+        keep_runs=keep_runs,
+        progress=False if quiet else None,
+        words=Words.of(recipe.paradigm, [recipe.weighting, *recipe.transfer], defined),
+    )
+    if as_json:
+        typer.echo(json.dumps(comparison.to_json(), ensure_ascii=False))
+        return
+    show(comparison)
+    typer.echo(f"Folder: {folder} ({TABLE_NAME}.{', .'.join(WRITERS)}, and every run in {CELLS_FILE})")
+
+
+def _section(file: RecipeFile) -> dict[str, Any]:
+    section = file.recipe.compare
+    for key, value in section.items():
+        if key not in KEYS:
+            raise CrossTaskError(f"{file.path}: unknown key 'compare.{key}'. {did_you_mean(str(key), KEYS)}")
+        if not isinstance(value, KEYS[key]) or isinstance(value, bool):
+            sorts = {list: "a list", dict: "a mapping", int: "a whole number", str: "a text"}
+            wanted = " or ".join(sorts[sort] for sort in KEYS[key])
+            raise CrossTaskError(f"{file.path}: `compare.{key}` must be {wanted}; found {shown(value)}.")
+    if section.get("seeds", 1) < 1:
+        raise CrossTaskError(f"{file.path}: `compare.seeds` must be at least 1; found {section['seeds']}.")
+    return section
+
+
+def _names(text: str | None) -> list[str]:
+    """Names with commas between them."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _tasks_of(file: RecipeFile, seed: int) -> Sequence[Task]:
+    """The recipe's tasks as they are with this seed: another one gives another sample where there is a limit."""
+    seeded = copy(file)
+    seeded.recipe = file.recipe.model_copy(update={"seed": seed})
+    targets, sources = seeded.tasks()
+    return [*targets, *sources]

@@ -1,0 +1,84 @@
+"""Tests for paired scores, as pure functions: is one method better than another over the same seeds?
+
+Each takes the differences of the pairs. None stands for what the data cannot tell: fewer than two pairs have no test.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+DIGITS = 12
+"""Decimals of a difference that count; 0.8 - 0.7 and 0.7 - 0.6 are meant to be a tie."""
+
+
+def paired_t_test(differences: Sequence[float]) -> float | None:
+    """Two-sided p-value of Student's t-test for a mean difference of zero.
+
+    t = mean / (deviation / sqrt(n)) with n - 1 degrees of freedom. It is 1 when all differences are zero, and None
+    when all are equal to another value: without any spread the test is not defined.
+
+    >>> round(paired_t_test([1.0, 2.0, 3.0]), 4), paired_t_test([0.0, 0.0]), paired_t_test([0.5, 0.5])
+    (0.0742, 1.0, None)
+    """
+    from scipy.stats import t
+
+    values = _rounded(differences)
+    if len(values) < 2:
+        return None
+    if not any(values):
+        return 1.0
+    mean, deviation = statistics.fmean(values), statistics.stdev(values)
+    if deviation <= 1e-9 * abs(mean):
+        return None
+    return float(2.0 * t.sf(abs(mean) / (deviation / math.sqrt(len(values))), len(values) - 1))
+
+
+def signed_rank_test(differences: Sequence[float]) -> float | None:
+    """Two-sided p-value of Wilcoxon's signed-rank test, exact also with ties.
+
+    Zeros are left out, ties share their mean rank, and all 2^n ways to give the ranks signs are equally likely. The
+    p-value is twice the share of those whose sum of positive ranks is as extreme on its side as the one found; so n
+    pairs never give less than 2^(1 - n).
+
+    >>> signed_rank_test([1.0, 2.0, 3.0, 4.0, 5.0]), signed_rank_test([1.0, -1.0]), signed_rank_test([1.0])
+    (0.0625, 1.0, None)
+    """
+    from scipy.stats import rankdata
+
+    values = _rounded(differences)
+    if len(values) < 2:
+        return None
+    signed = np.array([value for value in values if value])
+    if not len(signed):
+        return 1.0
+    doubled = np.rint(2 * rankdata(np.abs(signed))).astype(int)  # mean ranks are halves at worst
+    share = np.zeros(doubled.sum() + 1)  # of sign patterns, by their sum of positive ranks
+    share[0] = 1.0
+    for rank in doubled:
+        share[rank:] = (share[rank:] + share[: len(share) - rank]) / 2
+        share[:rank] /= 2
+    found = doubled[signed > 0].sum()
+    return float(min(1.0, 2.0 * min(share[: found + 1].sum(), share[found:].sum())))
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """P-values corrected for their number by Holm's step-down method; None stays None and does not count.
+
+    With m values in rising order, the k-th becomes max over j <= k of (m - j + 1) p_j, at most 1.
+
+    >>> holm([0.01, 0.04, None, 0.03])
+    [0.03, 0.06, None, 0.06]
+    """
+    order = sorted((value, i) for i, value in enumerate(p_values) if value is not None)
+    corrected: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for position, (value, i) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - position) * value))
+        corrected[i] = largest
+    return corrected
+
+
+def _rounded(differences: Sequence[float]) -> list[float]:
+    return [round(float(value), DIGITS) for value in differences]

@@ -1,0 +1,90 @@
+"""Work for several processes side by side: results as they come, and a process that dies takes no result with it."""
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+from crosstask.errors import CrossTaskError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+MOST_DEATHS = 3
+"""Deaths in a row, without a result in between, after which something is wrong with the work itself."""
+
+
+def finished(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result]]:
+    """Items with their results, in the order in which they are done.
+
+    Args:
+        work: what to do with each item; goes to every process once, so it can hold data.
+        items: different ones, hashable.
+        jobs: processes, on one thread each; with 1 the work is done in this process.
+    """
+    if jobs == 1 or len(items) < 2:
+        for item in items:
+            yield item, work(item)
+        return
+    left, deaths = dict.fromkeys(items), 0
+    while left:
+        try:
+            for item, result in _by_pool(work, list(left), jobs):
+                del left[item]
+                deaths = 0
+                yield item, result
+        except BrokenProcessPool as error:
+            deaths += 1
+            if deaths == MOST_DEATHS:
+                raise CrossTaskError(
+                    f"Processes came to an end before they had a result, {deaths} in a row, perhaps for want of "
+                    "memory. What is done is kept: start again with fewer --jobs."
+                ) from error
+
+
+def num_processes() -> int:
+    """How many processes this machine has room for: one for each core that may be used, but one alone on a GPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _by_pool(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result]]:
+    # A fresh interpreter each: a copy of this one would inherit locks of threads that it does not have.
+    context = multiprocessing.get_context("spawn")
+    count = min(jobs, len(items))
+    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(work, os.getpid())) as pool:
+        futures = {pool.submit(_work_on, item): item for item in items}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+_work: Callable[[Any], Any]
+
+
+def _begin(work: Callable[[Any], Any], parent: int) -> None:
+    import torch
+
+    global _work
+    _work = work
+    torch.set_num_threads(1)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """A parent that was killed cannot say so; its workers would wait for it forever."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def _work_on(item: Any) -> Any:
+    return _work(item)
