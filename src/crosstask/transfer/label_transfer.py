@@ -41,11 +41,12 @@ class LabelTransfer(Transfer):
     """MetaXT: source examples train the target's head too, with soft labels from a label transfer network (LTN).
 
         L_train = L(target) + sum_s w_s ( gamma_1 L(source s, its own head)
-                                        + gamma_2 L(source s, the target's head, soft labels g_alpha(h(x), y)) )
+                                        + gamma_2 / S L(source s, the target's head, soft labels g_alpha(h(x), y)) )
         theta' = theta - eta grad L_train,        alpha <- alpha - d L_meta(theta') / d alpha
 
     - theta: the model; eta: its learning rate; `w_s`: what the weighting says of the source next to the target (1 with
       `uniform`), so that any weighting can be learned on top; with several targets each has its part of `gamma_2`;
+    - S: the number of sources, 1 in the paper;
     - alpha: the LTN, one for all sources, with an embedding of the source where there are several;
     - `L_meta`: the loss on a part of the target's batch that the look ahead has not trained on.
 
