@@ -74,16 +74,12 @@ def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int 
     features, labels = [], []
     for start in range(0, len(chosen), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {task: prepared}, {task: chosen[start : start + PREDICTION_BATCH]}).to(device)
-        output = model.encode(batch.inputs, batch.rows)
+        vectors, own = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind), batch.labels[task]
         if prepared.spec.kind == "tagging":
-            assert output.tokens is not None
-            counted = batch.labels[task] != IGNORED
-            features.append(output.tokens[counted].float().cpu())
-            labels.append(batch.labels[task][counted].cpu())
-        else:
-            vectors = output.vector()
-            features.append(vectors.float().cpu())
-            labels.append(batch.labels[task].cpu())
+            counted = own != IGNORED
+            vectors, own = vectors[counted], own[counted]
+        features.append(vectors.float().cpu())
+        labels.append(own.cpu())
     model.train(was_training)
     return torch.cat(features)[:limit], torch.cat(labels)[:limit]
 

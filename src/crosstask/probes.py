@@ -286,7 +286,7 @@ def collect(model: "Model", prepared: Prepared) -> Units:
     examples: list[np.ndarray] = []
     for positions in in_batches(prepared.lengths(), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
-        vectors, own = read_features(model.encode(batch.inputs, batch.rows), spec), batch.labels[spec.name]
+        vectors, own = model.encode(batch.inputs, batch.rows).read_by(spec.kind), batch.labels[spec.name]
         if spec.kind == "tagging":
             counted = own != IGNORED
             vectors, own = vectors[counted], own[counted]
@@ -299,14 +299,6 @@ def collect(model: "Model", prepared: Prepared) -> Units:
     if spec.kind == "regression":
         found = found.astype(np.float64)
     return Units(spec.kind, spec.num_outputs, torch.cat(features).numpy(), found, np.concatenate(examples))
-
-
-def read_features(representation: Representation, spec: TaskSpec) -> Tensor:
-    """What a linear head reads: a vector per token for tagging, else one per example."""
-    if spec.kind != "tagging":
-        return representation.vector()
-    assert representation.tokens is not None
-    return representation.tokens
 
 
 def shared_examples(units: Units, others: Units) -> np.ndarray:
@@ -349,7 +341,7 @@ def _linear_layer(model: "Model", task: str) -> nn.Linear | None:
     was_training = head.training
     with torch.no_grad():
         logits = head.eval()(trial, {"attention_mask": mask})
-        linear = layer(read_features(trial, model.specs[task]))
+        linear = layer(trial.read_by(model.specs[task].kind))
     head.train(was_training)
     return layer if logits.shape == linear.shape and torch.allclose(logits, linear, atol=1e-5) else None
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.inserts import Site
-from crosstask.tasks import Form, Task, TaskSpec
+from crosstask.tasks import Form, Kind, Task, TaskSpec
 
 PreparedInput = dict[str, np.ndarray]
 """One example as numbers. Arrays under `word_positions` say where each word of a tagged sentence stands."""
@@ -37,6 +37,13 @@ class Representation:
             return self.pooled
         assert self.tokens is not None
         return self.tokens[:, 0]
+
+    def read_by(self, kind: Kind) -> Tensor:
+        """What a task of this kind is told from: a vector per token for tagging, else one per example."""
+        if kind != "tagging":
+            return self.vector()
+        assert self.tokens is not None
+        return self.tokens
 
     def rows(self, start: int, stop: int) -> "Representation":
         """The part of the batch from row `start` up to `stop`: a task's share of a fused pass."""

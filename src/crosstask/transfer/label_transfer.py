@@ -19,7 +19,7 @@ from crosstask.steps import without_dropout
 from crosstask.transfer.base import Moment, Pass, Transfer
 from crosstask.transfer.label_data import frequencies, halves, held_out_part, sources_of
 from crosstask.transfer.label_network import LabelMap, LabelTransferNetwork
-from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units, vectors_of
+from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units
 from crosstask.transfer.representation_transfer import RepresentationTransfer
 from crosstask.weighting import checks
 
@@ -307,10 +307,14 @@ class LabelTransfer(Transfer):
         terms = []
         for task in tasks:
             weight = moment.weights.get(task, 1.0)
-            receivers = [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
+            receivers = self._receivers(task)
             terms.append(Term(task, task, weight * (self.gamma_1 if receivers else 1.0)))
             terms += [Term(task, name, weight * self._transferred(name, receivers)) for name in receivers]
         return terms
+
+    def _receivers(self, task: str) -> list[str]:
+        """The targets that this task's labels are carried over to; none if it is no source."""
+        return [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
 
     def _transferred(self, target: str, receivers: Sequence[str]) -> float:
         """What the transferred labels of one source count: sources share `gamma_2`, and so do the targets of each."""
@@ -318,7 +322,7 @@ class LabelTransfer(Transfer):
 
     def change_loss(self, task: str, total: Tensor, forward: Pass) -> Tensor:
         """`gamma_1` times the source's own loss and `gamma_2` times that of the transferred labels."""
-        receivers = [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
+        receivers = self._receivers(task)
         if not receivers:
             return total
         total = self.gamma_1 * total
@@ -326,7 +330,7 @@ class LabelTransfer(Transfer):
             return total
         model, batch = forward.model, forward.batch
         kind, labels = model.specs[task].kind, batch.labels[task]
-        vectors = units(kind, vectors_of(kind, forward.parts[task]).detach(), labels)
+        vectors = units(kind, forward.parts[task].read_by(kind).detach(), labels)
         reader, own = self._reader(model), units(kind, labels, labels)
         for name in receivers:
             logits = units(kind, reader.transferred(forward, Term(task, name, 1.0)), labels)

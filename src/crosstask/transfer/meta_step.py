@@ -63,8 +63,7 @@ class Reader(nn.Module):
                 changed = self.model.encode(part.inputs, part.rows)
             logits |= {term: self._read(changed, part, term) for term in adapted}
         vectors = {
-            task: vectors_of(self.model.specs[task].kind, whole.rows(at.start, at.stop))
-            for task, at in batch.rows.items()
+            task: whole.rows(at.start, at.stop).read_by(self.model.specs[task].kind) for task, at in batch.rows.items()
         }
         return logits, vectors
 
@@ -82,14 +81,6 @@ class Reader(nn.Module):
         at = batch.rows[term.task]
         inputs = {key: value[at] for key, value in batch.inputs.items()}
         return self.model.head(term.head)(representation.rows(at.start, at.stop), inputs)
-
-
-def vectors_of(kind: Kind, representation: Representation) -> Tensor:
-    """What the label transfer network reads: a vector per token for tagging, else one per example."""
-    if kind != "tagging":
-        return representation.vector()
-    assert representation.tokens is not None
-    return representation.tokens
 
 
 def units(kind: Kind, values: Tensor, labels: Tensor) -> Tensor:
