@@ -1,0 +1,85 @@
+"""The application, its one way to fail, and the options that several commands share."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from crosstask.errors import CrossTaskError
+
+
+class Commands(TyperGroup):
+    """All commands, with one way to fail: a user's mistake is one sentence and exit code 2, never a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command and say in a line what went wrong, if something did."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # here, so that a reader that has gone away is noticed here
+            return result
+        except CrossTaskError as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            hints = dict.fromkeys(("compare", "transfer-matrix", "capacity"), " The same command goes on from here.")
+            hints["train"] = " A run that had begun goes on with --resume."
+            hint = hints.get(ctx.invoked_subcommand, "")
+            typer.echo(f"Stopped.{hint}", err=True)
+            raise typer.Exit(130) from None
+        except BrokenPipeError:  # as in `crosstask predict ... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer has no reader
+            raise typer.Exit(0) from None
+
+
+app = typer.Typer(
+    name="crosstask",
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,
+)
+
+
+def flag(*names: str, **options: Any) -> Any:
+    """An option without a value; the help would otherwise show a type that nobody has to type."""
+    return typer.Option(*names, metavar="", **options)
+
+
+RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML file that names tasks and settings.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or an exported model.")]
+TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Which task; the target when left out.")]
+QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
+SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
+JobsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")]
+StudyOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study, beside the recipe's runs.")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from crosstask import __version__
+
+        typer.echo(f"crosstask {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, flag("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[bool, flag("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Few labels for the task you care about, plenty for related ones: train a model of yours with their help.
+
+    [dim]crosstask demo[/dim]               the main job on built-in data
+
+    [dim]crosstask train recipe.yaml[/dim]  a run of your own, in runs/recipe
+    """
