@@ -1,12 +1,14 @@
 """Work for several processes side by side: results as they come, and a process that dies takes no result with it."""
 
+import math
 import multiprocessing
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
 from typing import Any, TypeVar
 
 from crosstask.errors import CrossTaskError
@@ -17,25 +19,32 @@ MOST_DEATHS = 3
 """Deaths in a row, without a result in between, after which something is wrong with the work itself."""
 
 
-def finished(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result]]:
+def finished(
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, *, minutes: float | None = None
+) -> Iterator[tuple[Item, Result]]:
     """Items with their results, in the order in which they are done.
 
     Args:
         work: what to do with each item; goes to every process once, so it can hold data.
         items: different ones, hashable.
         jobs: processes, on one thread each; with 1 the work is done in this process.
+        minutes: after which nothing further is begun; what is under way is waited for.
     """
+    stop = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs == 1 or len(items) < 2:
         for item in items:
+            if time.monotonic() > stop:
+                return
             yield item, work(item)
         return
     left, deaths = dict.fromkeys(items), 0
     while left:
         try:
-            for item, result in _by_pool(work, list(left), jobs):
+            for item, result in _by_pool(work, list(left), jobs, stop):
                 del left[item]
                 deaths = 0
                 yield item, result
+            return
         except BrokenProcessPool as error:
             deaths += 1
             if deaths == MOST_DEATHS:
@@ -54,15 +63,24 @@ def num_processes() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _by_pool(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[Item, Result]]:
+def _by_pool(
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, stop: float
+) -> Iterator[tuple[Item, Result]]:
     # A fresh interpreter each: a copy of this one would inherit locks of threads that it does not have.
     context = multiprocessing.get_context("spawn")
     count = min(jobs, len(items))
     with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(work, os.getpid())) as pool:
-        futures = {pool.submit(_work_on, item): item for item in items}
+        waiting = iter(items)
+        # No more than each process can start at once: what has not been handed out can be left undone.
+        futures = {pool.submit(_work_on, item): item for item in islice(waiting, count)}
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            while futures:
+                done, _ = wait(futures, return_when=FIRST_COMPLETED)
+                for future in done:
+                    item, result = futures.pop(future), future.result()
+                    if time.monotonic() < stop:
+                        futures |= {pool.submit(_work_on, following): following for following in islice(waiting, 1)}
+                    yield item, result
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import crosstask as ct
-from crosstask.understanding.study import CELLS_FILE
+from crosstask.cells import CELLS_FILE
 
 QUICK = {"encoder": "linear", "updates": 4, "batch_size": 8, "seeds": 2, "progress": False}
 FILES = {CELLS_FILE, "comparison.json", "comparison.csv", "comparison.md", "comparison.tex"}

@@ -12,10 +12,10 @@ from scipy import stats
 
 import crosstask as ct
 from command_line import crosstask, refused
+from crosstask.cells import CELLS_FILE
 from crosstask.comparing.cells import Bench, Cell, SeededTasks
 from crosstask.comparing.formats import show, to_csv, to_latex, to_markdown
 from crosstask.comparing.methods import Words, read_method, read_methods
-from crosstask.understanding.study import CELLS_FILE
 
 
 class TestRuns:

@@ -12,8 +12,8 @@ from compare_problem import QUICK, table, tiny
 
 import crosstask as ct
 from command_line import crosstask
+from crosstask.cells import CELLS_FILE
 from crosstask.comparing.cells import Cell
-from crosstask.understanding.study import CELLS_FILE
 
 HOW = {**QUICK, "targets": ["a", "b"], "methods": ["single", "joint", "tawt"]}
 

@@ -7,8 +7,10 @@ import pytest
 
 import crosstask as ct
 from command_line import crosstask, refused
+from crosstask.cells import CELLS_FILE
+from crosstask.record import read_history
 from crosstask.understanding.capacity import CAPACITY_FILE, show, width_option
-from crosstask.understanding.study import CELLS_FILE, Study
+from crosstask.understanding.study import Study
 
 QUICK = {"encoder": "linear", "updates": 2, "seeds": 2, "progress": False}
 TABLE_1 = {"SST": 200, "MR": 200, "CR": 5, "SUBJ": 200, "MPQA": 500, "TREC": 100}
@@ -127,7 +129,7 @@ def test_a_metric_that_is_better_when_smaller(pretended):
 def test_trained_for_true(tmp_path):
     """The widths reach the encoder, files say what was found, and a second call trains nothing."""
     found = ct.capacity(tasks(), widths=[1, 3], output=tmp_path, **QUICK)
-    rows = [json.loads(line) for line in (tmp_path / CELLS_FILE).read_text().splitlines()][1:]
+    rows = [row for row in read_history(tmp_path / CELLS_FILE) if row["event"] == "cell"]
     assert {(tuple(row["targets"]), row["width"]) for row in rows} == {
         (targets, width) for targets in (("a",), ("b",), ("a", "b")) for width in (1, 3)
     }

@@ -10,7 +10,9 @@ from scipy.stats import spearmanr, t, ttest_1samp
 
 import crosstask as ct
 from command_line import crosstask, refused
-from crosstask.understanding.study import CELLS_FILE, Cell, Estimate, Study, content, same_budget
+from crosstask.cells import CELLS_FILE
+from crosstask.record import read_history
+from crosstask.understanding.study import Cell, Estimate, Study, content, same_budget
 from crosstask.understanding.transfer_matrix import MATRIX_FILE, rank_correlation, show
 
 LINEAR = {"name": "linear", "hidden": 1}
@@ -143,6 +145,9 @@ class TestGoingOn:
         data = json.loads((folder / MATRIX_FILE).read_text())
         return {key: value for key, value in data.items() if key != "seconds"}
 
+    def cells(self, folder):
+        return [row for row in read_history(folder / CELLS_FILE) if row["event"] == "cell"]
+
     def test_killed_and_started_again(self, tmp_path, counted):
         """As if never stopped, and only what was missing is run; the line that the kill cut short as well."""
         tasks = tiny()
@@ -150,14 +155,15 @@ class TestGoingOn:
         total = len(counted)
         assert total == 2 * 9
         lines = (tmp_path / "whole" / CELLS_FILE).read_text().splitlines()
+        first = next(number for number, line in enumerate(lines) if '"event": "cell"' in line)
         (tmp_path / "cut").mkdir()
-        (tmp_path / "cut" / CELLS_FILE).write_text("\n".join(lines[:6]) + "\n" + lines[6][:40])
+        kept = first + 5
+        (tmp_path / "cut" / CELLS_FILE).write_text("\n".join(lines[:kept]) + "\n" + lines[kept][:40])
         counted.clear()
         ct.transfer_matrix(tasks, output=tmp_path / "cut", **QUICK)
-        assert len(counted) == total - 5  # the first line says what the study is
+        assert len(counted) == total - 5
         assert self.plain(tmp_path / "cut") == self.plain(tmp_path / "whole")
-        rows = [json.loads(line) for line in (tmp_path / "cut" / CELLS_FILE).read_text().splitlines()]
-        assert len(rows) == 1 + total
+        assert len(self.cells(tmp_path / "cut")) == total
 
     def test_stopped_in_the_middle(self, tmp_path, monkeypatch):
         train = Study.run
@@ -171,7 +177,7 @@ class TestGoingOn:
             stopping.setattr(Study, "run", run)
             with pytest.raises(KeyboardInterrupt):
                 ct.transfer_matrix(tiny(), output=tmp_path / "study", **QUICK)
-        assert len((tmp_path / "study" / CELLS_FILE).read_text().splitlines()) == 1 + 2
+        assert len(self.cells(tmp_path / "study")) == 2
         ct.transfer_matrix(tiny(), output=tmp_path / "study", **QUICK)
         ct.transfer_matrix(tiny(), output=tmp_path / "whole", **QUICK)
         assert self.plain(tmp_path / "study") == self.plain(tmp_path / "whole")

@@ -1,6 +1,5 @@
 """The runs of a comparison: methods x targets x seeds, each written down as soon as it is done."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,17 +7,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from crosstask import cells as cells_module
+from crosstask.cells import Fact, open_cells
 from crosstask.comparing.methods import Method, Named
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner, make_transfer, make_weighting
 from crosstask.paradigms import Plan, plan_phases
-from crosstask.processes import finished
-from crosstask.progress import make_progress, shown
-from crosstask.record import Record, Row, environment, finite, read_history
+from crosstask.record import Record, Row
 from crosstask.settings import Training
-from crosstask.storage import explain_write_errors
 from crosstask.tasks import Task
-from crosstask.understanding.study import CELLS_FILE, content, duration, same_budget
+from crosstask.understanding.study import content, same_budget
 
 RUNS_FOLDER = "runs"
 
@@ -133,80 +131,20 @@ def run_cells(
     A cell that was refused is no finished one: it is tried again, in case what stood in its way is gone.
     """
     record = _record(output, bench, sorted({cell.seed for cell in cells}))
-    rows = {_cell(row): _facts(row) for row in record.of("cell")}
-    left = [cell for cell in cells if cell not in rows]
-    num_done, started = len(cells) - len(left), time.perf_counter()
-    if left:
-        record.write("session", environment=environment())  # which versions and machine made the lines that follow
-    with shown(make_progress(progress)) as bar:
-        bar.start("runs", len(cells), num_done)
-        for number, (cell, row) in enumerate(finished(bench.run, left, jobs), 1):
-            if "refused" not in row:
-                record.write("cell", **row)
-            rows[cell] = _plain(row)  # as the file would give it back
-            seconds = (time.perf_counter() - started) / number * (len(left) - number)
-            bar.advance(num_done + number, f"{duration(seconds)} left, last: {cell}")
-    return {cell: rows[cell] for cell in cells}
+    return cells_module.run_cells(bench.run, cells, record, _cell, jobs=jobs, progress=progress)
 
 
 def _cell(row: Row) -> Cell:
     return Cell(row["method"], row["target"], row["seed"])
 
 
-def _facts(row: Row) -> Row:
-    return {key: value for key, value in row.items() if key != "event"}
-
-
 def _record(folder: Path | None, bench: Bench, seeds: Sequence[int]) -> Record:
-    """The rows that are there already, or the beginning of new ones.
-
-    Methods, targets and seeds can be added later; what changed since under the same name is refused.
-    """
-    facts: list[tuple[str, str, dict[str, Any]]] = [
-        ("settings", "", {"encoder": bench.encoder, "training": asdict(bench.training)})
-    ]
+    """The rows that are there already; methods, targets and seeds can be added later."""
+    facts: list[Fact] = [("settings", "", {"encoder": bench.encoder, "training": asdict(bench.training)})]
     facts += [("method", name, {"method": method.to_json()}) for name, method in bench.methods.items()]
     facts += [
         ("data", str(seed), {"tasks": {name: content(task) for name, task in bench.tasks(seed).items()}})
         for seed in seeds
     ]
-    if folder is None:
-        record = Record()
-    else:
-        path = folder / CELLS_FILE
-        rows = read_history(path) if path.is_file() else []
-        known = {(row["event"], row["key"]): row for row in rows if "key" in row}
-        _check_folder(folder, rows, known)
-        for event, key, fact in facts:
-            before = known.get((event, key))
-            if before is not None and any(before.get(name) != _plain(value) for name, value in fact.items()):
-                names = {
-                    "settings": "encoder or training",
-                    "method": f"method '{key}'",
-                    "data": f"the data of seed {key}",
-                }
-                what = names[event]
-                raise CrossTaskError(
-                    f"The comparison in '{folder}' was begun with other settings: {what} changed since. Change it back "
-                    "to go on, or start anew with another --output."
-                )
-        with explain_write_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        record = Record(path, keep=len(rows))  # a last line that a kill cut short goes
-        facts = [fact for fact in facts if fact[:2] not in known]
-    for event, key, fact in facts:
-        record.write(event, key=key, **_plain(fact))
-    return record
-
-
-def _check_folder(folder: Path, rows: Sequence[Row], known: Mapping[Any, Any]) -> None:
-    is_other = folder.exists() and (not folder.is_dir() or any(path.name != CELLS_FILE for path in folder.iterdir()))
-    if (rows and ("settings", "") not in known) or (not rows and is_other):
-        raise CrossTaskError(
-            f"'{folder}' exists and holds no comparison; nothing was written over. Choose another folder with --output."
-        )
-
-
-def _plain(value: Any) -> Any:
-    """As it comes back from the file."""
-    return json.loads(json.dumps(finite(value), default=str))
+    names = {"settings": "encoder or training", "method": "method '{}'", "data": "the data of seed {}"}
+    return open_cells(folder, facts, sort="comparison", names=names)

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from crosstask.cells import CELLS_FILE
 from crosstask.comparing import TABLE_NAME, WRITERS, compare
 from crosstask.comparing.formats import show
 from crosstask.comparing.methods import DEFAULT_METHODS, Words
@@ -16,7 +17,6 @@ from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.options import shown
 from crosstask.recipe import RecipeFile
 from crosstask.tasks import Task
-from crosstask.understanding.study import CELLS_FILE
 
 DEFAULT_SEEDS = 5
 KEYS: dict[str, tuple[type, ...]] = {

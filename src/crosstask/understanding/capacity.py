@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crosstask.cells import CELLS_FILE
 from crosstask.encoders import ENCODERS, encoder_class
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric, higher
@@ -15,7 +16,7 @@ from crosstask.record import Row, finite
 from crosstask.settings import Training
 from crosstask.storage import write_text
 from crosstask.tasks import Task
-from crosstask.understanding.study import CELLS_FILE, Cell, Estimate, Named, make_study, run_cells, seed_list
+from crosstask.understanding.study import Cell, Estimate, Named, make_study, run_cells, seed_list
 
 CAPACITY_FILE = "capacity.json"
 WIDTHS = (5, 20, 50, 100, 200, 500)

@@ -12,18 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from crosstask import cells as cells_module
+from crosstask.cells import open_cells
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner, make_transfer, make_weighting
 from crosstask.options import check_options
 from crosstask.paradigms import ON_FEATURES
-from crosstask.processes import finished
-from crosstask.progress import make_progress, shown
-from crosstask.record import Record, Row, finite, read_history
+from crosstask.record import Row, finite
 from crosstask.settings import Training
-from crosstask.storage import explain_write_errors
 from crosstask.tasks import Task
 
-CELLS_FILE = "cells.jsonl"
 LOOKS = 10
 """Looks at the dev set in every run of a study, unless the settings say otherwise."""
 Named = str | Mapping[str, Any]
@@ -264,59 +262,6 @@ def run_cells(
         jobs: processes that run cells side by side, on one thread each; 1 stays in this process.
         progress: show a bar; by default when the error stream is a terminal.
     """
-    if jobs < 1:
-        raise CrossTaskError(f"`jobs` must be at least 1, found {jobs}.")
-    record = _record(Path(output) if output is not None else None, study)
-    rows = {Cell.of(row): row for row in record.of("cell")}
-    left = [cell for cell in dict.fromkeys(cells) if cell not in rows]
-    num_done, started = len(cells) - len(left), time.perf_counter()
-    with shown(make_progress(progress)) as bar:
-        bar.start("runs", len(cells), num_done)
-        for number, (cell, row) in enumerate(finished(study.run, left, jobs), 1):
-            record.write("cell", **row)
-            rows[cell] = record.rows[-1]
-            seconds = (time.perf_counter() - started) / number * (len(left) - number)
-            bar.advance(num_done + number, f"{duration(seconds)} left, last: {cell}")
-    return {cell: rows[cell] for cell in cells}
-
-
-def duration(seconds: float) -> str:
-    """A time as one says it.
-
-    >>> duration(42), duration(90), duration(7300)
-    ('42 s', '2 min', '2.0 h')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{math.ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _record(folder: Path | None, study: Study) -> Record:
-    """The rows that are there already, or the beginning of new ones."""
-    described = study.describe()
-    if folder is None:
-        record = Record()
-    else:
-        path = folder / CELLS_FILE
-        rows = read_history(path) if path.is_file() else []
-        if (
-            not rows
-            and folder.exists()
-            and (not folder.is_dir() or any(p.name != CELLS_FILE for p in folder.iterdir()))
-        ):
-            raise CrossTaskError(
-                f"'{folder}' exists and holds no study; nothing was written over. Choose another folder with --output."
-            )
-        before = rows[0] if rows else {}
-        changed = [key for key in described if rows and before.get(key) != described[key]]
-        if changed:
-            raise CrossTaskError(
-                f"The study in '{folder}' was begun with other settings: {', '.join(f'`{key}`' for key in changed)} "
-                "changed since. Change it back to go on, or start anew with another --output."
-            )
-        with explain_write_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        record = Record(path, keep=len(rows))  # a last line that a kill cut short goes
-    if not len(record):
-        record.write("study", **described)
-    return record
+    facts = [("study", key, {"is": value}) for key, value in study.describe().items()]
+    record = open_cells(Path(output) if output is not None else None, facts, sort="study", names={"study": "`{}`"})
+    return cells_module.run_cells(study.run, cells, record, Cell.of, jobs=jobs, progress=progress)

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crosstask.cells import CELLS_FILE
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.evaluation import chosen_metric, higher, spearman
 from crosstask.record import Row, finite
 from crosstask.settings import Training
 from crosstask.storage import write_text
 from crosstask.tasks import Task
-from crosstask.understanding.study import CELLS_FILE, Cell, Estimate, Named, make_study, run_cells, seed_list
+from crosstask.understanding.study import Cell, Estimate, Named, make_study, run_cells, seed_list
 
 MATRIX_FILE = "transfer_matrix.json"
 Verdict = Literal["helps", "hurts", "unclear"]
