@@ -1,0 +1,134 @@
+"""From runs to what people read: results.json, a Markdown page, an HTML page. All are made from the runs alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crosstask.record import REPORT_FILE, Record, Row, finite
+from crosstask.reproducing.experiment import Claim, Experiment, Mean, Rows, Table
+from crosstask.storage import write_text
+
+RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
+DIGITS = 2
+
+
+def write_results(folder: Path, experiment: Experiment, record: Record, rows: Sequence[Row]) -> dict[str, Any]:
+    """Write all files of an experiment but its runs; returns what `results.json` holds."""
+    found = Rows(rows)
+    tables, claims = experiment.tables(found), experiment.claims(found)
+    wanted = len(experiment.cells())
+    results = finite(
+        {
+            "name": experiment.name,
+            "title": experiment.title,
+            "about": experiment.about,
+            "paper": experiment.paper.short,
+            "command": command(experiment),
+            "quick": experiment.options.quick,
+            "settings": experiment.settings(),
+            "seeds": sorted(found.values("seed")),
+            "runs": {"done": len(rows), "wanted": wanted, "seconds": round(sum(row["seconds"] for row in rows), 1)},
+            "environments": _environments(record),
+            "claims": [vars(claim) for claim in claims],
+            "tables": [table.to_json() for table in tables],
+        }
+    )
+    write_text(folder / RESULTS_FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / PAGE_FILE, markdown_page(results, tables, claims))
+    write_text(folder / REPORT_FILE, html_page(results, tables, claims))
+    return results
+
+
+def command(experiment: Experiment) -> str:
+    """How to run it again."""
+    quick = " --quick" if experiment.options.quick else ""
+    return f"crosstask reproduce {experiment.name} --data DIR{quick}"
+
+
+def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim]) -> str:
+    """The page beside the runs."""
+    lines = [
+        f"# {results['title']}",
+        "",
+        f"{results['paper']}. {results['about']}",
+        "",
+        f"    {results['command']}",
+        "",
+    ]
+    done, wanted = results["runs"]["done"], results["runs"]["wanted"]
+    if done < wanted:
+        lines += [f"**{done} of {wanted} runs are done**; the same command goes on.", ""]
+    lines += ["## Claims", "", *_markdown(["claim", "paper", "ours", "verdict"], [list(_texts(c)) for c in claims]), ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", *_markdown(table.head, [[shown(i) for i in line] for line in table.lines])]
+        lines += ["", table.note, ""] if table.note else [""]
+    lines += [f"Settings: `{json.dumps(results['settings'], ensure_ascii=False)}`", ""]
+    lines += [f"Made from {done} runs in `cells.jsonl` ({_machines(results)}).", ""]
+    return "\n".join(lines)
+
+
+def html_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim]) -> str:
+    """The same as one HTML file."""
+    from crosstask.report.markup import join, tag
+    from crosstask.report.markup import table as made
+    from crosstask.report.page import as_yaml, fine_print, page, section
+
+    held = sum(claim.verdict == "holds" for claim in claims)
+    top = join(
+        tag("p", f"{results['paper']} · {results['name']}", class_="kicker"),
+        tag("h1", f"{results['title']}: {held} of {len(claims)} claims hold."),
+        tag("p", results["about"], class_="lead"),
+    )
+    body = [
+        top,
+        section("Claims", made(["claim", "paper", "ours", "verdict"], [_texts(c) for c in claims], caption="Claims")),
+    ]
+    for table in tables:
+        lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
+        numeric = frozenset(range(1, len(table.head)))
+        note = tag("p", table.note, class_="quiet") if table.note else None
+        body.append(section(table.title, made(list(table.head), lines, caption=table.title, numeric=numeric), note))
+    environment = results["environments"][-1] if results["environments"] else {}
+    body.append(fine_print(as_yaml({"command": results["command"], **results["settings"]}), environment))
+    return page(results["title"], body, [])
+
+
+def shown(item: "str | int | float | Mean | None") -> str:
+    """A cell of a table for people.
+
+    >>> shown(None), shown(12.345), shown(Mean(50.0, 1.25, 5)), shown("joint")
+    ('–', '12.35', '50.00 ± 1.25', 'joint')
+    """
+    if item is None:
+        return "–"
+    return f"{item:.{DIGITS}f}" if isinstance(item, float) else str(item)
+
+
+def _texts(claim: Claim) -> list[object]:
+    return [claim.text, claim.paper, claim.ours, claim.verdict]
+
+
+def _markdown(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
+    def row(items: Sequence[object]) -> str:
+        return "| " + " | ".join(str(item).replace("|", "\\|") for item in items) + " |"
+
+    return [row(head), "|---" * len(head) + "|", *(row(line) for line in lines)]
+
+
+def _environments(record: Record) -> list[dict[str, Any]]:
+    """Versions and machines that had a part in the runs, each once."""
+    found: list[dict[str, Any]] = []
+    for row in record.of("session"):
+        facts = {key: value for key, value in row["environment"].items() if key != "command"}
+        if facts not in found:
+            found.append(facts)
+    return found
+
+
+def _machines(results: dict[str, Any]) -> str:
+    places = [
+        f"torch {facts['packages'].get('torch')}, {', '.join(facts['gpus'][:1]) or 'CPU'}"
+        for facts in results["environments"]
+    ]
+    return "; ".join(dict.fromkeys(places))
