@@ -37,11 +37,12 @@ class Page(HTMLParser):
         return [name for name, _ in self.elements]
 
     def specs(self):
-        return [
-            json.loads(text)
-            for text, attributes in zip(self.scripts, self._script_attributes(), strict=True)
-            if attributes.get("type") == "application/json"
-        ]
+        return [json.loads(text) for text in self.data()]
+
+    def data(self):
+        """What charts are drawn from, as it stands in the page."""
+        scripts = zip(self.scripts, self._script_attributes(), strict=True)
+        return [text for text, attributes in scripts if attributes.get("type") == "application/json"]
 
     def _script_attributes(self):
         return [attributes for name, attributes in self.elements if name == "script"]

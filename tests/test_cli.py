@@ -60,7 +60,7 @@ def rows_of(text: str, **style) -> list[dict[str, str]]:
 def test_train_writes_a_run(stars):
     run = stars / "runs" / "stars"
     names = {"recipe.yaml", "environment.json", "history.jsonl", "metrics.json", "model", "report.html"}
-    assert {path.name for path in run.iterdir()} == names
+    assert {path.name for path in run.iterdir()} == {*names, "predictions.jsonl"}
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["targets"] == ["stars"]
     assert metrics["trained_on"] == {"stars": 48, "polarity": 128}

@@ -91,7 +91,7 @@ def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path
     assert 'href="run/report.html"' in (output / "report.html").read_text(encoding="utf-8")
     model = load(output / "run")
     assert model.predict(np.zeros((1, 64), dtype=np.float32))[0] in "0123456789"
-    cell = next(cell for cell in results["cells"] if cell["method"] == rows.chosen.method)
+    cell = next(cell for cell in results["cells"] if cell["method"] == rows.targets[0].chosen.method)
     assert model.scores["digit"] == cell["scores"]
 
     show(rows, output)

@@ -228,6 +228,7 @@ def test_a_run_saved_later_loads_as_it_was(tmp_path):
         "history.jsonl",
         "metrics.json",
         "model",
+        "predictions.jsonl",
         "recipe.yaml",
         "report.html",
     ]

@@ -15,6 +15,7 @@ from crosstask.readers import READERS, Reader, roles
 from crosstask.recipe import Recipe
 from crosstask.settings import Training
 from crosstask.tasks import Task
+from crosstask.tracking import TRACKERS
 from docstrings import cell, markdown, parse, table
 from options_table import HEAD, option_rows, option_table, shown_default, sort
 from python_page import python_page
@@ -26,6 +27,7 @@ LINKS = {
     "paradigm": "../methods/paradigms/index.md",
     "weighting": "../methods/weightings/index.md",
     "transfer": "../methods/transfers/index.md",
+    "track": "#trackers",
     "tasks": "#tasks",
     "training": "#training",
 }
@@ -69,8 +71,17 @@ def recipe_page() -> str:
             "## Training",
             "The section `training`; the learner takes the same names as arguments.",
             option_table(Training),
+            "## Trackers",
+            "The key `track`: a name, a mapping with `name` and options, or a list of these. `crosstask train` shows "
+            "the run there as it goes.",
+            *(_tracker_section(name) for name in TRACKERS),
         ]
     )
+
+
+def _tracker_section(name: str) -> str:
+    make = TRACKERS[name]
+    return "\n\n".join([f"### {name}", markdown(parse(make).summary), option_table(make, without=("place",))])
 
 
 def _recipe_rows() -> list[tuple[str, ...]]:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from crosstask.automatic import auto as auto
     from crosstask.comparing import compare as compare
     from crosstask.errors import CrossTaskError as CrossTaskError
     from crosstask.learner import Learner as Learner
@@ -34,6 +35,7 @@ _EXPORTS = {
     "Task": "crosstask.tasks",
     "Examples": "crosstask.tasks",
     "Learner": "crosstask.learner",
+    "auto": "crosstask.automatic",
     "compare": "crosstask.comparing",
     "rank": "crosstask.understanding.rank",
     "Training": "crosstask.settings",

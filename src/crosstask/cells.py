@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crosstask.errors import CrossTaskError
-from crosstask.processes import finished
+from crosstask.processes import Place, finished
 from crosstask.progress import make_progress, shown
 from crosstask.record import Record, Row, environment, finite, read_history
-from crosstask.storage import explain_write_errors
+from crosstask.storage import explain_write_errors, remove_scratch
 
 CELLS_FILE = "cells.jsonl"
 Cell = TypeVar("Cell", bound=Hashable)
@@ -46,6 +46,7 @@ def open_cells(folder: Path | None, facts: Sequence[Fact], *, sort: str, names: 
                 )
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            remove_scratch(path)
         record = Record(path, keep=len(rows))  # a last line that a kill cut short goes
         facts = [fact for fact in facts if fact[:2] not in known]
     for event, key, fact in facts:
@@ -59,7 +60,8 @@ def run_cells(
     record: Record,
     read: Callable[[Row], Cell],
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
+    on: Place = "local",
     minutes: float | None = None,
     progress: bool | None = None,
 ) -> dict[Cell, Row]:
@@ -72,21 +74,22 @@ def run_cells(
         cells: what to run, in this order.
         record: where rows are kept.
         read: the cell that a row is about.
-        jobs: processes side by side, on one thread each; 1 stays in this process.
+        jobs: processes side by side, on one thread each; 1 stays in this process, None takes all there is room for.
+        on: "local" for this machine, "ray" for a Ray cluster.
         minutes: after which no further cell is begun; what is missing then is missing in the result.
         progress: show a bar; by default when the error stream is a terminal.
     """
-    if jobs < 1:
+    if jobs is not None and jobs < 1:
         raise CrossTaskError(f"`jobs` must be at least 1, found {jobs}.")
     wanted = list(dict.fromkeys(cells))
     rows = {read(row): _without_event(row) for row in record.of("cell")}
     left = [cell for cell in wanted if cell not in rows]
     num_done, started = len(wanted) - len(left), time.perf_counter()
-    if left:
-        record.write("session", environment=environment())  # which versions and machine made the lines that follow
     with shown(make_progress(progress)) as bar:
         bar.start("runs", len(wanted), num_done)
-        for number, (cell, row) in enumerate(finished(work, left, jobs, minutes=minutes), 1):
+        for number, (cell, row) in enumerate(finished(work, left, jobs, on=on, minutes=minutes), 1):
+            if number == 1:
+                record.write("session", environment=environment())  # versions and machine of the lines that follow
             if "refused" not in row:
                 record.write("cell", **row)
             rows[cell] = as_written(row)

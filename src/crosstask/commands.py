@@ -31,8 +31,8 @@ def train_recipe(path: Path, output: Path | None, *, resume: bool, seed: int | N
             return
     else:
         folder.check_new()  # before any data is read
-    targets, sources = recipe.tasks()
     learner = recipe.learner(progress=False if quiet else None)
+    targets, sources = recipe.tasks()
     run = learner.fit(targets, sources, output=folder.path, resume=resume, recipe=recipe.resolved())
     if _is_main():
         _say_result(run, folder.path)

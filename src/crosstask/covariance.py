@@ -54,7 +54,11 @@ def similarity_of_covariances(first: Tensor, second: Tensor, *, normalise: bool 
             "The covariance similarity needs inputs of one dimension, since it compares directions; found "
             f"{first.shape[-1]} and {second.shape[-1]}. Take both from the same place of the same encoder."
         )
-    one, two = main_directions(first, kept), main_directions(second, kept)
+    return similarity_of_directions(main_directions(first, kept), main_directions(second, kept), normalise=normalise)
+
+
+def similarity_of_directions(one: Tensor, two: Tensor, *, normalise: bool = False) -> float:
+    """The covariance similarity score from the `main_directions` of both tasks, [dimension, r_i] each."""
     if normalise:
         scale = ((one.T @ one).norm() * (two.T @ two).norm()).sqrt()
     else:

@@ -15,16 +15,18 @@ from crosstask.encoders.build import build_encoder, feature_section
 from crosstask.encoders.frozen import FrozenEncoder
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import check_metric, default_metric, score
+from crosstask.measured import measured_rows
 from crosstask.model import Model
 from crosstask.options import check_options, name_and_options
 from crosstask.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY, Plan, plan_phases
 from crosstask.prediction import evaluate
 from crosstask.probes import limited_source
 from crosstask.progress import Progress, make_progress, shown
-from crosstask.record import HISTORY_FILE, Record
+from crosstask.record import HISTORY_FILE, Record, Row
 from crosstask.run import Run, RunFolder, load
 from crosstask.settings import Training
 from crosstask.tasks import Task
+from crosstask.tracking import Tracking, check_installed, check_trackers
 from crosstask.training import Phase, Trainer
 from crosstask.transfer import TRANSFERS, Transfer
 from crosstask.weighting import WEIGHTINGS, Weighting
@@ -41,6 +43,8 @@ class Learner:
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.
         training: settings of the loop; single ones can also be given by name (`epochs=10`).
+        track: "tensorboard", "wandb" or "mlflow", a mapping with `name` and options, a tracker of Accelerate, or a list
+            of these: where losses, weights and scores are shown as the run goes.
         seed: of initialisation, order and dropout.
         progress: show a bar; by default when the error stream is a terminal.
     """
@@ -53,6 +57,7 @@ class Learner:
         weighting: Weighting | str | Mapping[str, Any] | None = None,
         transfer: Sequence[Transfer | str | Mapping[str, Any]] = (),
         training: Training | Mapping[str, Any] | None = None,
+        track: Any = None,
         seed: int = 0,
         progress: bool | None = None,
         **settings: Any,
@@ -67,6 +72,8 @@ class Learner:
         given.update(settings)
         check_options("training", Training, given)
         self.training = Training(**given)
+        self.track = check_trackers(track)
+        check_installed(self.track)
         self.seed = seed
         self.progress = progress
         self.run: Run | None = None
@@ -79,6 +86,7 @@ class Learner:
         output: str | Path | None = None,
         resume: bool = False,
         recipe: Mapping[str, Any] | None = None,
+        keep_model: bool = True,
     ) -> Run:
         """Train, choose by the target's dev score, measure, and return the run.
 
@@ -88,6 +96,8 @@ class Learner:
             output: run folder; without one nothing is written.
             resume: go on from the last checkpoint in `output`.
             recipe: what to write down as the run's recipe; the learner's own settings by default.
+            keep_model: whether `output` gets the model, checkpoints on the way to it, and a page; without them it holds
+                what was measured, and a run that was stopped starts again.
         """
         targets = [target] if isinstance(target, Task) else list(target)
         names = [task.name for task in targets]
@@ -103,7 +113,8 @@ class Learner:
                 return self.run
         devices.wait()
         started = time.perf_counter()
-        with shown(make_progress(self.progress if devices.is_main else False)) as progress:
+        tracking = Tracking(self.track if devices.is_main else [])
+        with tracking, shown(make_progress(self.progress if devices.is_main else False)) as progress:
             section, notes = feature_section(self.encoder) if paradigm in ON_FEATURES else (self.encoder, [])
             if paradigm == "stacking":
                 sources = [limited_source(task, self.seed) for task in sources]
@@ -125,6 +136,7 @@ class Learner:
                 folder.path / HISTORY_FILE if folder is not None and devices.is_main else None,
                 keep=int(checkpoint.state["history_rows"]) if checkpoint else 0,
             )
+            tracking.start(record, described, None if folder is None else folder.path)
             if checkpoint is None:
                 self._describe_start(record, paradigm, targets, sources, model)
                 for note in notes:
@@ -137,7 +149,7 @@ class Learner:
                 transfers=self.transfer,
                 devices=devices,
                 record=record,
-                folder=folder.checkpoints if folder is not None else None,
+                folder=folder.checkpoints if folder is not None and keep_model else None,
                 progress=progress,
                 seed=self.seed,
             )
@@ -145,7 +157,8 @@ class Learner:
             for transfer in self.transfer:
                 transfer.unbind()
             measured = [tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
-            scores = _measure(model, measured, dev)
+            scores, examples = _measure(model, measured, dev, names)
+            tracking.final(scores)
         metrics = {
             "targets": names,
             "paradigm": paradigm,
@@ -155,9 +168,11 @@ class Learner:
             "set_aside": sorted(trainer.set_aside),
             "seconds": round(time.perf_counter() - started, 1),
         }
-        self.run = Run(model.eval(), names, record=record, metrics=metrics, recipe=described, folder=folder)
+        self.run = Run(
+            model.eval(), names, record=record, metrics=metrics, recipe=described, folder=folder, measured=examples
+        )
         if folder is not None and devices.is_main:
-            folder.finish(self.run)
+            folder.finish(self.run, keep_model=keep_model)
         devices.wait()
         return self.run
 
@@ -297,15 +312,18 @@ def _show_feature_progress(model: Model, progress: Progress) -> None:
 
 
 def _measure(
-    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Scores on dev and test of every task that was trained last."""
+    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared], targets: Sequence[str]
+) -> tuple[dict[str, dict[str, dict[str, float]]], list[Row]]:
+    """Scores on dev and test of every task that was trained last; of targets also what was said of each example."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
+    examples: list[Row] = []
     for task in tasks:
         parts = {"dev": dev.get(task.name)}
         if task.test is not None:
             parts["test"] = Prepared.of(model.encoder, task.spec, task.test)
-        scores[task.name] = {
-            part: score(evaluate(model, prepared)[0]) for part, prepared in parts.items() if prepared is not None
-        }
-    return scores
+        found = {part: evaluate(model, prepared)[0] for part, prepared in parts.items() if prepared is not None}
+        scores[task.name] = {part: score(predictions) for part, predictions in found.items()}
+        if task.name in targets and found:
+            part = "test" if "test" in found else "dev"
+            examples += measured_rows(part, task.splits[part], found[part])
+    return scores, examples

@@ -3,35 +3,54 @@
 import math
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from crosstask.errors import CrossTaskError
+from crosstask.errors import CrossTaskError, unknown
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Place = Literal["local", "ray"]
+"""Where work is done: on this machine, or on a Ray cluster."""
 MOST_DEATHS = 3
 """Deaths in a row, without a result in between, after which something is wrong with the work itself."""
 
 
 def finished(
-    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, *, minutes: float | None = None
+    work: Callable[[Item], Result],
+    items: Sequence[Item],
+    jobs: int | None,
+    *,
+    on: Place = "local",
+    minutes: float | None = None,
 ) -> Iterator[tuple[Item, Result]]:
     """Items with their results, in the order in which they are done.
 
     Args:
         work: what to do with each item; goes to every process once, so it can hold data.
         items: different ones, hashable.
-        jobs: processes, on one thread each; with 1 the work is done in this process.
-        minutes: after which nothing further is begun; what is under way is waited for.
+        jobs: processes, on one thread each; with 1 the work is done in this process. As many as this machine, or the
+            cluster, has room for when None.
+        on: "local", or "ray" for a Ray cluster.
+        minutes: after which nothing further is begun; what is under way is waited for. With 0 nothing is done.
     """
+    check_place(on)
+    if minutes == 0:
+        return
     stop = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    if jobs == 1 or len(items) < 2:
+    if on == "ray":
+        from crosstask.on_ray import finished_on_ray
+
+        yield from finished_on_ray(work, items, jobs, stop)
+        return
+    count = jobs or num_processes()
+    if count == 1 or len(items) < 2:
         for item in items:
             if time.monotonic() > stop:
                 return
@@ -40,7 +59,7 @@ def finished(
     left, deaths = dict.fromkeys(items), 0
     while left:
         try:
-            for item, result in _by_pool(work, list(left), jobs, stop):
+            for item, result in _by_pool(work, list(left), count, stop):
                 del left[item]
                 deaths = 0
                 yield item, result
@@ -48,10 +67,33 @@ def finished(
         except BrokenProcessPool as error:
             deaths += 1
             if deaths == MOST_DEATHS:
-                raise CrossTaskError(
-                    f"Processes came to an end before they had a result, {deaths} in a row, perhaps for want of "
-                    "memory. What is done is kept: start again with fewer --jobs."
-                ) from error
+                raise death_error(deaths) from error
+
+
+def check_place(on: str) -> None:
+    """There must be such a place, with what it needs; before anything is begun."""
+    if on not in get_args(Place):
+        raise unknown("place to run on", on, get_args(Place))
+    if on == "ray":
+        from crosstask.on_ray import import_ray
+
+        import_ray()
+
+
+def use_one_thread() -> None:
+    """Of torch in this process, whether it is loaded or not: those side by side would be in each other's way."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    else:
+        os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def death_error(deaths: int) -> CrossTaskError:
+    """For work that takes its process with it again and again."""
+    return CrossTaskError(
+        f"Processes came to an end before they had a result, {deaths} in a row, perhaps for want of memory. What is "
+        "done is kept: start again with fewer --jobs."
+    )
 
 
 def num_processes() -> int:
@@ -89,11 +131,9 @@ _work: Callable[[Any], Any]
 
 
 def _begin(work: Callable[[Any], Any], parent: int) -> None:
-    import torch
-
     global _work
     _work = work
-    torch.set_num_threads(1)
+    use_one_thread()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

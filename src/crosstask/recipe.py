@@ -20,6 +20,7 @@ from crosstask.options import check_options, check_values, describe, shown
 from crosstask.paradigms import Plan, plan_phases
 from crosstask.settings import TRAINING_KEYS, Training
 from crosstask.tasks import ASSEMBLY_OPTIONS, NOT_OF_READERS, Task
+from crosstask.tracking import check_trackers
 
 
 class Recipe(BaseModel):
@@ -44,6 +45,10 @@ class Recipe(BaseModel):
     transfer: Annotated[list[str | dict[str, Any]], Field(description="what else passes between tasks")] = []
     training: Annotated[dict[str, Any], Field(description="settings of the loop")] = {}
     compare: Annotated[dict[str, Any], Field(description="what `crosstask compare` compares")] = {}
+    track: Annotated[
+        str | dict[str, Any] | list[str | dict[str, Any]] | None,
+        Field(description="tensorboard, wandb, mlflow, or several: where the run's curves are shown as it goes"),
+    ] = None
     seed: Annotated[int, Field(ge=0, description="of subsets, initialisation, order and dropout")] = 0
     output: Annotated[str | None, Field(description="run folder; runs/NAME beside the recipe when left out")] = None
 
@@ -79,6 +84,7 @@ class RecipeFile:
         recipe = self.recipe
         weighting = make_weighting(recipe.weighting)
         transfers = [make_transfer(item) for item in recipe.transfer]
+        check_trackers(recipe.track)
         check_names = getattr(weighting, "check_names", None)
         if check_names is not None:
             check_names(recipe.tasks)
@@ -139,6 +145,7 @@ class RecipeFile:
             weighting=recipe.weighting,
             transfer=recipe.transfer,
             training=self.settings,
+            track=recipe.track,
             seed=recipe.seed,
             progress=progress,
         )
@@ -154,7 +161,7 @@ class RecipeFile:
 
     def resolved(self) -> dict[str, Any]:
         """The recipe with every default written out, as the run folder keeps it."""
-        data = self.recipe.model_dump(exclude={"output", "compare"})
+        data = self.recipe.model_dump(exclude={"output", "compare", "track"})
         tasks = {
             name: {
                 key: self._absolute(value, task.get("format") != "hub") if key in ("train", "dev", "test") else value
@@ -204,6 +211,18 @@ _StrictLoader.add_implicit_resolver(
     re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
     list("-+.0123456789"),
 )
+
+
+def read_value(text: str) -> Any:
+    """A value as it is read in a recipe.
+
+    >>> read_value("[5e-5, dot]")
+    [5e-05, 'dot']
+    """
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.YAMLError as error:
+        raise CrossTaskError(f"'{text}' is no valid YAML: {_yaml_problem(error)}") from error
 
 
 def _validated(data: Any) -> Recipe:

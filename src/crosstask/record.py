@@ -4,6 +4,7 @@ import json
 import math
 import platform
 import sys
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,20 @@ RECIPE_FILE, ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE = (
     "metrics.json",
 )
 CHECKPOINTS_FOLDER, MODEL_FOLDER, REPORT_FILE = "checkpoints", "model", "report.html"
+PREDICTIONS_FILE = "predictions.jsonl"
 
 
 class Record:
     """An append-only history, in memory and, given a path, on disk.
 
     Rows say what they are under `event`. A run that is resumed cuts the file back to where its checkpoint was and goes
-    on from there, so that the file reads as if nothing had happened.
+    on from there, so that the file reads as if nothing had happened. `readers` are shown every new row.
     """
 
     def __init__(self, path: Path | None = None, keep: int | None = None) -> None:
         self.path = path
         self.rows: list[Row] = []
+        self.readers: list[Callable[[Row], None]] = []
         if path is not None and keep is not None and path.exists():
             lines = path.read_text(encoding="utf-8").split("\n")[:keep]
             if len(lines) < keep:
@@ -47,10 +50,12 @@ class Record:
         if self.path is not None:
             with explain_write_errors(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        for reader in self.readers:
+            reader(row)
 
     def write_all(self, path: Path) -> None:
         """Write a history that was kept in memory into a file, and go on there."""
-        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows))
+        write_rows(path, self.rows)
         self.path = path
 
     def __len__(self) -> int:
@@ -68,6 +73,11 @@ def finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Rows as JSON lines, all at once."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def read_history(path: Path) -> list[Row]:
@@ -97,6 +107,7 @@ def environment() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processor_threads": torch.get_num_threads(),
         "gpus": gpus,
+        **({"tf32": torch.backends.cuda.matmul.allow_tf32} if gpus else {}),
         "packages": packages,
         # Names, not whole paths: results travel further than folders do.
         "command": [Path(word).name if Path(word).is_absolute() else word for word in sys.argv],

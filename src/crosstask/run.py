@@ -19,12 +19,14 @@ from crosstask.record import (
     HISTORY_FILE,
     METRICS_FILE,
     MODEL_FOLDER,
+    PREDICTIONS_FILE,
     RECIPE_FILE,
     Record,
     Row,
     environment,
     finite,
     read_history,
+    write_rows,
 )
 from crosstask.storage import new_folder, write_text
 
@@ -41,12 +43,14 @@ class Run(Predictor):
         metrics: dict[str, Any],
         recipe: dict[str, Any],
         folder: "RunFolder | None" = None,
+        measured: Sequence[Row] = (),
     ) -> None:
         super().__init__(model, targets)
         self.recipe = recipe
         self.record = record
         self.metrics = metrics
         self.folder = folder
+        self.measured = measured
 
     @property
     def history(self) -> list[Row]:
@@ -132,15 +136,22 @@ class RunFolder:
                 "since. Change it back to resume, or start anew with another --output."
             )
 
-    def finish(self, run: Run) -> None:
-        """Write the model, the metrics and the page."""
-        with new_folder(self.path / MODEL_FOLDER) as scratch:
-            run.model.save(scratch)
+    def finish(self, run: Run, *, keep_model: bool = True) -> None:
+        """Write the model, the metrics and the page; without the model, what was measured alone."""
+        if keep_model:
+            with new_folder(self.path / MODEL_FOLDER) as scratch:
+                run.model.save(scratch)
+        if run.measured:
+            write_rows(self.path / PREDICTIONS_FILE, run.measured)
         write_text(self.path / METRICS_FILE, json.dumps(finite(run.metrics), indent=2, ensure_ascii=False) + "\n")
-        from crosstask.report import write_run_page
+        if keep_model:
+            from crosstask.report import write_run_page
 
-        write_run_page(self.path)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)  # last: until here the run could still be resumed
+            write_run_page(self.path)
+        if self.checkpoints.exists():  # last: until here the run could still be resumed
+            gone = self.checkpoints.with_name(f".{self.checkpoints.name}")
+            self.checkpoints.replace(gone)  # at once: half a checkpoint would be one that cannot be read
+            shutil.rmtree(gone, ignore_errors=True)
 
     @property
     def is_finished(self) -> bool:
@@ -154,6 +165,8 @@ def load(folder: str | Path) -> Predictor:
     if not path.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
     is_run = (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file()
+    if is_run and RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
+        raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")
     if is_run and not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
         raise CrossTaskError(f"The run in '{folder}' has not finished: continue it with `crosstask train --resume`.")
     try:
@@ -171,7 +184,11 @@ def _load_run(path: Path) -> Run:
     record = Record()
     record.rows = read_history(path / HISTORY_FILE)
     model, recipe = Model.load(path / MODEL_FOLDER), _read_recipe(path / RECIPE_FILE)
-    return Run(model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path))
+    measured = read_history(path / PREDICTIONS_FILE) if (path / PREDICTIONS_FILE).is_file() else []
+    return Run(
+        model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path),
+        measured=measured,
+    )  # fmt: skip
 
 
 def task_options(folder: str | Path, task: str) -> dict[str, Any]:

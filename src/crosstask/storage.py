@@ -55,6 +55,15 @@ def new_folder(path: Path) -> Iterator[Path]:
             raise
 
 
+def remove_scratch(path: Path) -> None:
+    """Remove what a kill left of files and folders that were to take this place."""
+    for scratch in path.parent.glob(f".{path.name}.*"):
+        if scratch.is_dir():
+            shutil.rmtree(scratch, ignore_errors=True)
+        else:
+            scratch.unlink(missing_ok=True)
+
+
 def _flush_to_disk(path: Path) -> None:
     with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is still atomic
         handle = os.open(path, os.O_RDONLY)

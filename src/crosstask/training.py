@@ -298,7 +298,7 @@ class Trainer:
             facts = transfer.facts()
             if facts:
                 self.record.write("transfer", name=transfer.name, phase=phase.name, update=done, **facts)
-        if not scores:
+        if not scores or not all(transfer.is_ready for transfer in self.stepper.transfers):
             return
         # On a small dev set scores tie often; the loss tells such models apart.
         found_now = (sum(scores) / len(scores), -sum(losses) / len(losses))

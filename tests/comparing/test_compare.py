@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from compare_problem import FILES, QUICK, tiny
+import yaml
+from compare_problem import FILES, QUICK, RUN_FILES, tiny
 from scipy import stats
 
 import crosstask as ct
@@ -74,10 +75,24 @@ class TestRuns:
         assert bench.budget(method, "b", by_name).updates == 2 * 4
 
     def test_run_folders(self, tmp_path, counted):
-        ct.compare(tiny("ab"), ["single"], targets="a", output=tmp_path / "out", keep_runs=True, **QUICK)
+        """What was measured is kept; models only on demand."""
+        found = ct.compare(tiny("ab"), ["single", "joint+tawt"], targets="a", output=tmp_path / "out", **QUICK)
+        assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+        rows = {(row["method"], row["seed"]): row for row in found.cells}
+        for (method, seed), row in rows.items():
+            folder = tmp_path / "out" / "runs" / "a" / method / f"seed-{seed}"
+            assert {path.name for path in folder.iterdir()} == RUN_FILES
+            assert json.loads((folder / "metrics.json").read_text())["scores"]["a"] == row["scores"]
+            assert tmp_path / "out" / row["run"] == folder
+        assert yaml.safe_load((folder / "recipe.yaml").read_text())["weighting"] == "tawt"
+        with pytest.raises(ct.CrossTaskError, match="kept without its model"):
+            ct.load(folder)
+
+    def test_run_folders_with_models(self, tmp_path):
+        found = ct.compare(tiny("ab"), ["single"], targets="a", output=tmp_path / "out", keep_runs=True, **QUICK)
         folder = tmp_path / "out" / "runs" / "a" / "single" / "seed-1"
-        assert ct.load(folder).scores["a"]
-        assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, "runs"}
+        assert ct.load(folder).scores["a"] == found.cells[1]["scores"]
+        assert (folder / "report.html").exists()
 
     def test_a_method_that_does_not_fit_leaves_the_others_alone(self):
         found = ct.compare(tiny(), ["single", "adapters", "joint"], targets="a", **QUICK)
@@ -136,6 +151,16 @@ class TestTable:
         found = ct.compare(tiny(), ["single", "joint"], targets="a", **{**QUICK, "seeds": 3})
         assert (found.line("joint").pairs, found.line("joint").score.count) == (2, 2)
         assert found.line("single").score.count == 3
+
+    def test_only_seeds_that_both_have_are_pairs(self, pretended):
+        """single lacks seed 2, joint lacks seed 0: three pairs, and scipy's test of those."""
+        scores = {"single": (0.5, 0.6, None, 0.4, 0.7), "joint": (None, 0.7, 0.9, 0.6, 0.75)}
+        pretended(lambda cell: scores[cell.method][cell.seed])
+        line = ct.compare(tiny(), ["single", "joint"], targets="a", **{**QUICK, "seeds": 5}).line("joint")
+        assert (line.pairs, line.wins, line.score.count) == (3, 3, 4)
+        assert line.gain.mean == pytest.approx((0.1 + 0.2 + 0.05) / 3)
+        assert line.p_t == pytest.approx(stats.ttest_rel([0.7, 0.6, 0.75], [0.6, 0.4, 0.7]).pvalue)
+        assert line.p_rank == 0.25
 
     def test_a_baseline_that_did_not_run(self, pretended):
         pretended(lambda cell: "It rains." if cell.method == "single" else 0.5)
@@ -236,6 +261,7 @@ class TestMethods:
         ({"baseline": "joint"}, r"The baseline 'joint' is not among the methods \(single\)"),
         ({"seeds": 0}, "`seeds`"),
         ({"jobs": 0}, "`jobs` must be at least 1"),
+        ({"on": "rai"}, "Unknown place to run on 'rai'. Did you mean 'ray'"),
         ({"epoch": 1}, "Did you mean 'epochs'"),
         ({"keep_runs": True}, "give `output` as well"),
         ({"tasks": tiny("aa")}, "same name"),
@@ -255,7 +281,7 @@ class TestCommand:
         assert outcome.err == ""
         assert "stars: accuracy on dev" in outcome.out
         folder = star_files / "runs" / "stars-comparison"
-        assert {path.name for path in folder.iterdir()} == FILES
+        assert {path.name for path in folder.iterdir()} == {*FILES, "report.html"}
         counted.clear()
         again = crosstask(*arguments, "--json")
         assert counted == []
@@ -296,6 +322,9 @@ compare:
         [
             (["--methods", "singel"], "method 'singel': Unknown method 'singel'. Did you mean 'single'?"),
             (["--targets", "star"], "Unknown target 'star'. Did you mean 'stars'?"),
+            (["--on", "moon"], "Unknown place to run on 'moon'. Known: local, ray."),
+            (["--search", "learning_rate"], "--search: expected a setting and its values"),
+            (["--search", "learning_rat=1,2"], "search: unknown setting 'learning_rat'. Did you mean 'learning_rate'?"),
             (["--baseline", "pretrain"], "The baseline 'pretrain' is not among the methods (single, joint, tawt)"),
         ],
     )
@@ -308,6 +337,8 @@ compare:
             ("{method: [single]}", "unknown key 'compare.method'. Did you mean 'methods'?"),
             ("{seeds: many}", "`compare.seeds` must be a whole number; found 'many'."),
             ("{seeds: 0}", "`compare.seeds` must be at least 1; found 0."),
+            ("{trials: 0}", "`compare.trials` must be at least 1; found 0."),
+            ("{search: [1]}", "`compare.search` must be a mapping; found [1]."),
             ("[single]", "`compare` must be a mapping"),
         ],
     )

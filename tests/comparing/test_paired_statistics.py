@@ -26,6 +26,21 @@ def test_signed_ranks_against_scipy(seed):
     assert signed_rank_test(differences) == pytest.approx(stats.wilcoxon(differences, method="exact").pvalue)
 
 
+@pytest.mark.parametrize(
+    "differences", [[1, 1, -1, 2], [0.5, 0.5, 0.5, -0.25, 0, 0.25], [3, -3, 2, -2, 1], [2, 2, 2, 2, -1, -1]]
+)
+def test_ties_and_zeros_against_scipy(differences):
+    """scipy's exact method has no ties; its permutations of so few pairs are all of them."""
+    every = stats.PermutationMethod(n_resamples=np.inf)
+    expected = stats.wilcoxon([value for value in differences if value], method=every).pvalue
+    assert signed_rank_test(differences) == pytest.approx(expected)
+
+
+def test_ties_by_hand():
+    """Ranks 2, 2, 2 and 4; 8 is found, and 4 of the 16 ways to give signs reach 8: all four, or two twos and the 4."""
+    assert signed_rank_test([1, 1, -1, 2]) == 2 * 4 / 16
+
+
 @given(NUMBERS)
 def test_signed_ranks_against_all_signs(differences):
     """With ties and zeros: every way to give the ranks signs, counted one by one."""
@@ -48,9 +63,13 @@ def test_turning_the_pairs_round_changes_nothing(differences):
 
 
 @pytest.mark.parametrize("test", [paired_t_test, signed_rank_test])
-def test_what_cannot_be_tested(test):
+def test_one_seed_or_none_cannot_be_tested(test):
     assert test([]) is None
     assert test([0.5]) is None
+
+
+@pytest.mark.parametrize("test", [paired_t_test, signed_rank_test])
+def test_all_scores_equal(test):
     assert test([0.0, 0.0, 0.0]) == 1.0
 
 

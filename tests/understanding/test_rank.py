@@ -2,18 +2,21 @@
 
 import json
 import random
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LinearRegression
 
 import crosstask as ct
 from command_line import crosstask, refused
 from crosstask.examples import Examples, TaskSpec
 from crosstask.linear_models import UNITS_TO_AVERAGE, fit, fold_numbers, unit_losses
+from crosstask.report.rows import read_rank
 from crosstask.understanding import rank as ranking
-from crosstask.understanding import usefulness
+from crosstask.understanding import rank_features, usefulness
 from crosstask.understanding.usefulness import HELPS, HURTS, UNKNOWN, USELESS, Gain
 from helpers import WORDS, make_text
 from linear_problem import problem, units
@@ -172,9 +175,9 @@ class TestFormulas:
 
     def test_combined_score_written_out(self):
         assert usefulness.combined_score(Gain(0.2, 0.1), 0.3, 0.4, 0.5) == pytest.approx(
-            0.2 * 0.04 / 0.05 + (0.3 - 0.4 + 0.25) / 10
+            (0.2 * 0.04 / 0.05 + 0.3 + 0.4) * 0.5
         )
-        assert usefulness.combined_score(Gain(0.0, 0.0), 0.0, 0.0, -0.5) == 0.0
+        assert usefulness.combined_score(Gain(0.0, 0.0), 0.0, 0.0, 0.5) == 0.0
         assert Gain(0.1, 0.1).steady == pytest.approx(0.05)
         assert Gain(-0.1, 0.1).steady == pytest.approx(-0.05)
 
@@ -253,6 +256,28 @@ class TestKinds:
         assert rank(target, sources, encoder=tiny_encoder("bert")).to_json() == first
         assert rank(target, sources, encoder=tiny_encoder("bert"), examples=30).rows[0].examples == 30
 
+    @pytest.mark.parametrize("name", ["tags", "rating"])
+    def test_features_on_disk_give_the_same_without_the_encoder(self, name, tiny_encoder, monkeypatch, tmp_path):
+        monkeypatch.setenv("CROSSTASK_CACHE", str(tmp_path))
+        tasks = text_tasks()
+        target, sources = tasks.pop(name), list(tasks.values())
+        first = rank(target, sources, encoder=tiny_encoder("bert")).to_json()
+        monkeypatch.setattr(rank_features, "build_encoder", lambda *_: pytest.fail("nothing has to be computed"))
+        assert rank(target, sources, encoder=tiny_encoder("bert")).to_json() == first
+
+    def test_a_changed_encoder_or_a_new_text_is_computed(self, tiny_encoder, monkeypatch, tmp_path):
+        monkeypatch.setenv("CROSSTASK_CACHE", str(tmp_path / "cache"))
+        encoder = tmp_path / "encoder"
+        shutil.copytree(tiny_encoder("bert"), encoder)
+        tasks = text_tasks()
+        target, source = tasks["stars"], tasks["polarity"]
+        first = rank(target, [source], encoder=str(encoder)).rows[0].scores
+        more = replace(source, train=replace(source.train, inputs=["not so bad", *source.train.inputs[1:]]))
+        assert rank(target, [more], encoder=str(encoder)).rows[0].scores != first
+        weights = load_file(encoder / "model.safetensors")
+        save_file({key: 2.0 * value for key, value in weights.items()}, encoder / "model.safetensors")
+        assert rank(target, [source], encoder=str(encoder)).rows[0].scores != first
+
     def test_how_many_examples(self):
         assert ranking._most_examples(14, costly=False) == 2_000
         assert ranking._most_examples(1, costly=True) == 2_000
@@ -308,6 +333,50 @@ class TestCannotBeJudged:
             assert rows[name].verdict == UNKNOWN
             assert rows[name].score is None
             assert why in rows[name].reasons[0]
+
+    def test_texts_that_cannot_be_judged(self, tiny_encoder):
+        """The same for texts, whose features come from an encoder."""
+        tasks = text_tasks()
+        target, polarity = tasks["stars"], tasks["polarity"]
+
+        def changed(name, **parts):
+            return ct.Task(replace(polarity.spec, name=name), replace(polarity.train, **parts))
+
+        texts, labels = polarity.train.inputs, polarity.train.labels
+        many = replace(polarity.spec, name="many labels", labels=tuple(str(i) for i in range(99)))
+        bad = [
+            changed("one class", labels=[labels[0]] * len(labels)),
+            changed("one text", inputs=[texts[0]] * len(texts)),
+            ct.Task(many, replace(polarity.train, labels=[str(i % 99) for i in range(len(labels))]).take(range(40))),
+        ]
+        rows = by_name(rank(target, [*bad, polarity], encoder=tiny_encoder("bert")))
+        expected = {"one class": "the same label", "one text": "the same for every", "many labels": "(40) than labels"}
+        for name, why in expected.items():
+            assert rows[name].verdict == UNKNOWN
+            assert why in rows[name].reasons[0]
+        assert rows["polarity"].score is not None
+
+    def test_features_that_are_not_finite(self, tiny_encoder, monkeypatch):
+        tasks = text_tasks()
+        target, sources = tasks["stars"], [tasks["polarity"], tasks["rating"]]
+        whole = rank_features.all_units
+
+        def broken(*arguments):
+            found = whole(*arguments)
+            found["polarity"].features[3, 2] = np.nan
+            return found
+
+        monkeypatch.setattr(ranking, "all_units", broken)
+        rows = by_name(rank(target, sources, encoder=tiny_encoder("bert")))
+        assert rows["polarity"].verdict == UNKNOWN
+        assert "1 of its 80 feature vectors hold numbers that are not finite" in rows["polarity"].reasons[0]
+        assert rows["rating"].score is not None
+
+    def test_the_target_over_again_in_texts(self, tiny_encoder):
+        target = text_tasks()["stars"]
+        copy = replace(target, spec=replace(target.spec, name="copy"))
+        row = rank(target, [copy], encoder=tiny_encoder("bert")).rows[0]
+        assert row.reasons == ("the same examples with the same labels as the target: it adds nothing",)
 
     def test_a_single_constant_feature_is_no_harm(self):
         target, sources = known_truth(100)
@@ -383,6 +452,23 @@ class TestCommandLine:
         assert outcome.out.startswith("Sources for 'stars', best first")
         assert "polarity" in outcome.out
         assert not (recipe.parent / "runs").exists()
+
+    def test_the_run_folder_gets_it_for_its_page(self, recipe):
+        folder = recipe.parent / "runs" / "stars"
+        folder.mkdir(parents=True)
+        crosstask("rank", recipe, "--target", "polarity")
+        assert list(folder.iterdir()) == []  # a run of another target
+        said = json.loads(crosstask("rank", recipe, "--json").out)
+        assert json.loads((folder / "rank.json").read_text()) == said
+        assert read_rank(folder) == said
+
+    def test_a_file_instead(self, recipe):
+        (recipe.parent / "runs" / "stars").mkdir(parents=True)
+        place = recipe.parent / "new" / "ranking.json"
+        assert crosstask("rank", recipe, "-o", place).out.startswith("Sources for 'stars', best first")
+        assert json.loads(place.read_text())["target"] == "stars"
+        assert list((recipe.parent / "runs" / "stars").iterdir()) == []
+        assert "is a folder; name a file" in refused("rank", recipe, "-o", place.parent, folder=recipe.parent)
 
     def test_json_for_each_target(self, recipe):
         data = json.loads(crosstask("rank", recipe, "--json").out)

@@ -27,7 +27,8 @@ class Commands(TyperGroup):
             typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            hints = dict.fromkeys(("compare", "transfer-matrix", "capacity"), " The same command goes on from here.")
+            studies = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
+            hints = dict.fromkeys(studies, " The same command goes on from here.")
             hints["train"] = " A run that had begun goes on with --resume."
             hint = hints.get(ctx.invoked_subcommand, "")
             typer.echo(f"Stopped.{hint}", err=True)

@@ -1,8 +1,11 @@
 """The runs of a comparison: methods x targets x seeds, each written down as soon as it is done."""
 
+import hashlib
+import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,27 +13,35 @@ from urllib.parse import quote
 from crosstask import cells as cells_module
 from crosstask.cells import Fact, open_cells
 from crosstask.comparing.methods import Method, Named
+from crosstask.comparing.search import Trial
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner, make_transfer, make_weighting
 from crosstask.paradigms import Plan, plan_phases
-from crosstask.record import Record, Row
+from crosstask.processes import Place
+from crosstask.record import METRICS_FILE, Record, Row
+from crosstask.run import Run, RunFolder
 from crosstask.settings import Training
+from crosstask.storage import remove_scratch
 from crosstask.tasks import Task
 from crosstask.understanding.study import content, same_budget
 
 RUNS_FOLDER = "runs"
+LONGEST_NAME = 100
+"""Signs of a folder's name; file systems end at 255 bytes, and a sign can be four."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run."""
+    """One run; `trial` names the settings that are tried, where some are searched."""
 
     method: str
     target: str
     seed: int
+    trial: str = ""
 
     def __str__(self) -> str:
-        return f"{self.method} on {self.target}, seed {self.seed}"
+        tried = f" with {self.trial}" if self.trial else ""
+        return f"{self.method}{tried} on {self.target}, seed {self.seed}"
 
 
 class SeededTasks:
@@ -60,24 +71,25 @@ class Bench:
     The same seed gives every method the same examples, the same start and the same number of updates, so that scores
     are pairs. With several phases (`pretrain`) those share the updates.
 
-    - `runs`: where each run gets a folder of its own, if anywhere.
+    - `output`: where each run gets a folder of its own under `runs`, if anywhere;
+    - `keep_models`: whether those hold the model too, and checkpoints from which a run that was killed goes on;
+    - `trials`: of every method by name, where settings are searched.
     """
 
     tasks: SeededTasks
     encoder: Named
     training: Training
     methods: Mapping[str, Method]
-    runs: Path | None = None
+    output: Path | None = None
+    keep_models: bool = False
+    trials: Mapping[str, Mapping[str, Trial]] = field(default_factory=dict)
 
     def run(self, cell: Cell) -> Row:
         """Train one cell; returns its scores, or the reason why this method does not go with this recipe."""
-        started = time.perf_counter()
-        method = self.methods[cell.method]
+        method = self.method(cell)
         tasks = self.tasks(cell.seed)
-        sources = [task for name, task in tasks.items() if name != cell.target]
-        folder = self._folder(cell)
         try:
-            run = Learner(
+            learner = Learner(
                 self.encoder,
                 paradigm=method.paradigm,
                 weighting=method.weighting,
@@ -85,15 +97,51 @@ class Bench:
                 training=self.budget(method, cell.target, tasks),
                 seed=cell.seed,
                 progress=False,
-            ).fit(tasks[cell.target], sources, output=folder, resume=folder is not None and folder.exists())
+            )
+            measured = self._measured(learner, cell, tasks)
         except CrossTaskError as error:
             return {**asdict(cell), "refused": str(error)}
+        return {**asdict(cell), **measured}
+
+    def _measured(self, learner: Learner, cell: Cell, tasks: Mapping[str, Task]) -> Row:
+        """What the run of a cell measured; a folder that was finished before a kill is read, not trained again."""
+        started = time.perf_counter()
+        folder = self.output / run_folder(cell) if self.output is not None else None
+        if folder is not None and RunFolder(folder).is_finished:
+            metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+            seconds = metrics["seconds"]
+        else:
+            if folder is not None:
+                remove_scratch(folder)
+                if not self.keep_models:
+                    shutil.rmtree(folder, ignore_errors=True)
+            goes_on = folder is not None and RunFolder(folder).checkpoints.exists()
+            metrics = self._train(learner, cell, tasks, folder).metrics
+            # How long the part before the kill took is not known.
+            seconds = None if goes_on else round(time.perf_counter() - started, 3)
         return {
-            **asdict(cell),
-            "scores": run.scores.get(cell.target, {}),
-            "weights": run.metrics["weights"],
-            "seconds": round(time.perf_counter() - started, 3),
+            "scores": metrics["scores"].get(cell.target, {}),
+            "weights": metrics["weights"],
+            "seconds": seconds,
+            **({"run": run_folder(cell)} if folder is not None else {}),
         }
+
+    def _train(self, learner: Learner, cell: Cell, tasks: Mapping[str, Task], folder: Path | None) -> Run:
+        method = self.method(cell)
+        ordered = {cell.target: tasks[cell.target], **tasks}
+        recipe = learner.describe(method.paradigm, ordered)
+        return learner.fit(
+            tasks[cell.target],
+            [task for name, task in tasks.items() if name != cell.target],
+            output=folder,
+            resume=folder is not None and folder.exists(),
+            recipe={**recipe, "weighting": method.weighting, "transfer": list(method.transfer)},
+            keep_model=self.keep_models,
+        )
+
+    def method(self, cell: Cell) -> Method:
+        """The method of a cell, with the settings that it tries."""
+        return self.trials[cell.method][cell.trial].method if cell.trial else self.methods[cell.method]
 
     def budget(self, method: Method, target: str, tasks: Mapping[str, Task]) -> Training:
         """Settings with which all phases together take as many updates as any other method."""
@@ -112,10 +160,25 @@ class Bench:
             phases = transfer.plan(plan, phases)
         return replace(given, updates=max(1, updates // len(phases)))
 
-    def _folder(self, cell: Cell) -> Path | None:
-        if self.runs is None:
-            return None
-        return self.runs / quote(cell.target, safe=" ") / quote(cell.method, safe=" +") / f"seed-{cell.seed}"
+
+def run_folder(cell: Cell) -> str:
+    """Where the run of a cell is, from the comparison's folder on."""
+    parts = [RUNS_FOLDER, _as_name(cell.target), _as_name(cell.method)]
+    return "/".join([*parts, *([_as_name(cell.trial)] if cell.trial else []), f"seed-{cell.seed}"])
+
+
+def _as_name(text: str) -> str:
+    """A text as the name of a folder, which must not be too long.
+
+    >>> _as_name("joint+tawt"), _as_name("a/b"), len(_as_name("tawt.every=10, " * 20))
+    ('joint+tawt', 'a%2Fb', 100)
+    """
+    name = quote(text, safe=" +=,")
+    name = name.replace(".", "%2E", 1) if name.startswith(".") else name
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
 
 
 def run_cells(
@@ -123,7 +186,8 @@ def run_cells(
     cells: Sequence[Cell],
     *,
     output: Path | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
+    on: Place = "local",
     progress: bool | None = None,
 ) -> dict[Cell, Row]:
     """The rows of all cells; those that `output` holds already are not run again.
@@ -131,11 +195,11 @@ def run_cells(
     A cell that was refused is no finished one: it is tried again, in case what stood in its way is gone.
     """
     record = _record(output, bench, sorted({cell.seed for cell in cells}))
-    return cells_module.run_cells(bench.run, cells, record, _cell, jobs=jobs, progress=progress)
+    return cells_module.run_cells(bench.run, cells, record, _cell, jobs=jobs, on=on, progress=progress)
 
 
 def _cell(row: Row) -> Cell:
-    return Cell(row["method"], row["target"], row["seed"])
+    return Cell(row["method"], row["target"], row["seed"], row["trial"])
 
 
 def _record(folder: Path | None, bench: Bench, seeds: Sequence[int]) -> Record:

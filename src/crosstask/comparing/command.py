@@ -5,17 +5,21 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 
 from crosstask.cells import CELLS_FILE
 from crosstask.comparing import TABLE_NAME, WRITERS, compare
+from crosstask.comparing.cells import RUNS_FOLDER
 from crosstask.comparing.formats import show
 from crosstask.comparing.methods import DEFAULT_METHODS, Words
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.options import shown
-from crosstask.recipe import RecipeFile
+from crosstask.processes import Place, num_processes
+from crosstask.recipe import RecipeFile, read_value
+from crosstask.record import REPORT_FILE
+from crosstask.report import write_comparison_page
 from crosstask.tasks import Task
 
 DEFAULT_SEEDS = 5
@@ -24,6 +28,8 @@ KEYS: dict[str, tuple[type, ...]] = {
     "targets": (list,),
     "seeds": (int,),
     "baseline": (str,),
+    "search": (dict,),
+    "trials": (int,),
 }
 """Of the recipe's section `compare`, with the sorts of their values."""
 
@@ -35,7 +41,10 @@ def compare_recipe(
     targets: str | None,
     seeds: int | None,
     baseline: str | None,
+    search: Sequence[str],
+    trials: int | None,
     jobs: int | None,
+    on: str,
     keep_runs: bool,
     output: Path | None,
     as_json: bool,
@@ -62,16 +71,23 @@ def compare_recipe(
         training=file.settings,
         seeds=range(recipe.seed, recipe.seed + count),
         output=folder,
-        jobs=jobs,
+        search=_grid(search) or section.get("search"),
+        trials=trials or section.get("trials"),
+        jobs=jobs or (None if on == "ray" else num_processes()),
+        on=cast(Place, on),
         keep_runs=keep_runs,
         progress=False if quiet else None,
         words=Words.of(recipe.paradigm, [recipe.weighting, *recipe.transfer], defined),
     )
+    write_comparison_page(folder)
     if as_json:
         typer.echo(json.dumps(comparison.to_json(), ensure_ascii=False))
         return
     show(comparison)
-    typer.echo(f"Folder: {folder} ({TABLE_NAME}.{', .'.join(WRITERS)}, and every run in {CELLS_FILE})")
+    typer.echo(
+        f"Folder: {folder} ({TABLE_NAME}.{', .'.join(WRITERS)}, and every run in {CELLS_FILE} and {RUNS_FOLDER})"
+    )
+    typer.echo(f"Page: {folder / REPORT_FILE}")
 
 
 def _section(file: RecipeFile) -> dict[str, Any]:
@@ -83,9 +99,24 @@ def _section(file: RecipeFile) -> dict[str, Any]:
             sorts = {list: "a list", dict: "a mapping", int: "a whole number", str: "a text"}
             wanted = " or ".join(sorts[sort] for sort in KEYS[key])
             raise CrossTaskError(f"{file.path}: `compare.{key}` must be {wanted}; found {shown(value)}.")
-    if section.get("seeds", 1) < 1:
-        raise CrossTaskError(f"{file.path}: `compare.seeds` must be at least 1; found {section['seeds']}.")
+    for key in ("seeds", "trials"):
+        if section.get(key, 1) < 1:
+            raise CrossTaskError(f"{file.path}: `compare.{key}` must be at least 1; found {section[key]}.")
     return section
+
+
+def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """`learning_rate=5e-5,2e-4` as a recipe would hold it."""
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        key, sign, values = text.partition("=")
+        found = read_value(f"[{values}]")
+        if not sign or not values.strip() or not isinstance(found, list):
+            raise CrossTaskError(
+                f"--search: expected a setting and its values, as in learning_rate=5e-5,2e-4; found {shown(text)}."
+            )
+        grid[key.strip()] = found
+    return grid
 
 
 def _names(text: str | None) -> list[str]:

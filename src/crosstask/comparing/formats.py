@@ -5,13 +5,14 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from crosstask.comparing.search import settings_text
 from crosstask.comparing.table import Comparison, Line
 from crosstask.report.comparison import Spread
 
 CSV_COLUMNS = (
     "target", "metric", "part", "method", "seeds", "mean", "deviation", "dev_mean", "dev_deviation", "gain",
     "gain_deviation", "wins", "pairs", "p_t", "p_t_holm", "p_rank", "p_rank_holm", "over_single", "verdict", "seconds",
-    "cost", "is_best", "is_baseline", "refused",
+    "cost", "settings", "is_best", "is_baseline", "refused",
 )  # fmt: skip
 DASH = "–"
 METHOD, SCORE, T_TEST, RANK_TEST, SOURCES, SECONDS, COST = (
@@ -35,6 +36,7 @@ def to_csv(comparison: Comparison) -> str:
             "part": comparison.parts[line.target],
             "seeds": line.score.count if line.score else 0,
             "over_single": line.over_single.mean if line.over_single else None,
+            "settings": settings_text(line.settings),
         }
         for prefix, found in (("", line.score), ("dev_", line.dev), ("gain_", line.gain)):
             facts[f"{prefix}mean" if prefix != "gain_" else "gain"] = found.mean if found else None

@@ -17,7 +17,7 @@ Named = str | Mapping[str, Any]
 DEFAULT_METHODS = ("single", "joint", "tawt")
 DEFAULT_PARADIGM = "normalized-joint"
 """Of a method that names none, where the recipe has none for several tasks either."""
-METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targets")
+METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targets", "search")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from crosstask.comparing.cells import Cell
 from crosstask.comparing.methods import Method
+from crosstask.comparing.search import Trial, Tried, choose, settings_text
 from crosstask.comparing.statistics import holm, paired_t_test, signed_rank_test
 from crosstask.evaluation import higher
 from crosstask.record import Row, finite
@@ -29,6 +30,7 @@ class Line:
       whichever way the metric points; `p_t_holm` and `p_rank_holm` are corrected over the whole table;
     - `over_single`, `verdict`: against training on the target alone, of methods that use sources;
     - `seconds`, `cost`: median time of a run, and as a multiple of plain joint training;
+    - `settings`: what dev chose, where some were searched;
     - `refused`: why it did not run, or not with every seed.
     """
 
@@ -47,6 +49,7 @@ class Line:
     verdict: Verdict | None = None
     seconds: float | None = None
     cost: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     is_best: bool = False
     is_baseline: bool = False
     refused: str | None = None
@@ -62,7 +65,8 @@ class Comparison:
     """The table with all that it was made of.
 
     - `metrics`, `parts`: by target, what is measured and on which part: test where there is one;
-    - `cells`: the rows of all runs.
+    - `cells`: the rows of the runs that the table is made of;
+    - `tried`: every trial with its dev scores, where settings were searched.
     """
 
     lines: tuple[Line, ...]
@@ -73,6 +77,7 @@ class Comparison:
     methods: Mapping[str, Method]
     settings: Mapping[str, Any]
     cells: tuple[Row, ...]
+    tried: tuple[Tried, ...] = ()
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -109,12 +114,27 @@ class Comparison:
                 "sources: they help or hurt where the 95% interval of the gain over single leaves zero out; they may "
                 "where only the mean points that way."
             )
+        found += self._search_notes()
         on_dev = [target for target, part in self.parts.items() if part == "dev"]
         if on_dev:
-            found.append(
-                f"No test set: {', '.join(on_dev)} measured on dev, which also chose the best look of every run."
-            )
+            chosen = "the best look of every run" + (" and the settings" if self.tried else "")
+            found.append(f"No test set: {', '.join(on_dev)} measured on dev, which also chose {chosen}.")
         return found
+
+    def _search_notes(self) -> list[str]:
+        if not self.tried:
+            return []
+        counts = {
+            name: len({settings_text(t.settings) for t in self.tried if t.method == name}) for name in self.methods
+        }
+        chosen = [
+            f"{line.method} on {line.target} {settings_text(line.settings)}" for line in self.lines if line.settings
+        ]
+        found = [f"Chosen by mean dev scores: {'; '.join(chosen)}."]
+        if len(set(counts.values())) == 1:
+            return [f"{found[0][:-1]} ({counts[self.baseline]} trials for each method)."]
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        return [*found, f"The numbers of trials differ, which favours those with more: {listed}."]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -127,16 +147,45 @@ class Comparison:
                 "methods": {name: method.to_json() for name, method in self.methods.items()},
                 "settings": dict(self.settings),
                 "lines": [asdict(line) for line in self.lines],
+                "search": [asdict(tried) for tried in self.tried],
                 "notes": self.notes(),
                 "cells": list(self.cells),
             }
         )
 
 
+def choose_trials(
+    rows: Mapping[Cell, Row], trials: Mapping[str, Mapping[str, Trial]], metrics: Mapping[str, str]
+) -> tuple[dict[Cell, Row], tuple[Tried, ...]]:
+    """The rows of the trials that dev chose for each method and target, and all that was tried."""
+    chosen: dict[Cell, Row] = {}
+    tried: list[Tried] = []
+    for target, metric in metrics.items():
+        for method, own in trials.items():
+            of_trial: dict[str, dict[Cell, Row]] = {name: {} for name in own}
+            for cell, row in rows.items():
+                if (cell.target, cell.method) == (target, method):
+                    of_trial[cell.trial][cell] = row
+            dev = {name: _scores(found, method, "dev", metric) for name, found in of_trial.items()}
+            best = choose(dev, higher(metric)) or next(iter(own))  # with no score at all the reason is to be seen
+            chosen |= of_trial[best]
+            tried += [
+                Tried(method, target, trial.settings, Spread.of(list(dev[name].values())), name == best,
+                      next((row["refused"] for row in of_trial[name].values() if "refused" in row), None))
+                for name, trial in own.items()
+            ]  # fmt: skip
+    return {cell: row for cell, row in rows.items() if cell in chosen}, tuple(tried)
+
+
 def make_lines(
-    rows: Mapping[Cell, Row], methods: Mapping[str, Method], metrics: Mapping[str, str], baseline: str
+    rows: Mapping[Cell, Row],
+    methods: Mapping[str, Method],
+    metrics: Mapping[str, str],
+    baseline: str,
+    tried: Sequence[Tried] = (),
 ) -> tuple[tuple[Line, ...], dict[str, Part]]:
     """The lines of all methods on all targets, and which part of each target is measured."""
+    settings = {(trial.method, trial.target): trial.settings for trial in tried if trial.is_chosen}
     lines: list[Line] = []
     parts: dict[str, Part] = {}
     for target, metric in metrics.items():
@@ -146,7 +195,8 @@ def make_lines(
         lines += _lines_of_target(of_target, methods, target, metric, part, baseline)
     corrected = zip(holm([line.p_t for line in lines]), holm([line.p_rank for line in lines]), strict=True)
     return tuple(
-        replace(line, p_t_holm=p_t, p_rank_holm=p_rank) for line, (p_t, p_rank) in zip(lines, corrected, strict=True)
+        replace(line, p_t_holm=p_t, p_rank_holm=p_rank, settings=settings.get((line.method, line.target), {}))
+        for line, (p_t, p_rank) in zip(lines, corrected, strict=True)
     ), parts
 
 
@@ -215,7 +265,8 @@ def _scores(rows: Mapping[Cell, Row], method: str, part: Part, metric: str) -> d
 
 
 def _times(rows: Mapping[Cell, Row], method: str) -> dict[int, float]:
-    return {cell.seed: row["seconds"] for cell, row in rows.items() if cell.method == method and "seconds" in row}
+    found = {cell.seed: row.get("seconds") for cell, row in rows.items() if cell.method == method}
+    return {seed: seconds for seed, seconds in found.items() if seconds is not None}
 
 
 def _gains(scores: Mapping[int, float], others: Mapping[int, float], sign: float) -> list[float]:

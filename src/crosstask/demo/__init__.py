@@ -21,6 +21,7 @@ from crosstask.progress import Progress, make_progress, shown
 from crosstask.record import REPORT_FILE, environment, finite
 from crosstask.report import write_comparison_page
 from crosstask.report.comparison import RESULTS_FILE, ComparisonRows, comparison_rows, read_comparison
+from crosstask.report.results_file import as_comparison
 from crosstask.report.words import plain_sentence, spread
 from crosstask.run import Run
 from crosstask.storage import new_folder, write_text
@@ -57,7 +58,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Prog
             cells.append({"method": method, "seed": seed, **_measured(run, problem), "seconds": round(seconds, 2)})
             progress.advance(len(cells), f"{method}, seed {seed}")
         results = describe(problem, seeds, cells)
-        best = comparison_rows(results).chosen
+        best = comparison_rows(as_comparison(results)).targets[0].chosen
         with new_folder(output) as scratch:
             if best is not None:
                 target, sources = problem.make(seeds[0])
@@ -168,16 +169,17 @@ def show(rows: ComparisonRows, output: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    (found,) = rows.targets
     table = Table(title=rows.title, title_justify="left", title_style="bold", box=None, padding=(0, 3, 0, 0))
     table.add_column("method", style="cyan", no_wrap=True)
-    for heading in (f"{rows.metric} on test", "gain over single", "seeds won"):
+    for heading in (f"{found.metric} on test", "gain over single", "seeds won"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows.methods:
+    for row in found.methods:
         score = f"[bold]{spread(row.score)}[/bold]" if row.is_best else spread(row.score)
         won = f"{row.wins} of {row.gain.count}" if row.gain else ""
         table.add_row(row.method, score, spread(row.gain, signed=True) if row.gain else "", won)
     Console().print(table)
-    typer.echo(f"\n{plain_sentence(rows)}")
+    typer.echo(f"\n{plain_sentence(found)}")
     typer.echo(f"Page: {output / REPORT_FILE} ({rows.seconds:.0f} s in all)")
 
 

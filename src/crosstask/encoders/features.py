@@ -57,6 +57,12 @@ class FeatureCache:
             self._write_shard(new)
         return [self._rows[key] for key in keys]
 
+    def find(self, inputs: Sequence[Any] | np.ndarray, form: str) -> list[PreparedInput] | None:
+        """Features of the inputs, or None where those of one have to be computed."""
+        self._load_new_shards()
+        keys = [_key(item, form) for item in inputs]
+        return [self._rows[key] for key in keys] if all(key in self._rows for key in keys) else None
+
     def _load_new_shards(self) -> None:
         for path in sorted(self.folder.glob("*.safetensors")):
             if path.name in self._read:

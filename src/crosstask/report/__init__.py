@@ -2,21 +2,53 @@
 
 from pathlib import Path
 
-from crosstask.record import REPORT_FILE
+from crosstask.errors import CrossTaskError
+from crosstask.record import HISTORY_FILE, RECIPE_FILE, REPORT_FILE
 from crosstask.storage import write_text
 
 
-def write_run_page(folder: Path) -> None:
-    """Write `report.html` of a finished run from the other files of its folder."""
+def write_page(folder: Path, output: Path | None = None) -> Path:
+    """Write the page of a run or of a comparison, whichever the folder holds; returns where it is."""
+    from crosstask.report.comparison import CELLS_FILE, COMPARISON_FILE, RESULTS_FILE
+
+    if not folder.is_dir():
+        raise CrossTaskError(f"There is no folder '{folder}'.")
+    if output is not None and output.is_dir():
+        raise CrossTaskError(f"'{output}' is a folder; name a file for the page.")
+    place = output or folder / REPORT_FILE
+    try:
+        if (folder / COMPARISON_FILE).is_file() or (folder / RESULTS_FILE).is_file():
+            write_comparison_page(folder, place)
+        elif (folder / RECIPE_FILE).is_file() and (folder / HISTORY_FILE).is_file():
+            write_run_page(folder, place)
+        elif (folder / CELLS_FILE).is_file():
+            raise CrossTaskError(
+                f"'{folder}' holds runs but no {COMPARISON_FILE}: it has not finished, which the same `crosstask "
+                "compare` again will do, or it is no comparison."
+            )
+        else:
+            raise CrossTaskError(
+                f"'{folder}' is neither a run nor a comparison: a run has {RECIPE_FILE} and {HISTORY_FILE}, a "
+                f"comparison {COMPARISON_FILE}. Name the folder that `crosstask train`, `compare` or `demo` wrote."
+            )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CrossTaskError(f"The files in '{folder}' are not as crosstask writes them ({reason}).") from error
+    return place
+
+
+def write_run_page(folder: Path, output: Path | None = None) -> None:
+    """Write `report.html` of a run from the other files of its folder."""
     from crosstask.report.rows import read_run
     from crosstask.report.run_page import run_page
 
-    write_text(folder / REPORT_FILE, run_page(read_run(folder)))
+    write_text(output or folder / REPORT_FILE, run_page(read_run(folder)))
 
 
-def write_comparison_page(folder: Path) -> None:
-    """Write `report.html` of a comparison from the `results.json` in its folder."""
+def write_comparison_page(folder: Path, output: Path | None = None) -> None:
+    """Write `report.html` of a comparison from the other files of its folder."""
     from crosstask.report.comparison import read_comparison
     from crosstask.report.comparison_page import comparison_page
 
-    write_text(folder / REPORT_FILE, comparison_page(read_comparison(folder)))
+    place = output or folder / REPORT_FILE
+    write_text(place, comparison_page(read_comparison(folder), place.parent))

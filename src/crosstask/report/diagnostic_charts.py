@@ -1,4 +1,4 @@
-"""Charts of why a run went as it did: agreement of gradients, losses on unseen examples, label maps."""
+"""Charts of why a run went as it did: agreement of gradients, losses on unseen examples, ways of labels."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +14,11 @@ from crosstask.report.diagnostics import (
     TaskLosses,
 )
 from crosstask.report.drawing import (
+    ASIDE,
     PALETTE,
     Chart,
+    Data,
+    chart_of,
     colours,
     finished,
     in_words,
@@ -35,46 +38,55 @@ CONFLICTS = {
 }
 FEW_POINTS = 40
 """A line of no more points than this has its points marked."""
-FEW_CELLS = 80
-"""A label map of no more cells than this has its shares written into them."""
 
 
 def similarity_chart(run: RunRows) -> Chart:
     """The cosine of each source's gradient with the target's."""
+    data: Data = {}
     points = run.diagnostics.similarities
     colour = _task_colours(run, points)
     names = _names(points)
-    drawn = lines(points, colour, "similarity", "cosine", targets=run.targets, dots=_few(points))
+    drawn = lines(data, points, colour, "similarity", "cosine", targets=run.targets, dots=_few(points))
     caption = "Above zero a source's gradient pulls the shared part where the target's does, below zero against it."
     spoken = (
         f"Line chart of the similarity of the gradients of {in_words(names)} with the target's over "
         f"{last_update(points)} updates; at the end {_ends(points)}."
     )
-    return Chart("similarity", _over_updates(run, _zero(), drawn), spoken, caption, _of(colour, names))
+    return Chart("similarity", _over_updates(run, data, _zero(data), drawn), spoken, caption, _of(colour, names))
 
 
 def conflict_chart(run: RunRows) -> Chart:
     """The share of gradients that oppose each other."""
+    data: Data = {}
     points = run.diagnostics.conflicts
     names = _names(points)
     colour = colours(names)
     drawn = lines(
-        points, colour, "share", "share in conflict", targets=(), dots=_few(points), named="of", domain=(0.0, 1.0)
+        data, points, colour, "share", "share in conflict", targets=(), dots=_few(points), named="of", domain=(0.0, 1.0)
     )
     caption = f"Share of {' and of '.join(CONFLICTS[name] for name in names)} (0: none does)."
     spoken = f"Line chart of the share in conflict over {last_update(points)} updates; at the end {_ends(points)}."
-    return Chart("conflict", _over_updates(run, drawn), spoken, caption, colour)
+    return Chart("conflict", _over_updates(run, data, drawn), spoken, caption, colour)
 
 
 def effective_chart(run: RunRows) -> Chart:
     """The effective sample size, one line."""
+    data: Data = {}
     points = run.diagnostics.effective_sample_size
     drawn = lines(
-        points, {EFFECTIVE: PALETTE[0]}, "examples", "examples", targets=(), dots=_few(points), step=True, named="of"
+        data,
+        points,
+        {EFFECTIVE: PALETTE[0]},
+        "examples",
+        "examples",
+        targets=(),
+        dots=_few(points),
+        step=True,
+        named="of",
     )
     caption = "How many equally weighted examples the weighted ones are worth: the more few of them count, the fewer."
     spoken = f"Line chart of the effective sample size over {last_update(points)} updates; at the end {_ends(points)}."
-    return Chart("effective", _over_updates(run, drawn), spoken, caption, {})
+    return Chart("effective", _over_updates(run, data, drawn), spoken, caption, {})
 
 
 def loss_charts(run: RunRows) -> list[Chart]:
@@ -86,12 +98,13 @@ def loss_charts(run: RunRows) -> list[Chart]:
 
 
 def _task_losses(run: RunRows, losses: TaskLosses, key: str) -> Chart:
+    data: Data = {}
     by_sort = {sort: [p for p in losses.points if p.task == sort] for sort in SORTS}
     by_sort = {sort: points for sort, points in by_sort.items() if points}
     layers = [
         lines(
-            points, SORTS, "loss", "loss", targets=(), dash=DASHES[sort], dots=sort == DEV and _few(points),
-            named="loss on",
+            data, points, SORTS, "loss", "loss", targets=(), dash=DASHES[sort], dots=sort == DEV and _few(points),
+            named="loss on", series=f"loss on {sort}",
         )
         for sort, points in by_sort.items()
     ]  # fmt: skip
@@ -101,7 +114,7 @@ def _task_losses(run: RunRows, losses: TaskLosses, key: str) -> Chart:
     spoken = (
         f"Line chart of the losses of {losses.task} on {in_words(list(by_sort))}; at the end {_ends(losses.points)}."
     )
-    return Chart(key, _over_updates(run, *layers), spoken, caption, legend)
+    return Chart(key, _over_updates(run, data, *layers), spoken, caption, legend)
 
 
 def gap_chart(run: RunRows) -> Chart | None:
@@ -118,13 +131,14 @@ def gap_chart(run: RunRows) -> Chart | None:
     by_sort = {sort: points for sort, points in by_sort.items() if points}
     if not by_sort:
         return None
+    data: Data = {}
     everything = [point for points in by_sort.values() for point in points]
     names = _names(everything)
     colour = _task_colours(run, everything)
     layers = [
         lines(
-            points, colour, f"{sort} less training", "gap", targets=run.targets, dots=sort == DEV and _few(points),
-            dash=DASHES[HELD_OUT] if sort == HELD_OUT else None,
+            data, points, colour, f"{sort} less training", "gap", targets=run.targets,
+            dots=sort == DEV and _few(points), dash=DASHES[HELD_OUT] if sort == HELD_OUT else None,
         )
         for sort, points in by_sort.items()
     ]  # fmt: skip
@@ -135,75 +149,36 @@ def gap_chart(run: RunRows) -> Chart | None:
     )
     ends = [f"{sort} {_ends(points)}" for sort, points in by_sort.items()]
     spoken = f"Line chart of gaps between losses of {in_words(names)}; at the end {'; '.join(ends)}."
-    return Chart("gap", _over_updates(run, _zero(), *layers), spoken, caption, _of(colour, names))
-
-
-def label_map_chart(rows: LabelMapRows, key: str) -> Chart:
-    """A heat map: a row per source label, a column per target label."""
-    import altair as alt
-
-    values = [
-        {"source": name, "target": label, "share": share}
-        for name, row in rows.shares.items()
-        for label, share in row.items()
-    ]
-    base = alt.Chart(alt.InlineData(values=values)).encode(
-        alt.X("target:N", title=f"label of {rows.target}", sort=list(rows.target_labels), axis=_label_axis(0)),
-        alt.Y("source:N", title=f"label of {rows.source}", sort=list(rows.shares), axis=_label_axis()),
-        tooltip=[
-            alt.Tooltip("source:N", title="source label"),
-            alt.Tooltip("target:N", title="target label"),
-            alt.Tooltip("share:Q", format=".1%"),
-        ],
-    )
-    # Strength of one colour, not a scale of colours: it reads the same on light and on dark.
-    strength = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.04, 0.8]), legend=None)
-    layers = [base.mark_rect(fill=PALETTE[0], stroke="currentColor", strokeOpacity=0.25).encode(strength)]
-    if len(values) <= FEW_CELLS:
-        layers.append(base.mark_text(color="currentColor").encode(text=alt.Text("share:Q", format=".0%")))
-    caption = join(
-        "What label transfer made of each label of ", tag("bdi", rows.source), " for ", tag("bdi", rows.target),
-        " at the last look: a row adds up to 100 %, and the stronger the colour of a cell, the more went there.",
-        " Only a part of the labels is shown." if rows.is_cut else None,
-    )  # fmt: skip
-    ends = [f"{name} mostly to {max(row, key=lambda label: row[label])}" for name, row in rows.shares.items()]
-    spoken = f"Heat map of labels of {rows.source} by labels of {rows.target}: {', '.join(ends[:12])}."
-    return Chart(key, finished(alt.layer(*layers), 34 * len(rows.shares) + 50), spoken, caption, {})
+    return Chart("gap", _over_updates(run, data, _zero(data), *layers), spoken, caption, _of(colour, names))
 
 
 def label_path_chart(run: RunRows, rows: LabelMapRows, key: str) -> Chart | None:
     """How the strongest entries of a label map came about."""
     if not rows.paths:
         return None
+    data: Data = {}
     names = _names(rows.paths)
     colour = colours(names)
     drawn = lines(
-        rows.paths, colour, "share", "share", targets=(), dots=_few(rows.paths), named="entry", domain=(0.0, 1.0)
+        data, rows.paths, colour, "share", "share", targets=(), dots=_few(rows.paths), named="entry", domain=(0.0, 1.0)
     )
     caption = "How the strongest entry of each row came about: its share at each look."
     spoken = f"Line chart of entries of the label map over {last_update(rows.paths)} updates."
-    return Chart(key, _over_updates(run, drawn), spoken, caption, colour)
+    return Chart(key, _over_updates(run, data, drawn), spoken, caption, colour)
 
 
-def _over_updates(run: RunRows, *layers: Any) -> dict[str, Any]:
+def _over_updates(run: RunRows, data: Data, *layers: Any) -> dict[str, Any]:
     import altair as alt
 
-    return finished(alt.layer(*layers, *phase_marks(run.phases)), 190)
+    return finished(alt.layer(*layers, *phase_marks(data, run.phases)), data, 190)
 
 
-def _zero() -> Any:
+def _zero(data: Data) -> Any:
     """A line at zero, which the others are above or below."""
     import altair as alt
 
-    rule = alt.Chart(alt.InlineData(values=[{"value": 0}]))
+    rule = chart_of(data, f"{ASIDE} zero", [{"value": 0}])
     return rule.mark_rule(color="currentColor", opacity=0.4).encode(alt.Y("value:Q"))
-
-
-def _label_axis(angle: int | None = None) -> Any:
-    import altair as alt
-
-    options: dict[str, Any] = {"grid": False, "ticks": False, "domain": False, "labelLimit": 120}
-    return alt.Axis(**options) if angle is None else alt.Axis(**options, labelAngle=angle, labelOverlap=True)
 
 
 def _task_colours(run: RunRows, points: Sequence[Point]) -> dict[str, str]:

@@ -209,20 +209,33 @@ def _alignment(row: Row) -> list[AlignmentRow]:
 
 
 def _papers(history: Sequence[Row], paradigm: str, recipe: str) -> tuple[Paper, ...]:
-    """Where the methods of this run come from; a method of the user's own has no paper here."""
+    settings = _settings(recipe)
+    weighting = next((row.get("weighting") for row in of_event(history, "start")), None)
+    schedule = (settings.get("training") or {}).get("schedule")
+    return papers_of([{"paradigm": paradigm, "weighting": weighting, "transfer": settings.get("transfer")}], schedule)
+
+
+def papers_of(methods: Sequence[Mapping[str, Any]], schedule: str | None) -> tuple[Paper, ...]:
+    """Where methods come from, each a mapping with `paradigm`, `weighting` and `transfer` as recipes have them.
+
+    What is of the user's own making has no paper here.
+    """
     from crosstask import catalogue
     from crosstask.paradigms import PARADIGMS
     from crosstask.transfer import TRANSFERS
     from crosstask.weighting import WEIGHTINGS
 
-    settings = _settings(recipe)
-    weightings = [row.get("weighting") for row in of_event(history, "start")]
-    transfers = [given.get("name") if isinstance(given, dict) else given for given in settings.get("transfer") or ()]
-    methods = [WEIGHTINGS.get(str(name)) for name in weightings] + [TRANSFERS.get(str(name)) for name in transfers]
-    found: list[Paper | None] = [catalogue.PAPERS.get(paradigm, TAWT)] if paradigm in PARADIGMS else []
-    found += [method.paper for method in methods if method is not None]
-    if (settings.get("training") or {}).get("schedule") == "mixed":
-        found.append(MT_DNN)
+    def name(given: Any) -> str:
+        return str(given.get("name") if isinstance(given, Mapping) else given)
+
+    found: list[Paper | None] = []
+    for method in methods:
+        paradigm = method.get("paradigm")
+        found += [catalogue.PAPERS.get(paradigm, TAWT)] if paradigm in PARADIGMS else []
+        parts = [WEIGHTINGS.get(name(method.get("weighting")))]
+        parts += [TRANSFERS.get(name(given)) for given in method.get("transfer") or ()]
+        found += [item.paper for item in parts if item is not None]
+    found += [MT_DNN] if schedule == "mixed" else []
     return tuple(dict.fromkeys(paper for paper in found if paper is not None))
 
 

@@ -15,13 +15,17 @@ from crosstask.report.rows import PhaseRow
 PALETTE = (
     "#3b7fd4", "#d9772b", "#2f9e73", "#a566c9", "#c9527f", "#2a97ad", "#a58516", "#7d8790", "#cf5148", "#8a7557",
 )  # fmt: skip
+ASIDE = "aside"
+"""How the names of data begin that are no data but lines to go by; they are not saved with a chart."""
 INSTALL_CHARTS = 'pip install "crosstask[report]"'
+Data = dict[str, Sequence[Mapping[str, Any]]]
+"""The data of a chart by name."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing with what to say about it; `legend` names the colours."""
+    """A drawing with what to say about it; `legend` names the colours, and `key` is its name as a file."""
 
     key: str
     spec: dict[str, Any]
@@ -58,7 +62,16 @@ def colours(tasks: Sequence[str]) -> dict[str, str]:
     return {task: PALETTE[place % len(PALETTE)] for place, task in enumerate(tasks)}
 
 
+def chart_of(data: Data, name: str, values: Sequence[Mapping[str, Any]]) -> Any:
+    """A chart of values that `finished` puts into the specification: Altair itself would look at each many times."""
+    import altair as alt
+
+    data[name] = values
+    return alt.Chart(alt.NamedData(name=name))
+
+
 def lines(
+    data: Data,
     points: Sequence[Point],
     colour: Mapping[str, str],
     tooltip: str,
@@ -69,15 +82,17 @@ def lines(
     dots: bool = False,
     step: bool = False,
     named: str = "task",
+    series: str | None = None,
     domain: tuple[float, float] | None = None,
 ) -> Any:
-    """A line per task; `named` is what the tooltip calls a line, where lines are no tasks."""
+    """A line per task.
+
+    `named` is what the tooltip calls a line, where lines are no tasks; `series` is the name of the data, which no other
+    layer of a chart may have, `tooltip` when left out.
+    """
     import altair as alt
 
-    values = [
-        {"phase": p.phase, "update": p.update, "task": p.task, "value": p.value, "target": p.task in targets}
-        for p in points
-    ]
+    values = [{"phase": p.phase, "update": p.update, "task": p.task, "value": p.value} for p in points]
     mark: dict[str, Any] = {"interpolate": "step-after" if step else "linear"}
     if dash:
         mark["strokeDash"] = list(dash)
@@ -85,14 +100,16 @@ def lines(
         mark["point"] = {"size": 28, "filled": True}
     scale = alt.Scale(zero=step, nice=True) if domain is None else alt.Scale(domain=list(domain))
     return (
-        alt.Chart(alt.InlineData(values=values))
+        chart_of(data, series or tooltip, values)
         .mark_line(**mark)
         .encode(
             updates_axis(),
             alt.Y("value:Q", title=title, scale=scale),
             colour_scale(colour),
             detail=["phase:N"],
-            strokeWidth=alt.condition("datum.target", alt.value(2.4), alt.value(1.4)),
+            strokeWidth=alt.condition(
+                alt.FieldOneOfPredicate(field="task", oneOf=list(targets)), alt.value(2.4), alt.value(1.5)
+            ),
             tooltip=[
                 alt.Tooltip("task:N", title=named),
                 alt.Tooltip("phase:N"),
@@ -103,14 +120,14 @@ def lines(
     )
 
 
-def phase_marks(phases: Sequence[PhaseRow]) -> list[Any]:
+def phase_marks(data: Data, phases: Sequence[PhaseRow]) -> list[Any]:
     """A vertical line where a phase begins, with its name; none for the first."""
     import altair as alt
 
     begins = [{"update": phase.first, "phase": phase.name} for phase in phases[1:]]
     if not begins:
         return []
-    base = alt.Chart(alt.InlineData(values=begins)).encode(updates_axis())
+    base = chart_of(data, f"{ASIDE} phases", begins).encode(updates_axis())
     return [
         base.mark_rule(color="currentColor", opacity=0.35, strokeDash=[2, 3]),
         base.mark_text(align="left", dx=5, baseline="top", color="currentColor", opacity=0.7).encode(
@@ -134,7 +151,7 @@ def colour_scale(colour: Mapping[str, str], field: str = "task") -> Any:
     return alt.Color(f"{field}:N", scale=scale, legend=None)
 
 
-def finished(chart: Any, height: int) -> dict[str, Any]:
+def finished(chart: Any, data: Data, height: int) -> dict[str, Any]:
     """As wide as the page allows, in the page's own type and colour."""
     axis = {
         "labelColor": "currentColor", "titleColor": "currentColor", "tickColor": "currentColor",
@@ -142,10 +159,11 @@ def finished(chart: Any, height: int) -> dict[str, Any]:
         "tickOpacity": 0.35, "labelOpacity": 0.85, "titleOpacity": 0.85, "titleFontWeight": "normal",
         "labelFontSize": 12, "titleFontSize": 12, "labelLimit": 150, "tickCount": 6,
     }  # fmt: skip
-    spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict()
+    spec: dict[str, Any] = chart.properties(width="container", height=height).to_dict(validate=False)
+    spec["datasets"] = {name: list(values) for name, values in data.items()}
     spec["config"] = {
         "font": FONT, "background": None, "view": {"stroke": None}, "axis": axis, "axisY": {"titlePadding": 10},
-        "text": {"fontSize": 12},
+        "text": {"fontSize": 12}, "aria": False,  # the page itself says what a chart shows
     }  # fmt: skip
     spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec.pop("usermeta", None)

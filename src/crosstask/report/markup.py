@@ -11,7 +11,7 @@ class Markup(str):
     __slots__ = ()
 
 
-VOID = frozenset({"meta", "br", "link"})
+VOID = frozenset({"meta", "br"})
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:
@@ -65,6 +65,8 @@ def table(
 ) -> Markup:
     """A table with a heading per column, and the first cell of each row as the row's heading.
 
+    Of several rows it can be sorted by any column.
+
     Args:
         head: the columns' headings.
         rows: the cells; None stays empty.
@@ -89,5 +91,6 @@ def table(
         tag("caption", caption, class_="unseen"),
         tag("thead", tag("tr", headings)),
         tag("tbody", body),
+        data_sortable=len(rows) > 1 or None,
     )
     return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")

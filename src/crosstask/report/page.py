@@ -1,24 +1,55 @@
-"""One HTML file with everything inside: the frame that all pages share, and the sections that more than one has."""
+"""One HTML file with everything inside: the frame that all pages share, and its parts under headings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import resources
-from typing import Any
-
-import yaml
 
 from crosstask.report.drawing import INSTALL_CHARTS, Chart, charts_available, javascript
-from crosstask.report.markup import Markup, join, script_json, table, tag
+from crosstask.report.markup import Markup, join, script_json, tag
 
 
-def page(title: str, body: Sequence[Markup], charts: Sequence[Chart]) -> str:
+@dataclass(frozen=True)
+class Part:
+    """A part of the page under a heading; charts stand among its content, and smaller parts come after it."""
+
+    title: str | Markup
+    content: tuple[object, ...] = ()
+    parts: tuple["Part", ...] = ()
+
+    @property
+    def charts(self) -> Iterator[Chart]:
+        """All charts in it, in their order."""
+        for item in self.content:
+            yield from [item] if isinstance(item, Chart) else item.charts if isinstance(item, Grid) else []
+        for inner in self.parts:
+            yield from inner.charts
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Small charts side by side, where there is room."""
+
+    charts: tuple[Chart, ...]
+
+
+def part(title: str | Markup, *content: object, parts: Sequence[Part | None] = ()) -> Part | None:
+    """A part of what there is; None where there is nothing to show."""
+    shown = tuple(item for item in content if item is not None and item != Grid(()))
+    inner = tuple(item for item in parts if item is not None)
+    return Part(title, shown, inner) if shown or inner else None
+
+
+def page(title: str, opening: Markup, parts: Sequence[Part | None]) -> str:
     """The whole file. The drawing library is put in once, and only where there is a chart to draw."""
-    scripts: list[Markup] = []
-    if charts:
-        scripts = [
-            tag("script", script_json(chart.spec), type="application/json", id=_chart_id(chart)) for chart in charts
-        ]
-        scripts += [tag("script", Markup(javascript())), tag("script", Markup(_own_file("page.js")))]
+    shown = [item for item in parts if item is not None]
+    places = {id(chart): f"chart-{number}" for number, chart in enumerate(_charts(shown), 1)}
+    specs = [
+        tag("script", script_json(chart.spec), type="application/json", id=places[id(chart)])
+        for chart in _charts(shown)
+    ]
+    scripts = [tag("script", Markup(javascript()))] if specs else []
+    scripts.append(tag("script", Markup(_own_file("page.js"))))
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -27,24 +58,69 @@ def page(title: str, body: Sequence[Markup], charts: Sequence[Chart]) -> str:
         tag("title", title),
         tag("style", Markup(_own_file("page.css"))),
     )
+    links = [tag("li", tag("a", item.title, href=f"#part-{i}")) for i, item in enumerate(shown, 1)]
     written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    footer = tag("footer", f"Written by crosstask on {written}. This file needs no network.")
-    return f"<!doctype html>\n{tag('html', head, tag('body', tag('main', *body, footer), *scripts), lang='en')}\n"
+    body = tag(
+        "body",
+        tag("a", "Skip to the content", href="#content", class_="skip"),
+        tag("nav", tag("p", "On this page", id="contents"), tag("ol", links), aria_labelledby="contents"),
+        tag(
+            "main",
+            tag("header", opening),
+            [_section(item, f"part-{number}", places) for number, item in enumerate(shown, 1)],
+            id="content",
+            tabindex="-1",
+        ),
+        tag("footer", f"Written by crosstask on {written}. This file needs no network."),
+        specs,
+        scripts,
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def section(title: str, *content: object) -> Markup:
-    """A part of the page under a heading."""
-    return tag("section", tag("h2", title), *content)
+def _charts(parts: Sequence[Part]) -> Iterator[Chart]:
+    return (chart for item in parts for chart in item.charts)
 
 
-def figure(chart: Chart) -> Markup:
-    """A chart with the names of its colours above and what it shows below."""
+def _section(item: Part, identity: str, places: dict[int, str], level: int = 2) -> Markup:
+    def filled(content: object) -> object:
+        if isinstance(content, Chart):
+            return _figure(content, places[id(content)])
+        if isinstance(content, Grid):
+            return tag("div", [_figure(chart, places[id(chart)]) for chart in content.charts], class_="grid")
+        return content
+
+    return tag(
+        "section",
+        tag(f"h{level}", item.title, id=identity),
+        [filled(content) for content in item.content],
+        [
+            _section(inner, f"{identity}-{number}", places, level + 1)
+            for number, inner in enumerate(item.parts, 1)
+        ],
+        aria_labelledby=identity,
+    )  # fmt: skip
+
+
+def _figure(chart: Chart, place: str) -> Markup:
+    """A chart with the names of its colours above, what it shows below, and buttons to keep it."""
     swatches = [tag("li", _swatch(colour), tag("bdi", name)) for name, colour in chart.legend.items()]
+    buttons = [
+        tag("button", form.upper(), type="button", data_save=form, aria_label=f"Save {what} as {form.upper()}")
+        for form, what in (("svg", "this chart"), ("csv", "the data of this chart"))
+    ]
     return tag(
         "figure",
         tag("ul", swatches, class_="legend") if len(swatches) > 1 else None,
-        tag("div", role="group", aria_label=chart.spoken, class_="chart", data_chart=_chart_id(chart)),
-        tag("figcaption", chart.caption),
+        # Two elements, for the drawing library has a say in the attributes of the one that it draws into.
+        tag(
+            "div",
+            tag("div", data_chart=place, data_name=chart.key, aria_hidden="true"),
+            role="img",
+            aria_label=chart.spoken,
+            class_="chart",
+        ),
+        tag("div", tag("figcaption", chart.caption), tag("div", buttons, class_="tools"), class_="below"),
     )
 
 
@@ -56,46 +132,14 @@ def without_charts() -> Markup | None:
     return tag("p", text, tag("code", INSTALL_CHARTS), class_="quiet")
 
 
-def remarks(items: Sequence[tuple[str, str | None, str]]) -> Markup:
-    """A list of things to know: sort, task, text. What is no mere note is set off."""
-    return tag(
-        "ul",
-        [
-            tag(
-                "li",
-                tag("b", sort.capitalize()),
-                [" · ", tag("bdi", task)] if task else None,
-                ": ",
-                text,
-                class_=None if sort == "note" else "warning",
-            )
-            for sort, task, text in items
-        ],
-        class_="remarks",
-    )
+def quiet(*content: object) -> Markup:
+    """A remark in small print."""
+    return tag("p", *content, class_="quiet")
 
 
-def fine_print(recipe: str, environment: Mapping[str, Any]) -> Markup:
-    """The recipe and the versions, folded away."""
-    facts = {
-        "python": environment.get("python"),
-        **environment.get("packages", {}),
-        "platform": environment.get("platform"),
-        "processor threads": environment.get("processor_threads"),
-        "GPUs": ", ".join(environment.get("gpus", [])) or None,
-        "command": " ".join(environment.get("command", [])) or None,
-    }
-    rows: list[list[object]] = [[name, value] for name, value in facts.items() if value is not None]
-    return section(
-        "How to do it again",
-        tag("details", tag("summary", "Recipe"), tag("pre", recipe, tabindex="0")),
-        tag("details", tag("summary", "Versions and machine"), table(["what", "version"], rows, caption="Versions")),
-    )
-
-
-def as_yaml(data: Mapping[str, Any]) -> str:
-    """Settings as a person writes them."""
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
+def folded(title: str, *content: object) -> Markup:
+    """What only some readers want to see."""
+    return tag("details", tag("summary", title), *content)
 
 
 def listed(names: Sequence[str], most: int = 12) -> Markup:
@@ -106,18 +150,19 @@ def listed(names: Sequence[str], most: int = 12) -> Markup:
     return join(*shown, f" and {len(names) - most} more" if len(names) > most else None)
 
 
+def badge(text: str, sort: str | None = None) -> Markup:
+    """A word set off from its neighbours; `sort` colours it: "good", "bad" or "main"."""
+    return tag("span", text, class_=f"badge {sort}" if sort else "badge")
+
+
 def role_badge(role: str) -> Markup:
     """Whether a task is the target or a source."""
-    return tag("span", role, class_="badge target" if role == "target" else "badge")
+    return badge(role, "main" if role == "target" else None)
 
 
 def _swatch(colour: str) -> Markup:
     dot = tag("circle", cx="5", cy="5", r="5", fill=colour)
     return tag("svg", dot, viewBox="0 0 10 10", aria_hidden="true")
-
-
-def _chart_id(chart: Chart) -> str:
-    return f"chart-{chart.key}"
 
 
 def _own_file(name: str) -> str:

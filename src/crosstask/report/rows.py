@@ -3,13 +3,17 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from crosstask.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIPE_FILE, Row, read_history
 from crosstask.report.diagnostics import Diagnostics, diagnose
 from crosstask.report.points import Point, of_event, points_of, thin
+from crosstask.report.predictions import Measured, read_measured
+
+RANK_FILE = "rank.json"
+"""What `crosstask rank --json` prints, beside a run or a comparison."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,9 @@ class RunRows:
     recipe: str
     environment: Mapping[str, Any]
     diagnostics: Diagnostics
+    is_finished: bool = True
+    measured: Mapping[str, Measured] = field(default_factory=dict)
+    rank: Mapping[str, Any] | None = None
 
     def headline(self, task: str) -> ScoreRow | None:
         """The score that answers the question: the task's own metric on test, or on dev where there is no test."""
@@ -94,9 +101,30 @@ class RunRows:
             seen.setdefault(point.task, set()).add(round(point.value, 6))
         return any(len(values) > 1 for values in seen.values()) or len(self.phases) > 1
 
+    @property
+    def learns_weights(self) -> bool:
+        """Whether weights moved within a phase, so that they say something about the tasks."""
+        seen: dict[tuple[str, str], set[float]] = {}
+        for point in self.weights:
+            seen.setdefault((point.phase, point.task), set()).add(round(point.value, 6))
+        return any(len(values) > 1 for values in seen.values())
+
+    def remarks_as_items(self) -> list[tuple[str, str | None, str]]:
+        """Sort, task and text of each remark."""
+        return [
+            (remark.sort, remark.task, remark.text + (f" ({remark.times} times)" if remark.times > 1 else ""))
+            for remark in self.remarks
+        ]
+
+
+def read_rank(folder: Path) -> dict[str, Any] | None:
+    """The ranking of the sources; None where nobody asked for it."""
+    path = folder / RANK_FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
 
 def read_run(folder: Path) -> RunRows:
-    """Read the files of a finished run."""
+    """Read the files of a run; of one that has not finished, what there is."""
 
     def text(name: str) -> str:
         path = folder / name
@@ -104,8 +132,12 @@ def read_run(folder: Path) -> RunRows:
 
     history = read_history(folder / HISTORY_FILE) if (folder / HISTORY_FILE).is_file() else []
     metrics = json.loads(text(METRICS_FILE) or "{}")
-    return run_rows(
+    rows = run_rows(
         folder.resolve().name, history, metrics, text(RECIPE_FILE), json.loads(text(ENVIRONMENT_FILE) or "{}")
+    )
+    kinds, sizes = {task.name: task.kind for task in rows.tasks}, {task.name: task.sizes for task in rows.tasks}
+    return replace(
+        rows, is_finished=bool(metrics), measured=read_measured(folder, kinds, sizes), rank=read_rank(folder)
     )
 
 

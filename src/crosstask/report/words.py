@@ -1,6 +1,6 @@
 """Numbers and answers as people say them, the same on the page and in the terminal."""
 
-from crosstask.report.comparison import ComparisonRows, Spread
+from crosstask.report.comparison import Spread, TargetRows
 
 NAMES = {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}
 
@@ -33,24 +33,31 @@ def spread(value: Spread | None, *, signed: bool = False) -> str:
     return mean if value.deviation is None else f"{mean} ± {number(value.deviation)}"
 
 
-def answer(rows: ComparisonRows) -> list[tuple[str, str]]:
-    """What the sources brought, or that they brought nothing: parts of a sentence, each a "text", "name" or "score"."""
-    base, best = rows.baseline, rows.chosen
+def answer(rows: TargetRows) -> list[tuple[str, str]]:
+    """What the sources brought, or that they brought nothing: parts of a sentence, each with its role.
+
+    Roles are "text", "name" (of a task), "score" (the one that matters) and "other" (a score to compare it with).
+    """
+    alone, best = rows.single, rows.chosen
     if best is None or best.score is None:
-        return [("text", "Nothing was measured.")]
+        return [("text", "Nothing was measured with sources.")]
     target, reached = ("name", rows.target), ("score", f"{spread(best.score)} {metric_name(rows.metric)}")
-    if base is None or base.score is None or best.gain is None:
-        return _parts(
-            f"With {rows.num_labels} labels of its own, ", target, " reached ", reached, f" with {best.method}."
-        )
-    alone = f" against {spread(base.score)} alone."
-    if best.wins * 2 > best.gain.count:
-        opening = f"With {rows.num_labels} labels of its own and the help of sources, "
-        return _parts(opening, target, " reached ", reached, alone)
-    return _parts("The sources did not help: ", target, " reached ", reached, f" with them{alone}")
+    opening = f"With {rows.labels}, cross-task training of " if rows.labels else "Cross-task training of "
+    if alone is None or alone.score is None or best.verdict is None:
+        return _parts(opening, target, " reached ", reached, f" ({best.method}).")
+    against = (" against ", ("other", spread(alone.score)), " alone")
+    if best.verdict in ("hurts", "may hurt", "unclear"):
+        opening = "The sources did harm: " if best.verdict == "hurts" else "The sources did not help: "
+        return _parts(opening, target, " reached ", reached, " with them", *against, ".")
+    ending: list[str | tuple[str, str]] = [*against]
+    if best.verdict == "may help":
+        ending.append(", a difference that may be chance")
+    if rows.heaviest is not None:
+        ending += ["; ", ("name", rows.heaviest), " counted most"]
+    return _parts(opening, target, " reached ", reached, *ending, ".")
 
 
-def plain_sentence(rows: ComparisonRows) -> str:
+def plain_sentence(rows: TargetRows) -> str:
     """The answer as plain text."""
     return "".join(text for _, text in answer(rows))
 

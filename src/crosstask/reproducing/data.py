@@ -70,12 +70,12 @@ def review_task(data: Path, domain: str, clean: bool = True) -> Task:
 
 
 @cache
-def topic_task(data: Path, name: str) -> Task:
-    """Four of the newsgroups, messages without headers, quotes and footers."""
+def topic_task(data: Path, name: str, whole: bool = False) -> Task:
+    """Four of the newsgroups, messages without headers, quotes and footers unless they are wanted `whole`."""
     parts = [path_of(data, f"{NEWSGROUPS}.{part}.jsonl") for part in ("train", "test")]
     return Task.read(
-        name, parts[0], False, parts[1], label="group", where={"task": name}, strip=["headers", "quotes", "footers"],
-        empty="drop",
+        name, parts[0], False, parts[1], label="group", where={"task": name}, empty="drop",
+        strip=None if whole else ["headers", "quotes", "footers"],
     )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def topic_task(data: Path, name: str) -> Task:
 def tagging_task(data: Path, name: str) -> Task:
     """Parts of speech, chunks, predicates or entities: train and test, no dev.
 
-    With a folder `ontonotes` in CoNLL-2012 columns, the paper's own data is read from there (`ontonotes.read`).
+    With a folder `ontonotes` in CoNLL-2012 columns, the paper's own data is read from there (`reproducing.ontonotes`).
     """
     original = data / "ontonotes"
     if original.is_dir():
@@ -123,8 +123,8 @@ def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = N
 
 def without(task: Task, *others: Task) -> Task:
     """A source without any text that a target has in train, dev or test."""
-    known = {_key(text) for other in others for part in other.splits.values() for text in part.inputs}
-    kept = [place for place, text in enumerate(task.train.inputs) if _key(text) not in known]
+    known = {as_key(text) for other in others for part in other.splits.values() for text in part.inputs}
+    kept = [place for place, text in enumerate(task.train.inputs) if as_key(text) not in known]
     return Task.assemble(
         task.name, task.train.take(kept), dev=False, labels=task.labels, kind=task.kind, metric=task.spec.metric
     )
@@ -138,5 +138,6 @@ def _drawn(task: Task, places: Any, count: int, generator: np.random.Generator) 
     return [known[int(i)] for i in np.sort(generator.permutation(len(known))[:count])]
 
 
-def _key(text: Any) -> Any:
+def as_key(text: Any) -> Any:
+    """A text or its words as something that a set can hold."""
     return tuple(text) if isinstance(text, list) else text

@@ -170,6 +170,14 @@ class Rows:
         """The different values that a name has in the cells, in order of appearance."""
         return list(dict.fromkeys(row["cell"][name] for row in self.rows if name in row["cell"]))
 
+    def best(self, name: str, what: str = "dev", **where: Value) -> Value:
+        """The value of a name in the cells whose runs have the best mean of `what`, of those where it was measured."""
+        found: dict[Value, list[float]] = {}
+        for row in self.of(**where).rows:
+            if row.get(what) is not None:
+                found.setdefault(row["cell"].get(name), []).append(row[what])
+        return max(found, key=lambda value: statistics.fmean(found[value])) if found else None
+
     def mean(self, what: str | Callable[[Row], float | None] = "score", digits: int = 2, **where: Value) -> Mean | None:
         """Mean and deviation over seeds."""
         return Mean.of(self.by_seed(what, **where).values(), digits)
@@ -210,6 +218,13 @@ class Experiment(ABC):
     @abstractmethod
     def cells(self) -> list[Cell]:
         """What to run, the most important first."""
+
+    def follow_up(self, rows: Rows) -> list[Cell]:
+        """What to run after all of `cells`, where their dev scores choose a setting; nothing by default.
+
+        It is asked again when those are done, until it names nothing new.
+        """
+        return []
 
     @abstractmethod
     def run(self, cell: Cell) -> Row:

@@ -13,11 +13,15 @@ RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
 DIGITS = 2
 
 
-def write_results(folder: Path, experiment: Experiment, record: Record, rows: Sequence[Row]) -> dict[str, Any]:
-    """Write all files of an experiment but its runs; returns what `results.json` holds."""
+def write_results(
+    folder: Path, experiment: Experiment, record: Record, rows: Sequence[Row], wanted: int
+) -> dict[str, Any]:
+    """Write all files of an experiment but its runs, of which there should be `wanted`.
+
+    Returns what `results.json` holds.
+    """
     found = Rows(rows)
     tables, claims = experiment.tables(found), experiment.claims(found)
-    wanted = len(experiment.cells())
     results = finite(
         {
             "name": experiment.name,
@@ -59,9 +63,18 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
     done, wanted = results["runs"]["done"], results["runs"]["wanted"]
     if done < wanted:
         lines += [f"**{done} of {wanted} runs are done**; the same command goes on.", ""]
-    lines += ["## Claims", "", *_markdown(["claim", "paper", "ours", "verdict"], [list(_texts(c)) for c in claims]), ""]
+    lines += [
+        "## Claims",
+        "",
+        *markdown_table(["claim", "paper", "ours", "verdict"], [list(_texts(c)) for c in claims]),
+        "",
+    ]
     for table in tables:
-        lines += [f"## {table.title}", "", *_markdown(table.head, [[shown(i) for i in line] for line in table.lines])]
+        lines += [
+            f"## {table.title}",
+            "",
+            *markdown_table(table.head, [[shown(i) for i in line] for line in table.lines]),
+        ]
         lines += ["", table.note, ""] if table.note else [""]
     lines += [f"Settings: `{json.dumps(results['settings'], ensure_ascii=False)}`", ""]
     lines += [f"Made from {done} runs in `cells.jsonl` ({_machines(results)}).", ""]
@@ -72,26 +85,25 @@ def html_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence
     """The same as one HTML file."""
     from crosstask.report.markup import join, tag
     from crosstask.report.markup import table as made
-    from crosstask.report.page import as_yaml, fine_print, page, section
+    from crosstask.report.page import badge, page, part, quiet
 
     held = sum(claim.verdict == "holds" for claim in claims)
-    top = join(
+    opening = join(
         tag("p", f"{results['paper']} · {results['name']}", class_="kicker"),
         tag("h1", f"{results['title']}: {held} of {len(claims)} claims hold."),
         tag("p", results["about"], class_="lead"),
     )
-    body = [
-        top,
-        section("Claims", made(["claim", "paper", "ours", "verdict"], [_texts(c) for c in claims], caption="Claims")),
-    ]
+    colours = {"holds": "good", "does not hold": "bad"}
+    lines = [[*_texts(claim)[:-1], badge(claim.verdict, colours.get(claim.verdict))] for claim in claims]
+    parts = [part("Claims", made(["claim", "paper", "ours", "verdict"], lines, caption="Claims"))]
     for table in tables:
-        lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
+        shown_lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
         numeric = frozenset(range(1, len(table.head)))
-        note = tag("p", table.note, class_="quiet") if table.note else None
-        body.append(section(table.title, made(list(table.head), lines, caption=table.title, numeric=numeric), note))
-    environment = results["environments"][-1] if results["environments"] else {}
-    body.append(fine_print(as_yaml({"command": results["command"], **results["settings"]}), environment))
-    return page(results["title"], body, [])
+        note = quiet(table.note) if table.note else None
+        parts.append(part(table.title, made(list(table.head), shown_lines, caption=table.title, numeric=numeric), note))
+    facts = {"command": results["command"], "settings": results["settings"], "made with": results["environments"]}
+    parts.append(part("How to do it again", tag("pre", json.dumps(facts, indent=1, ensure_ascii=False), tabindex="0")))
+    return page(results["title"], opening, parts)
 
 
 def shown(item: "str | int | float | Mean | None") -> str:
@@ -105,11 +117,18 @@ def shown(item: "str | int | float | Mean | None") -> str:
     return f"{item:.{DIGITS}f}" if isinstance(item, float) else str(item)
 
 
+def shown_json(item: Any) -> str:
+    """The same for a cell as `results.json` holds it."""
+    return shown(Mean(**item) if isinstance(item, dict) else item)
+
+
 def _texts(claim: Claim) -> list[object]:
     return [claim.text, claim.paper, claim.ours, claim.verdict]
 
 
-def _markdown(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
+def markdown_table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
+    """The lines of a table."""
+
     def row(items: Sequence[object]) -> str:
         return "| " + " | ".join(str(item).replace("|", "\\|") for item in items) + " |"
 

@@ -71,6 +71,8 @@ class Transfer(nn.Module):
     """Whether `bind` freezes the encoder, to train what it puts inside; the learning rate goes by it."""
     notes: Sequence[str] = ()
     """What `bind` found out that people should know; it goes into the record."""
+    is_ready: bool = True
+    """Whether the targets have begun to learn; a model from before that is never the one to keep."""
     optimizer: torch.optim.Optimizer | None = None
     """Of `own_parameters`, where there are some; its state joins the checkpoint."""
 

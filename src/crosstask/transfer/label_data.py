@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from crosstask.batches import Prepared
 from crosstask.errors import CrossTaskError
+from crosstask.linear_models import LinearModel, cross_validate, fit, strengths_for
 from crosstask.sampling import stratified_cut
 
 if TYPE_CHECKING:
+    from crosstask.model import Model
     from crosstask.tasks import Task, TaskSpec
 
 LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
@@ -59,3 +61,23 @@ def frequencies(target: "Task") -> Tensor:
     flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])
     counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
     return torch.tensor(counts / counts.sum(), dtype=torch.float32)
+
+
+def probe_of(model: "Model", target: Prepared) -> LinearModel:
+    """A linear model of the target's labels on representations as they are; cross-validation chooses the penalty."""
+    from crosstask.probes import MOST_WORDS, collect
+
+    units = collect(model, target).sample(MOST_WORDS, np.random.default_rng(0))
+    strengths = strengths_for(units.features.shape[1])
+    losses = np.array([held.loss for held in cross_validate(units, strengths)])
+    best = len(losses) // 2 if np.isnan(losses).all() else int(np.nanargmin(losses))
+    return fit(units, [strengths[best]])[0]
+
+
+def fill_head(model: "Model", task: str, probe: LinearModel) -> None:
+    """Let a task's head say what its probe says, where the head is one linear layer."""
+    layers = [module for module in model.head(task).modules() if isinstance(module, nn.Linear)]
+    if len(layers) == 1 and layers[0].weight.shape == probe.weights.shape:
+        with torch.no_grad():
+            layers[0].weight.copy_(torch.from_numpy(probe.weights))
+            layers[0].bias.copy_(torch.from_numpy(probe.bias))

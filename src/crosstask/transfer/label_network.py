@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+
+from crosstask.linear_models import LinearModel
 
 
 class LabelTransferNetwork(nn.Module):
@@ -19,7 +22,11 @@ class LabelTransferNetwork(nn.Module):
         label_width: of the embeddings.
         hidden: width of the two inner layers.
         corrects: add to what the model says instead of starting from nothing; at first it adds zero.
+        has_probe: add to what a linear model says of the representation (`set_probe`) instead; it stays as it is.
     """
+
+    probe_weight: Tensor
+    probe_bias: Tensor
 
     def __init__(
         self,
@@ -30,6 +37,7 @@ class LabelTransferNetwork(nn.Module):
         label_width: int,
         hidden: int,
         corrects: bool = False,
+        has_probe: bool = False,
     ) -> None:
         super().__init__()
         self.sources = list(num_labels)
@@ -43,8 +51,17 @@ class LabelTransferNetwork(nn.Module):
             nn.Linear(hidden, num_target_labels),
         )  # fmt: skip
         self.corrects = corrects
-        if corrects:
+        self.has_probe = has_probe
+        if has_probe:
+            self.register_buffer("probe_weight", torch.zeros(num_target_labels, width))
+            self.register_buffer("probe_bias", torch.zeros(num_target_labels))
+        if corrects or has_probe:
             start_at_zero(self.layers)
+
+    def set_probe(self, probe: LinearModel) -> None:
+        """Start from this model of the target's labels."""
+        self.probe_weight.copy_(torch.from_numpy(probe.weights))
+        self.probe_bias.copy_(torch.from_numpy(probe.bias))
 
     def forward(self, vectors: Tensor, labels: Tensor, source: str, logits: Tensor | None = None) -> Tensor:
         """Soft labels, [units, target labels].
@@ -60,6 +77,8 @@ class LabelTransferNetwork(nn.Module):
             number = torch.full_like(labels, self.sources.index(source))
             parts.append(self.source_embedding(number))
         found: Tensor = self.layers(torch.cat(parts, dim=-1))
+        if self.has_probe:
+            found = found + F.linear(vectors, self.probe_weight, self.probe_bias)
         return (found + logits if self.corrects and logits is not None else found).softmax(-1)
 
 

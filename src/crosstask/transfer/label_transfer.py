@@ -17,7 +17,7 @@ from crosstask.losses import in_full
 from crosstask.papers import METAXT, Paper
 from crosstask.steps import without_dropout
 from crosstask.transfer.base import Moment, Pass, Transfer
-from crosstask.transfer.label_data import frequencies, halves, held_out_part, sources_of
+from crosstask.transfer.label_data import fill_head, frequencies, halves, held_out_part, probe_of, sources_of
 from crosstask.transfer.label_network import LabelMap, LabelTransferNetwork
 from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units
 from crosstask.transfer.representation_transfer import RepresentationTransfer
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
-Start = Literal["nothing", "model"]
+Start = Literal["nothing", "model", "probe"]
 Order = Literal["before", "after"]
 SMALLEST = 1e-12
 """What a sum of soft labels is at least, where it is divided by."""
@@ -83,9 +83,12 @@ class LabelTransfer(Transfer):
         variant: of the meta-gradient, see `bilevel.meta_gradient`.
         look_ahead: "sgd" as in eq. 4; "adam", the step that the optimizer will take; or "none", which judges by the
             model as it stands: a third cheaper, and the same to first order in the learning rate.
-        start: what soft labels start from: "nothing", the network alone as in the paper; or "model", what the target's
-            head says of the example, which the network learns to correct. A label that only repeats the model leaves it
-            as it is, so that the transferred term does no harm before the network has learned something.
+        start: what soft labels start from: "nothing", the network alone as in the paper; "model", what the target's
+            head says of the example, which the network learns to correct: a label that only repeats the model leaves it
+            as it is, so that the transferred term does no harm before the network has learned something; or "probe",
+            what a linear model says that is fitted to the target's labels at the end of the warm-up, in which the
+            sources train alone, so that no example of the target is known by heart by then. The target's head starts
+            there too, where it is one linear layer; the soft labels keep it near while its few labels train it on.
         hidden: width of the LTN.
         label_width: of its label embeddings.
 
@@ -205,6 +208,7 @@ class LabelTransfer(Transfer):
                 LabelTransferNetwork(
                     model.encoder.width, {spec.name: len(spec.labels) for spec in sources}, len(target.labels),
                     label_width=self.label_width, hidden=self.hidden, corrects=self.start == "model",
+                    has_probe=self.start == "probe",
                 )
             )  # fmt: skip
             self.register_buffer(f"frequencies_{number}", frequencies(target))
@@ -233,7 +237,13 @@ class LabelTransfer(Transfer):
         step = moment.step
         self.reduce = alone if moment.devices.num_ranks == 1 else moment.devices.sum
         present = [name for name in self.targets if name in step and any(s.name in step for s in self.sources[name])]
-        self.begun = moment.update >= self.warmup * moment.num_updates
+        first = math.ceil(self.warmup * moment.num_updates)
+        self.begun = moment.update >= first
+        self.is_ready = self.begun or self.start != "probe"
+        if self.start == "probe" and moment.update == first:
+            self._start_from_probes(moment)
+        if self.start == "probe" and not self.begun:
+            return {task: positions for task, positions in step.items() if task not in self.targets}
         if not present or not self.meta or moment.update >= self.learn * moment.num_updates:
             return step
         parts = {name: self._split(moment, name) for name in present}
@@ -246,6 +256,12 @@ class LabelTransfer(Transfer):
         if self.train_on == "half" or self.hold == "set":
             return {**step, **{name: part[0] for name, part in parts.items()}}
         return step
+
+    def _start_from_probes(self, moment: Moment) -> None:
+        for name, network in zip(self.targets, self.networks, strict=True):
+            probe = probe_of(moment.model, moment.data[name])
+            cast(LabelTransferNetwork, network).set_probe(probe)
+            fill_head(moment.model, name, probe)
 
     def after_backward(self, model: "Model", update: int) -> None:
         """With `order: after`, the meta step from the gradient that the model's step is about to take."""

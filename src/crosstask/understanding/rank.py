@@ -4,24 +4,23 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from crosstask.batches import Prepared
-from crosstask.covariance import covariance, similarity_of_covariances
-from crosstask.encoders.base import Encoder
-from crosstask.encoders.build import build_encoder, feature_section
-from crosstask.encoders.frozen import FrozenEncoder
+from crosstask.covariance import covariance, main_directions, similarity_of_directions
+from crosstask.encoders.build import feature_section
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.linear_models import LinearModel, Units, cross_validate, fit, strengths_for
-from crosstask.model import Model
-from crosstask.probes import Probe, collect
-from crosstask.progress import Progress, make_progress, shown
+from crosstask.probes import Probe
+from crosstask.progress import make_progress, shown
+from crosstask.storage import write_text
 from crosstask.tasks import Task
 from crosstask.understanding import usefulness
+from crosstask.understanding.rank_features import all_units, sampled
 from crosstask.understanding.rank_table import RankResult, RankRow, reasons
 from crosstask.understanding.scores import (
     cross_fit,
@@ -48,8 +47,6 @@ EXAMPLES_TO_ENCODE = 4_000
 LEAST_EXAMPLES = 200
 """Of each source, however many sources there are."""
 FEW_EXAMPLES = 50
-MOST_UNITS = 4_000
-"""Words of a tagging task that are looked at, at most, in whole sentences."""
 
 
 def rank(
@@ -68,10 +65,11 @@ def rank(
     seconds, stand for the tasks, and a source is judged by what its probe says of the target's inputs. `usefulness`
     has the formulas:
 
-        score = gain + (gradient cosine - disturbance + learnable^2) / 10
+        score = (gain + gradient cosine + alignment) * similarity
 
     The gain is the share of the target's cross-validated loss that goes away when a small model reads the source's
-    answers beside the target's own; the other parts are hints, of a tenth each at most. `usefulness.verdict_of` says
+    answers beside the target's own, the alignment that of the source's answers with the target's labels (CKA), and the
+    similarity that of the inputs' covariances, 1 with the target's own. `usefulness.verdict_of` says
     what makes a source helpful, useless or harmful. Sources are ranked by verdict, then by score. All other scores are
     shown beside them and have no part in the ranking.
 
@@ -105,25 +103,23 @@ def rank(
     rows = [RankRow(name, usefulness.UNKNOWN, reasons=(why,)) for name, why in (failed or {}).items()]
     with shown(make_progress(progress)) as bar, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        built, able = _encoder_for(section, target, sources, rows)
-        costly = isinstance(built, FrozenEncoder)
+        able = _able_sources(target, sources, rows)
+        costly = bool(section.get("freeze"))
         most = examples or _most_examples(len(sources), costly)
         own_most = examples or (min(MOST_EXAMPLES, EXAMPLES_TO_ENCODE // 5) if costly else MOST_EXAMPLES)
-        sampled = [_sampled(target, own_most, seed), *(_sampled(source, most, seed) for source in able)]
-        units = _all_units(built, sampled, bar, seed)
-        judge = _Judge(sampled[0], units[target.name], seed)
+        drawn = [sampled(target, own_most, seed), *(sampled(source, most, seed) for source in able)]
+        units = all_units(section, [target, *able], drawn, bar, seed)
+        judge = _Judge(drawn[0], units[target.name], seed)
         bar.start("sources", len(able))
-        for done, (source, drawn) in enumerate(zip(able, sampled[1:], strict=True), 1):
-            rows.append(judge.row(source, drawn, units[source.name]))
+        for done, (source, part) in enumerate(zip(able, drawn[1:], strict=True), 1):
+            rows.append(judge.row(source, part, units[source.name]))
             bar.advance(done, source.name)
     rows.sort(key=lambda row: (usefulness.VERDICTS.index(row.verdict), -(row.score or 0.0)))
     return RankResult(target.name, tuple(rows), (*notes, *judge.notes))
 
 
-def _encoder_for(
-    section: Mapping[str, Any], target: Task, sources: Sequence[Task], rows: list[RankRow]
-) -> tuple[Encoder, list[Task]]:
-    """The encoder, and the sources that it can take; the others get a row."""
+def _able_sources(target: Task, sources: Sequence[Task], rows: list[RankRow]) -> list[Task]:
+    """The sources that an encoder can take beside the target; the others get a row."""
     able = []
     for source in sources:
         if (source.spec.form == "vector") != (target.spec.form == "vector"):
@@ -136,7 +132,7 @@ def _encoder_for(
             able.append(source)
             continue
         rows.append(RankRow(source.name, usefulness.UNKNOWN, reasons=(why,)))
-    return build_encoder(section, [target, *able]), able
+    return able
 
 
 def _most_examples(num_sources: int, costly: bool) -> int:
@@ -144,32 +140,6 @@ def _most_examples(num_sources: int, costly: bool) -> int:
         return MOST_EXAMPLES
     share = EXAMPLES_TO_ENCODE * 4 // 5 // max(num_sources, 1)
     return min(MOST_EXAMPLES, max(LEAST_EXAMPLES, share))
-
-
-def _sampled(task: Task, most: int, seed: int) -> Task:
-    """Its training examples, at most so many; a smaller sample is part of a larger one, so that features are reused."""
-    chosen = np.random.default_rng(seed).permutation(len(task.train))[:most]
-    return replace(task, train=task.train.take(np.sort(chosen).tolist()), dev=None, test=None)
-
-
-def _all_units(encoder: Encoder, tasks: Sequence[Task], bar: Progress, seed: int) -> dict[str, Units | str]:
-    """Features and labels of each task, or why there are none."""
-    total = sum(len(task.train) for task in tasks)
-    before = 0
-    if isinstance(encoder, FrozenEncoder):
-        encoder.progress = lambda done, _: bar.advance(before + done)
-    model = Model(encoder, [task.spec for task in tasks])
-    bar.start("features", total)
-    found: dict[str, Units | str] = {}
-    for task in tasks:
-        try:
-            units = collect(model, Prepared.of(encoder, task.spec, task.train))
-            found[task.name] = units.sample(MOST_UNITS, np.random.default_rng(seed))
-        except CrossTaskError as error:
-            found[task.name] = str(error)
-        before += len(task.train)
-        bar.advance(before, task.name)
-    return found
 
 
 class _Judge:
@@ -181,7 +151,7 @@ class _Judge:
             raise CrossTaskError(f"Sources cannot be ranked for the target '{target.name}': {problem}.")
         assert isinstance(units, Units)
         self.target, self.seed = target, seed
-        self.covariance = covariance(torch.from_numpy(units.features))
+        self.directions = main_directions(covariance(torch.from_numpy(units.features)))
         # One unit for all tasks' features: that of the target.
         self.mean, self.scale = units.features.mean(axis=0), units.features.std(axis=0)
         self.scale[self.scale <= 1e-6 * np.maximum(np.abs(self.mean), 1e-300)] = 1.0
@@ -215,7 +185,7 @@ class _Judge:
         inputs = _keys(drawn)
         there = set(inputs)
         known = [key for key in self.inputs if key in there]
-        plain = covariance(torch.from_numpy(units.features))
+        directions = main_directions(covariance(torch.from_numpy(units.features)))
         units = self._standardised(units)
         heads = cross_fit(units, num_folds=2, seed=self.seed)
         predictions = held_out_predictions(units, heads)
@@ -227,10 +197,12 @@ class _Judge:
         disturbed = self._disturbance(units)
         correlation = usefulness.learnable(units, predictions)
         at_random = usefulness.is_chance(correlation, len(np.unique(units.examples)))
+        answers = self._answers(probe.model, source, said)
+        similarity = similarity_of_directions(self.directions, directions, normalise=True)
         row = RankRow(
             source.name,
             usefulness.verdict_of(gain, cosine, disturbed, at_random),
-            score=usefulness.combined_score(gain, cosine, disturbed, correlation),
+            score=usefulness.combined_score(gain, cosine, answers["cka"] or 0.0, similarity),
             size=len(source.train),
             scores={
                 "gain": gain.share,
@@ -238,9 +210,9 @@ class _Judge:
                 "gradient_cosine": cosine,
                 "disturbance": disturbed,
                 "learnable": correlation,
-                "covariance_similarity": similarity_of_covariances(self.covariance, plain),
-                "covariance_similarity_normalised": similarity_of_covariances(self.covariance, plain, normalise=True),
-                **self._answers(probe.model, source, said),
+                "covariance_similarity": similarity_of_directions(self.directions, directions),
+                "covariance_similarity_normalised": similarity,
+                **answers,
                 "label_noise": _or_none(lambda: label_noise(units, heads)),
                 **self._texts(drawn),
             },
@@ -281,7 +253,7 @@ class _Judge:
         words = words_of(source.train.inputs, source.spec.form)
         lengths = [len(text) for text in self.words], [len(text) for text in words]
         return {
-            "vocabulary_overlap": _or_none(lambda: vocabulary_overlap(self.counts, word_counts(words))),
+            "vocabulary_overlap": _or_none(lambda: vocabulary_overlap(self.counts, set(chain.from_iterable(words)))),
             "length_overlap": _or_none(lambda: length_overlap(*lengths)),
         }
 
@@ -332,15 +304,28 @@ def _or_none(score: Callable[[], float]) -> float | None:
 
 
 def rank_recipe(
-    path: Path, *, target: str | None, examples: int | None, method: str = "scores", as_json: bool, quiet: bool
+    path: Path,
+    *,
+    target: str | None,
+    examples: int | None,
+    method: str = "scores",
+    output: Path | None = None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Rank the sources of a recipe for each of its targets, or for another of its tasks, and print what was found."""
+    """Rank the sources of a recipe for each of its targets, or for another of its tasks, and print what was found.
+
+    It is also written to `output` or, without one, into the recipe's run folder if there is one, for its page.
+    """
     import typer
 
     from crosstask.recipe import RecipeFile
+    from crosstask.report.rows import RANK_FILE
 
     if method not in METHODS:
         raise unknown("method", method, METHODS)
+    if output is not None and output.is_dir():
+        raise CrossTaskError(f"'{output}' is a folder; name a file for the ranking.")
     recipe = RecipeFile.read(path)
     known = recipe.recipe.tasks
     if target is not None and target not in known:
@@ -365,8 +350,13 @@ def rank_recipe(
         else:
             how = {"encoder": recipe.resolved()["encoder"], "seed": recipe.recipe.seed, "examples": examples}
             results.append(rank(tasks[name], sources, progress=False if quiet else None, failed=failed, **how))
+    found = [result.to_data() for result in results]
+    text = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
+    if output is not None:
+        write_text(output, text + "\n")
+    elif recipe.output.is_dir() and targets == recipe.recipe.targets and len(targets) == 1:
+        write_text(recipe.output / RANK_FILE, text + "\n")
     if as_json:
-        found = [result.to_data() for result in results]
-        typer.echo(json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False))
+        typer.echo(text)
     else:
         typer.echo("\n\n".join(str(result) for result in results))

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def word_counts(texts: Iterable[Sequence[str]]) -> Counter[str]:
     >>> word_counts([["good", ",", "good", "shoes", "4.5"]])
     Counter({'good': 2, 'shoes': 1})
     """
-    counts = Counter(word for words in texts for word in words)
+    counts = Counter(chain.from_iterable(texts))
     return Counter({word: count for word, count in counts.items() if any(sign.isalpha() for sign in word)})
 
 

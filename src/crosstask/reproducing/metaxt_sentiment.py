@@ -1,0 +1,357 @@
+"""MetaXT's main experiment: two classes of sentiment help five, with k labels of the target (Sharma et al. 2021)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import numpy as np
+
+from crosstask.comparing.statistics import paired_t_test
+from crosstask.learner import Learner
+from crosstask.papers import METAXT, Paper
+from crosstask.paradigms import TARGET_ONLY
+from crosstask.record import Row
+from crosstask.reproducing.data import few, path_of, sentence_task, stars_task, without
+from crosstask.reproducing.experiment import SIGNIFICANT, Cell, Claim, Experiment, Mean, Rows, Table, paired
+from crosstask.reproducing.setfit import setfit_style
+from crosstask.run import Run
+from crosstask.tasks import Task
+
+SIZES = (20, 50, 100, 200, 500)
+QUICK_SIZES = (20, 100)
+YELP = {  # Table 2, accuracy by k
+    "multi-task, by size": (21.8, 31.1, 37.7, 43.8, 47.7),
+    "MetaXT, as published": (31.4, 38.0, 42.0, 43.9, 48.1),
+    "XT": (20.6, 20.1, 22.5, 22.9, 38.5),
+}
+AMAZON = {  # Table 3
+    "multi-task, by size": (23.8, 33.6, 34.4, 45.3, 49.9),
+    "MetaXT, as published": (35.9, 40.6, 42.4, 47.1, 50.0),
+    "XT": (20.5, 19.8, 26.4, 23.5, 37.6),
+}
+MASS_BY_CHANCE = 2 / 5
+"""What two of five labels get of a soft label that says nothing."""
+WANTED_GAIN = 5.0
+"""Points over multi-task training that the paper's gains at k = 20 and 50 stay above on both data sets."""
+
+BUDGET = {"updates": 400, "batch_size": 16}
+QUICK_BUDGET = {"updates": 200, "batch_size": 16}
+ENCODER = {"name": "minilm", "max_length": 64}
+QUICK_ENCODER = {**ENCODER, "pooling": "mean", "freeze": True, "hidden": 256}
+YELP_SOURCE, YELP_TEST = 8000, 2000
+"""Reviews of the original data that are used as source, and that measure."""
+
+MULTI_TASK, EVERY_STEP, STACKING = "multi-task, by size", "multi-task, target in every step", "stacking"
+PUBLISHED, IMPROVED, SETFIT = "MetaXT, as published", "MetaXT, improved", "SetFit-style (ours)"
+ADAPTER_FUSION = "AdapterFusion"
+METHODS: dict[str, dict[str, Any]] = {
+    MULTI_TASK: {"paradigm": "joint", "schedule": "mixed"},
+    EVERY_STEP: {"paradigm": "normalized-joint"},
+    STACKING: {"paradigm": "stacking"},
+    PUBLISHED: {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", "train_on": "half"}]},
+    "XT": {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", "meta": False}]},
+    "target only": {"paradigm": "single"},
+    "probe": {"paradigm": "probe"},
+    ADAPTER_FUSION: {"paradigm": "normalized-joint", "transfer": [{"name": "adapter-fusion"}]},
+}
+TRIALS: dict[str, dict[str, Any]] = {
+    "as published": {"train_on": "half"},
+    "rate 1e-4": {"train_on": "half", "learning_rate": 1e-4},
+    "rate 5e-5, prior 0.3": {"train_on": "half", "learning_rate": 5e-5, "prior": 0.3},
+    "after, rate 3e-4": {"train_on": "half", "order": "after", "learning_rate": 3e-4},
+    "set, learn 0.5, prior 0.3": {"hold": "set", "learn": 0.5, "prior": 0.3},
+    "set, learn 0.5, prior 0.3, gamma_2 3": {"hold": "set", "learn": 0.5, "prior": 0.3, "gamma_2": 3.0},
+    "model": {"start": "model"},
+    "model, rate 1e-4, warmup 0.3": {"start": "model", "learning_rate": 1e-4, "warmup": 0.3},
+    "probe 0.5": {"start": "probe", "warmup": 0.5},
+    "probe 0.5, rate 1e-4": {"start": "probe", "warmup": 0.5, "learning_rate": 1e-4},
+    "probe 0.5, rate 1e-4, gamma_2 0.3": {"start": "probe", "warmup": 0.5, "learning_rate": 1e-4, "gamma_2": 0.3},
+    "probe 0.5, rate 1e-4, gamma_2 3": {"start": "probe", "warmup": 0.5, "learning_rate": 1e-4, "gamma_2": 3.0},
+    "probe 0.8, rate 1e-4, gamma_2 3": {"start": "probe", "warmup": 0.8, "learning_rate": 1e-4, "gamma_2": 3.0},
+    "probe 0.95": {"start": "probe", "warmup": 0.95},
+}
+"""Options of label transfer; the best of them on dev is the improved MetaXT."""
+QUICK_CHOICE = "probe 0.5, rate 1e-4, gamma_2 3"
+"""The improved one of the quick version, which has no time for trials."""
+TRIAL_SIZES, TRIAL_SEEDS = (20, 100), range(100, 105)
+"""Trials have labels of their own and are judged by the dev sets of those; the test set they never see."""
+
+
+class MetaXTSentiment(Experiment):
+    """Tables 2 and 3 and Figures 3, 4 and 7 of the paper, with the baselines that a practitioner would try."""
+
+    name: ClassVar[str] = "metaxt-sentiment"
+    title: ClassVar[str] = "MetaXT: polarity helps five levels of sentiment"
+    paper: ClassVar[Paper] = METAXT
+    about: ClassVar[str] = (
+        "A target with five classes and k labels, balanced, and a dev set as small; a source with two classes. Yelp "
+        "and Amazon cannot be passed on, SST stands in for them; a folder `yelp` with `train.csv` and `test.csv` "
+        "(columns `stars` and `text`) is read instead. MiniLM instead of BERT-base; every method that trains has 400 "
+        "updates of 16 examples a task."
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """Budget and encoder."""
+        quick = self.options.quick
+        return {
+            **(QUICK_BUDGET if quick else BUDGET),
+            "encoder": self.options.encoder or (QUICK_ENCODER if quick else ENCODER),
+            "original": has_yelp(self.options.data),
+        }
+
+    @property
+    def _sizes(self) -> Sequence[int]:
+        return QUICK_SIZES if self.options.quick else SIZES
+
+    def cells(self) -> list[Cell]:
+        """The trials that choose the improved version, then the other methods."""
+        if self.options.quick:  # where the encoder is frozen, some have nothing to do
+            methods = [name for name in METHODS if name != ADAPTER_FUSION]
+            return [*self._measured(methods), *self._improved(QUICK_CHOICE)]
+        trials = [
+            Cell.of(trial=name, k=k, seed=seed)
+            for seed in TRIAL_SEEDS for k in TRIAL_SIZES for name in TRIALS
+        ]  # fmt: skip
+        return [*trials, *self._measured([*METHODS, SETFIT])]
+
+    def follow_up(self, rows: Rows) -> list[Cell]:
+        """The improved version, as the trials' dev sets have chosen it."""
+        means = trial_means(rows)
+        return self._improved(max(means, key=means.__getitem__)) if means else []
+
+    def _measured(self, methods: Sequence[str]) -> list[Cell]:
+        return [
+            Cell.of(method=method, k=k, seed=seed)
+            for seed in self.used_seeds for k in self._sizes for method in methods
+        ]  # fmt: skip
+
+    def _improved(self, trial: str) -> list[Cell]:
+        return [
+            Cell.of(method=IMPROVED, options=trial, k=k, seed=seed) for seed in self.used_seeds for k in self._sizes
+        ]
+
+    def run(self, cell: Cell) -> Row:
+        """One method or trial with k labels."""
+        known: dict[str, Any] = dict(cell.values)
+        k, seed = cell["k"], cell["seed"]
+        source, target = polarity_and_stars(self.options.data)
+        target = few(target, k, seed, dev=k)
+        source = without(source, target)
+        if "trial" in known:
+            options = transferred(TRIALS[known["trial"]])
+            target = Task(target.spec, target.train, target.dev)
+        elif cell["method"] == IMPROVED:
+            options = transferred(TRIALS[cell["options"]])
+        else:
+            options = METHODS.get(cell["method"], {})
+        settings = self.settings()
+        training = {name: settings[name] for name in BUDGET}
+        if known.get("method") == SETFIT:
+            return {"score": 100 * setfit_style(target, settings["encoder"], seed=seed, **training)}
+        learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **options)
+        run = learner.fit(target, [] if options["paradigm"] in TARGET_ONLY else [source])
+        return _row(run, target, source.name)
+
+    def tables(self, rows: Rows) -> list[Table]:
+        """Accuracy by method and k; the paper's; the label maps; the trials."""
+        sizes = list(self._sizes)
+        head = ["method", *(f"k = {k}" for k in sizes)]
+        ours = [[name, *(rows.mean(method=name, k=k) for k in sizes)] for name in rows.values("method")]
+        published: list[list[str | int | float | Mean | None]] = [
+            [f"{name} ({data})", *(figures[SIZES.index(k)] for k in sizes)]
+            for data, table in (("Yelp", YELP), ("Amazon", AMAZON)) for name, figures in table.items()
+        ]  # fmt: skip
+        found = [
+            Table("Accuracy", head, ours, "Mean and standard deviation over seeds, whole test set."),
+            Table("Accuracy in the paper (Tables 2 and 3)", head, published),
+            *(_map_table(rows, method) for method in (PUBLISHED, IMPROVED)),
+        ]
+        if rows.values("trial"):
+            found.append(_trial_table(rows))
+        return found
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        """The paper's, and what an improved version should reach."""
+        sizes = list(self._sizes)
+
+        def gains(better: str, worse: str, k: int) -> list[float]:
+            return paired(rows.by_seed(method=better, k=k), rows.by_seed(method=worse, k=k))
+
+        by_size = {k: gains(PUBLISHED, MULTI_TASK, k) for k in sizes}
+        measured = [found for found in by_size.values() if found]
+        claims = [
+            Claim.of_count(
+                "MetaXT is better than multi-task training at every k", f"{len(SIZES)} of {len(SIZES)}",
+                [sum(found) > 0 for found in measured], len(sizes),
+            ),
+            *(
+                _by_at_least(f"MetaXT gains {WANTED_GAIN:g} points over multi-task training at k = {k}", by_size[k], k)
+                for k in sizes if k <= 50
+            ),
+            Claim.of_gains(
+                f"The smaller k, the larger the gain: that at k = {sizes[0]} over that at k = {sizes[-1]}",
+                _published_gain(sizes[0], sizes[-1]),
+                _differences(rows, (PUBLISHED, MULTI_TASK), sizes[0], sizes[-1]),
+            ),
+            Claim.of_gains(
+                "Without the meta level (XT) it collapses: MetaXT over XT, mean over k", _published_fall(sizes),
+                _mean_over_sizes(rows, PUBLISHED, "XT", sizes),
+            ),
+            Claim.of_gains(
+                "The label map is sensible: mass on the two labels of the same sign, beyond chance", "mostly (Fig. 7)",
+                _map_gains(rows, PUBLISHED),
+            ),
+            Claim.of_gains("The same of the improved version", "–", _map_gains(rows, IMPROVED)),
+        ]  # fmt: skip
+        for other in (EVERY_STEP, STACKING, SETFIT):
+            better = [_is_better(gains(IMPROVED, other, k)) for k in sizes if gains(IMPROVED, other, k)]
+            text = f"The improved version beats {other} beyond chance at two k or more"
+            claims.append(Claim.of_count(text, "–", better, 2))
+        return claims
+
+
+def transferred(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Label transfer with these options, as options of the learner."""
+    return {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", **options}]}
+
+
+def has_yelp(data: Path) -> bool:
+    """Whether the paper's own data is there."""
+    return (data / "yelp").is_dir()
+
+
+@cache
+def polarity_and_stars(data: Path) -> tuple[Task, Task]:
+    """The source and the target with all that there is to draw from."""
+    if not has_yelp(data):
+        return sentence_task(data, "SST"), stars_task(data)
+    train, test = (path_of(data / "yelp", f"{part}.csv") for part in ("train", "test"))
+    stars = Task.read("stars", train, False, test, format="csv", text="text", label="stars", empty="drop")
+    generator = np.random.default_rng(0)
+    measured = stars.test.take(generator.permutation(len(stars.test))[:YELP_TEST].tolist()) if stars.test else None
+    # Half of the reviews for each task: a target's review is then no example of the source.
+    order = generator.permutation(len(stars.train)).tolist()
+    half = stars.train.take(order[: len(order) // 2])
+    rest = stars.train.take([place for place in order[len(order) // 2 :] if stars.train.labels[place] != "3"])
+    polarity = Task.assemble(
+        "polarity", rest.take(range(min(len(rest), YELP_SOURCE))), dev=False,
+        map={"1": "negative", "2": "negative", "4": "positive", "5": "positive"},
+    )  # fmt: skip
+    return polarity, Task.assemble("stars", half, dev=False, test=measured, labels=stars.labels)
+
+
+def _row(run: Run, target: Task, source: str) -> Row:
+    """Accuracy on test, or on dev where there is no test; and the label map."""
+    scores = run.scores[target.name]
+    found: Row = {"score": 100 * scores["test" if target.test is not None else "dev"]["accuracy"]}
+    found["dev"] = 100 * scores["dev"]["accuracy"]
+    if any("label_map" in row for row in run.history):
+        found["label_map"] = run.label_map[source]
+    return found
+
+
+def sensible_mass(row: Row) -> float | None:
+    """What of the soft labels falls on the two target labels of the same sign, beyond chance, in points.
+
+    >>> spread = {str(label): 0.2 for label in range(5)}
+    >>> round(sensible_mass({"label_map": {"-": spread, "+": {**spread, "3": 0.3, "4": 0.3}}}), 2)
+    10.0
+    """
+    if len(row.get("label_map", ())) != 2:
+        return None
+    negative, positive = (list(shares.values()) for shares in row["label_map"].values())
+    return 100 * ((sum(negative[:2]) + sum(positive[-2:])) / 2 - MASS_BY_CHANCE)
+
+
+def _map_gains(rows: Rows, method: str) -> list[float]:
+    """Seed by seed, the mean over k."""
+    sizes = rows.of(method=method).values("k")
+    return _means_by_seed([rows.by_seed(sensible_mass, method=method, k=k) for k in sizes])
+
+
+def _means_by_seed(found: Sequence[Mapping[int, float]]) -> list[float]:
+    """The mean of several results, for each seed that has all of them."""
+    common = [seed for seed in (found[0] if found else ()) if all(seed in one for one in found)]
+    return [fmean(one[seed] for one in found) for seed in common]
+
+
+def _mean_over_sizes(rows: Rows, better: str, worse: str, sizes: Sequence[int]) -> list[float]:
+    found = []
+    for k in sizes:
+        high, low = (rows.by_seed(method=method, k=k) for method in (better, worse))
+        found.append({seed: value - low[seed] for seed, value in high.items() if seed in low})
+    return _means_by_seed(found)
+
+
+def _differences(rows: Rows, methods: tuple[str, str], small: int, large: int) -> list[float]:
+    """By how much the gain of one method over another is larger at one k than at another, seed by seed."""
+    gains = []
+    for k in (small, large):
+        better, worse = (rows.by_seed(method=method, k=k) for method in methods)
+        gains.append({seed: value - worse[seed] for seed, value in better.items() if seed in worse})
+    return paired(gains[0], gains[1])
+
+
+def _published_gain(small: int, large: int) -> str:
+    found = []
+    for table in (YELP, AMAZON):
+        gain = {k: table[PUBLISHED][SIZES.index(k)] - table[MULTI_TASK][SIZES.index(k)] for k in (small, large)}
+        found.append(f"{gain[small] - gain[large]:+.1f}")
+    return " and ".join(found)
+
+
+def _published_fall(sizes: Sequence[int]) -> str:
+    places = [SIZES.index(k) for k in sizes]
+    return " and ".join(f"{fmean(t[PUBLISHED][i] - t['XT'][i] for i in places):+.1f}" for t in (YELP, AMAZON))
+
+
+def _by_at_least(text: str, gains: Sequence[float], k: int) -> Claim:
+    """Holds where the mean is that large and the gain is beyond chance."""
+    place = SIZES.index(k)
+    paper = " and ".join(f"{t[PUBLISHED][place] - t[MULTI_TASK][place]:+.1f}" for t in (YELP, AMAZON))
+    claim = Claim.of_gains(text, paper, gains)
+    is_less = claim.verdict == "holds" and fmean(gains) < WANTED_GAIN
+    return replace(claim, verdict="same direction") if is_less else claim
+
+
+def _is_better(gains: Sequence[float]) -> bool:
+    """Beyond chance."""
+    p = paired_t_test(gains)
+    return p is not None and p < SIGNIFICANT and fmean(gains) > 0
+
+
+def _map_table(rows: Rows, method: str) -> Table:
+    """Mean soft label by source label, over all runs of a method."""
+    maps = [row["label_map"] for row in rows.of(method=method).rows if "label_map" in row]
+    labels = list(next(iter(maps[0].values()))) if maps else []
+    lines = [
+        [label, *(100 * fmean(one[label][to] for one in maps if label in one) for to in labels)]
+        for label in (maps[0] if maps else ())
+    ]
+    return Table(
+        f"Label map of {method}", ["source label", *labels], lines, "Mean soft label in points, over all runs."
+    )
+
+
+def _trial_table(rows: Rows) -> Table:
+    names = rows.values("trial")
+    lines = [
+        [name, *(rows.mean(trial=name, k=k) for k in TRIAL_SIZES), means.get(name)]
+        for means in [trial_means(rows)] for name in names
+    ]  # fmt: skip
+    best = max(trial_means(rows), key=trial_means(rows).__getitem__, default="none yet")
+    note = f"Accuracy on dev sets of k examples, of seeds that no table shows. Chosen: {best}."
+    return Table("Trials of the improved version", ["options", *(f"k = {k}" for k in TRIAL_SIZES), "mean"], lines, note)
+
+
+def trial_means(rows: Rows) -> dict[str, float]:
+    """The mean dev score of each trial over the cells that all trials have."""
+    found = {
+        name: {(row["cell"]["k"], row["cell"]["seed"]): row["score"] for row in rows.of(trial=name).rows}
+        for name in rows.values("trial")
+    }
+    common = set.intersection(*(set(scores) for scores in found.values())) if found else set()
+    return {name: fmean(scores[pair] for pair in common) for name, scores in found.items()} if common else {}

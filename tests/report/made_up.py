@@ -1,0 +1,127 @@
+"""Folders of runs and comparisons that nobody trained: numbers made up, files through the real formats."""
+
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+from crosstask.cells import CELLS_FILE
+from crosstask.comparing.cells import Cell, run_folder
+from crosstask.comparing.methods import Words, read_methods
+from crosstask.comparing.table import Comparison, make_lines
+from crosstask.record import (
+    ENVIRONMENT_FILE,
+    HISTORY_FILE,
+    METRICS_FILE,
+    PREDICTIONS_FILE,
+    RECIPE_FILE,
+    Record,
+    write_rows,
+)
+from crosstask.settings import Training
+from crosstask.understanding.rank_table import RankResult, RankRow
+
+HOSTILE = "<script>alert(1)</script>"
+LABELS = ("جيد جدا", "非常好", "👍🏽", "so <b>so</b>", "a & b, \"c\" 'd'")
+METHODS = (
+    "single", "joint", "normalized-joint", "pretrain", "tawt", "joint+tawt", "metaweighting", "mgda", "uncertainty",
+    "label-transfer",
+)  # fmt: skip
+ENVIRONMENT = {"python": "3.11.9", "packages": {"crosstask": "0.1.0"}, "gpus": [], "command": ["crosstask", "compare"]}
+
+
+def history(tasks, target, *, updates=200, labels=LABELS, rng=None, method="joint+tawt"):
+    """The history of a run with everything that a page can show."""
+    rng = rng or random.Random(0)
+    record = Record()
+    sources = [task for task in tasks if task != target]
+    record.write("start", targets=[target], sources=sources, paradigm="joint", weighting="tawt", parameters={})
+    for task in tasks:
+        sizes = {"train": 80, "dev": 20, "test": 60} if task == target else {"train": 4000}
+        record.write("task", name=task, kind="classification", labels=list(labels), sizes=sizes)
+    record.write("warning", task=target, text=f"something about {target}")
+    record.write("phase", name="joint", tasks=list(tasks), weights=dict.fromkeys(tasks, 1 / len(tasks)))
+    for number in range(1, updates + 1):
+        raw = {task: 1.0 + place * number / updates for place, task in enumerate(tasks)}
+        total = sum(raw.values())
+        losses = {task: 2.0 * 0.99**number + 0.1 * rng.random() for task in tasks}
+        weights = {task: value / total for task, value in raw.items()}
+        record.write("update", phase="joint", update=number, losses=losses, weights=weights)
+        if number % 10 == 0:
+            look = {"phase": "joint", "update": number}
+            cosines = {task: rng.uniform(-1, 1) for task in sources}
+            record.write("weighting", **look, weights=weights, similarities=cosines, conflict_with_target=rng.random())
+            record.write("held_out", **look, losses={task: value + 0.2 for task, value in losses.items()})
+            record.write("dev", **look, task=target, loss=losses[target] + 0.4, scores={"accuracy": number / updates})
+            shares = {label: {other: 1 / len(labels) for other in labels} for label in labels}
+            record.write("transfer", name=method, **look, label_map={target: {sources[0]: shares}})
+    record.write("phase_end", name="joint", updates=updates, stopped_early=False, kept="best", weights=weights)
+    return record.rows
+
+
+def predictions(target, accuracy, *, labels=LABELS, count=60):
+    """The first examples are right; the others are taken for the next label."""
+    for place in range(count):
+        gold = place % len(labels)
+        said = gold if place < accuracy * count else (gold + 1) % len(labels)
+        text = f"{labels[gold]} example {place} {HOSTILE}"
+        yield {
+            "task": target, "part": "test", "example": place, "input": text, "gold": labels[gold],
+            "predicted": labels[said], "probability": 0.5 + 0.4 * (place % 7) / 7,
+        }  # fmt: skip
+
+
+def write_run(folder: Path, tasks, target, *, accuracy=0.5, **options) -> Path:
+    """A run folder."""
+    rows = history(tasks, target, **options)
+    scores = {"dev": {"accuracy": accuracy + 0.02}, "test": {"accuracy": accuracy, "macro_f1": accuracy / 2}}
+    metrics = {
+        "targets": [target], "paradigm": "joint", "scores": {target: scores},
+        "weights": {"joint": rows[-1]["weights"]}, "trained_on": {}, "set_aside": [], "seconds": 1.5,
+    }  # fmt: skip
+    recipe = "transfer: [label-transfer]\n"
+    folder.mkdir(parents=True)
+    write_rows(folder / HISTORY_FILE, rows)
+    write_rows(folder / PREDICTIONS_FILE, predictions(target, accuracy))
+    (folder / METRICS_FILE).write_text(json.dumps(metrics), encoding="utf-8")
+    (folder / RECIPE_FILE).write_text(recipe, encoding="utf-8")
+    (folder / ENVIRONMENT_FILE).write_text(json.dumps(ENVIRONMENT), encoding="utf-8")
+    return folder
+
+
+def write_comparison(folder: Path, targets, *, methods=METHODS, seeds=5, sources=("polarity",), **options) -> Path:
+    """The folder of a comparison in which every method with sources is better than `single`."""
+    rng = random.Random(1)
+    chosen = read_methods(methods, Words())
+    rows = {}
+    for target in targets:
+        tasks = [target, *(task for task in (*targets, *sources) if task != target)]
+        for place, method in enumerate(methods):
+            for seed in range(seeds):
+                cell = Cell(method, target, seed)
+                score = round(0.5 + 0.02 * place + rng.uniform(-0.01, 0.01), 4)
+                write_run(folder / run_folder(cell), tasks, target, accuracy=score, rng=rng, **options)
+                weights = {"joint": {task: (i + 1) / 10 for i, task in enumerate(tasks)}}
+                own = weights if method != "single" else {"single": {target: 1.0}}
+                scores = {"dev": {"accuracy": score + 0.02}, "test": {"accuracy": score}}
+                facts = {"scores": scores, "weights": own, "seconds": 1.0 + place, "run": run_folder(cell)}
+                rows[cell] = {**asdict(cell), **facts}
+    metrics = dict.fromkeys(targets, "accuracy")
+    lines, parts = make_lines(rows, chosen, metrics, "single")
+    settings = {"encoder": "minilm", "training": asdict(Training())}
+    table = Comparison(lines, "single", metrics, parts, tuple(range(seeds)), chosen, settings, tuple(rows.values()))
+    (folder / "comparison.json").write_text(json.dumps(table.to_json(), ensure_ascii=False), encoding="utf-8")
+    sessions = [{"event": "session", "environment": ENVIRONMENT}]
+    write_rows(folder / CELLS_FILE, [*sessions, *({"event": "cell", **row} for row in rows.values())])
+    return folder
+
+
+def write_rank(folder: Path, target, source="polarity") -> None:
+    """What `crosstask rank --json` prints."""
+    scores = {"gain": 0.12, "gain_error": 0.02, "cka": 0.4}
+    rows = (
+        RankRow(source, "likely helps", 0.31, 4000, scores, 500, ("its answers take 12% off the target's loss",)),
+        RankRow(HOSTILE, "may hurt", -0.2, 4000, {"gain": -0.01, "gain_error": 0.02}, 500, ("noise",)),
+        RankRow("other", "cannot be judged"),
+    )
+    (folder / "rank.json").write_text(RankResult(target, rows, ("a note",)).to_json(), encoding="utf-8")

@@ -1,0 +1,195 @@
+"""MetaWeighting's experiments: end to end on hand-made messages and reviews, and the arithmetic of their claims."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crosstask.errors import CrossTaskError
+from crosstask.reproducing import find, reproduce
+from crosstask.reproducing import metaweighting as compared
+from crosstask.reproducing import metaweighting_runs as runs
+from crosstask.reproducing import metaweighting_sensitivity as sensitivity
+from crosstask.reproducing.data import AMAZON, TOPICS
+from crosstask.reproducing.experiment import Cell, Options, Rows
+
+WORDS = [f"word{letter}" for letter in "abcdefghijkl"]
+SMALL = runs.Sizes(train=24, test=8, max_length=12, batch_size=4, updates=3)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Both sets and word vectors in the layout of the originals, and sizes that take no time."""
+    folder = tmp_path / "data"
+    for name in ("newsgroups20", "fdu_mtl", "glove"):
+        (folder / name).mkdir(parents=True)
+    for part, count in (("train", 40), ("test", 12)):
+        lines = [
+            {"task": task, "group": f"{task}.{i % 4}", "id": str(i), "text": _message(f"{task} {i}", i % 4)}
+            for task in TOPICS
+            for i in range(count)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / f"newsgroups20/20news16-bydate.{part}.jsonl").write_text(text, encoding="utf-8")
+        for domain in AMAZON:
+            reviews = [f"{i % 2}\t{WORDS[i % 2]} {part if i else 'both'} {domain} {i}\n" for i in range(count)]
+            (folder / f"fdu_mtl/{domain}.task.{part}").write_text("".join(reviews), encoding="utf-8")
+    matrix = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float16)
+    np.savez(folder / compared.TEXTCNN["vectors"], vocab=np.bytes_("\n".join(WORDS).encode()), matrix=matrix)
+    for benchmark in runs.BENCHMARKS.values():
+        monkeypatch.setitem(runs.BENCHMARKS, benchmark.name, replace(benchmark, quick=SMALL, full=SMALL))
+    monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", runs.BENCHMARKS["topics"])
+    monkeypatch.setattr(compared.MetaWeightingSentiment, "benchmark", runs.BENCHMARKS["sentiment"])
+    return folder
+
+
+def _message(name: str, group: int) -> str:
+    return f"From: {WORDS[group]}@here.org\nSubject: {name}\n\n> quoted line\n{WORDS[group + 4]} {WORDS[8]} {name}\n"
+
+
+def test_topics_end_to_end_and_not_run_twice(data: Path, tmp_path: Path) -> None:
+    def again() -> dict:
+        return reproduce("metaweighting-topics", data, quick=True, seeds=1, output=tmp_path)["metaweighting-topics"]
+
+    results = again()
+    assert results["runs"]["done"] == results["runs"]["wanted"] == len(compared.QUICK_METHODS)
+    averages, by_task, boxes, losses, moves = results["tables"]
+    assert [line[0] for line in averages["lines"]] == list(compared.QUICK_METHODS)
+    assert [line[0] for line in by_task["lines"]] == list(TOPICS)
+    assert len(boxes["lines"]) == len(compared.QUICK_METHODS)
+    assert [line[0] for line in losses["lines"]] == [1, 2, 3]
+    assert {line[0] for line in moves["lines"]} == set(compared.MOVING) & set(compared.QUICK_METHODS)
+    verdicts = {claim["text"]: claim["verdict"] for claim in results["claims"]}
+    assert verdicts["the same, with the texts stripped"] == "not measured"
+    assert verdicts["MetaWeighting is above uniform weights"] != "not measured"
+    assert again()["runs"] == results["runs"]
+
+
+@pytest.mark.parametrize("method", sorted({*runs.METHODS} - {*compared.QUICK_METHODS}))
+def test_methods_of_the_full_version(data: Path, method: str) -> None:
+    experiment = compared.MetaWeightingTopics(Options(data, quick=True))
+    row = experiment.run(Cell.of(text="stripped", method=method, seed=0))
+    assert list(row["tasks"]) == list(TOPICS)
+    assert row["score"] == pytest.approx(sum(row["tasks"].values()) / len(TOPICS))
+    assert row["weights"][-1]["update"] == SMALL.updates
+    assert list(row["weights"][-1]["weights"]) == list(TOPICS)
+
+
+def test_reviews_of_all_domains(data: Path) -> None:
+    experiment = compared.MetaWeightingSentiment(Options(data, quick=True))
+    row = experiment.run(Cell.of(text="clean", method="metaweighting", seed=0))
+    assert list(row["tasks"]) == list(AMAZON)
+    assert experiment.tables(Rows([{"cell": {"text": "leaked", "method": "metaweighting", "seed": 0}, **row}]))
+
+
+def test_texts_are_read_in_both_versions(data: Path) -> None:
+    topics, reviews = runs.BENCHMARKS.values()
+    for text, header in (("whole", True), ("stripped", False)):
+        task = topics.tasks(data, text, replace(SMALL, train=None), seed=0)[0]
+        assert any("Subject:" in message for message in task.train.inputs) is header
+    sizes = {text: len(reviews.read(data, text)[0].train) for text in reviews.texts}
+    assert sizes["leaked"] == sizes["clean"] + 1  # one text stands in train and in test
+
+
+def test_dev_is_the_same_for_every_method_and_another_for_another_seed(data: Path) -> None:
+    topics = runs.BENCHMARKS["topics"]
+    first, again, other = (topics.tasks(data, "whole", SMALL, seed)[0].dev.inputs for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+def test_watching_losses_changes_no_result(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = compared.MetaWeightingTopics(Options(data, quick=True))
+    cell = Cell.of(text="whole", method="metaweighting", seed=0)
+    watched = experiment.run(cell)
+    monkeypatch.setattr(runs.LossWatch, "facts", lambda self: {})
+    unwatched = experiment.run(cell)
+    assert len(watched.pop("losses")) == SMALL.updates
+    assert watched == unwatched
+
+
+def test_missing_vectors_are_named(data: Path) -> None:
+    (data / compared.TEXTCNN["vectors"]).unlink()
+    experiment = compared.MetaWeightingTopics(Options(data, quick=True))
+    with pytest.raises(CrossTaskError, match=r"glove\.6B"):
+        experiment.run(Cell.of(text="whole", method="uniform", seed=0))
+
+
+def test_sensitivity_end_to_end(data: Path, tmp_path: Path) -> None:
+    names = ["metaweighting-rho", "metaweighting-alpha"]
+    results = reproduce(names, data, quick=True, seeds=1, output=tmp_path)
+    for name in names:
+        assert results[name]["runs"]["done"] == 2 * len(find(name).quick_values)
+        (table,) = results[name]["tables"]
+        assert all(line[3] is not None for line in table["lines"])
+
+
+def test_cells_have_whole_seeds_first() -> None:
+    cells = compared.MetaWeightingTopics(Options(Path())).cells()
+    assert len(cells) == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
+    assert {cell["seed"] for cell in cells[: 2 * len(runs.METHODS)]} == {0}
+
+
+def _rows(scores: dict[str, list[float]], text: str = "whole", dev: dict[str, float] | None = None) -> list[dict]:
+    return [
+        {
+            "cell": {"text": text, "method": method, "seed": seed},
+            "score": score,
+            "dev": (dev or {}).get(method, score),
+            "tasks": dict.fromkeys(TOPICS, score) | {"comp": 50.0 + (method == "metaweighting")},
+            "weights": [{"update": 1, "weights": dict.fromkeys(TOPICS, 1.0)}],
+        }
+        for method, found in scores.items()
+        for seed, score in enumerate(found)
+    ]
+
+
+def test_claims_against_numbers_worked_out_by_hand() -> None:
+    scores = {
+        "single": [90.0, 90.0, 90.0],
+        "uniform": [91.0, 91.2, 90.9],
+        "metaweighting": [92.0, 92.1, 92.0],
+        "getmtl": [91.9, 92.2, 92.3],
+    }
+    rows = _rows(scores, dev={"uniform": 99.0})
+    for row in rows:
+        if row["cell"]["method"] == "metaweighting":
+            seed = row["cell"]["seed"]
+            row["losses"] = [
+                {"update": 1, "training": {"comp": 0.1 * seed}, "query": {"comp": 0.5}, "test": {"comp": 0.6}}
+            ]
+    experiment = compared.MetaWeightingTopics(Options(Path()))
+    claims = {claim.text: claim for claim in experiment.claims(Rows(rows))}
+    above = claims["MetaWeighting is above uniform weights"]  # 1.0, 0.9, 1.1
+    assert (above.paper, above.verdict) == ("+0.32", "holds")
+    assert above.ours.startswith("+1.00 ± 0.10 over 3 pairs")
+    assert claims["its average is above every baseline's"].ours == "2 of 2"
+    assert claims["it is the best method by task"].ours == "4 of 4"
+    gap = claims["the query loss is closer to the test loss than the training loss is"]  # 0.5, 0.4, 0.3
+    assert gap.ours.startswith("+0.400 ± 0.100")
+    assert claims["GetMTL is above MetaWeighting (Chai et al. 2023)"].ours.startswith("+0.10")
+    chosen = claims["the best method by dev accuracy is above the best published average (uniform)"]
+    assert chosen.verdict == "does not hold"
+    assert chosen.ours.startswith("-1.06")  # 91.03 - 92.09
+    missing = experiment.claims(Rows([]))
+    assert {claim.verdict for claim in missing} == {"not measured"}
+    assert all(not table.lines or table.title.startswith("Accuracy by task") for table in experiment.tables(Rows([])))
+
+
+def test_flat_compares_alphas_with_seeds() -> None:
+    def rows(scores: dict[float, list[float]]) -> Rows:
+        return Rows(
+            [
+                {"cell": {"alpha": alpha, "seed": seed}, "score": score}
+                for alpha, found in scores.items()
+                for seed, score in enumerate(found)
+            ]
+        )
+
+    near = sensitivity.flat("accuracy", rows({0.05: [90.0, 91.0], 0.1: [90.2, 91.2], 0.5: [10.0, 11.0]}), (0.05, 0.1))
+    assert (near.ours, near.verdict) == ("0.20 between alphas, 0.71 between seeds", "holds")
+    far = sensitivity.flat("accuracy", rows({0.05: [90.0, 91.0], 0.1: [92.0, 93.0]}), (0.05, 0.1))
+    assert far.verdict == "does not hold"
+    assert sensitivity.flat("accuracy", rows({0.1: [90.0]}), (0.05, 0.1)).verdict == "not measured"

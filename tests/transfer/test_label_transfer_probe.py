@@ -1,0 +1,87 @@
+"""Soft labels that start from a probe of the target (`start: probe`)."""
+
+import numpy as np
+import pytest
+import torch
+from label_problem import fine_and_coarse, learner, same, state
+
+import crosstask as ct
+from crosstask.batches import Prepared
+from crosstask.linear_models import LinearModel
+from crosstask.transfer.label_data import probe_of
+from crosstask.transfer.label_network import LabelTransferNetwork
+
+
+def test_at_first_the_network_says_what_the_probe_says():
+    network = LabelTransferNetwork(3, {"one": 2}, 4, label_width=2, hidden=6, has_probe=True)
+    generator = np.random.default_rng(0)
+    probe = LinearModel(generator.normal(size=(4, 3)), generator.normal(size=4))
+    network.set_probe(probe)
+    inputs = torch.randn(5, 3)
+    wanted = torch.from_numpy(probe(inputs.double().numpy())).softmax(-1).float()
+    torch.testing.assert_close(network(inputs, torch.tensor([0, 1, 1, 0, 1]), "one"), wanted)
+    assert not {name for name, _ in network.named_parameters()} & {"probe_weight", "probe_bias"}  # it stays as it is
+
+
+def test_the_probe_is_fitted_when_the_warm_up_ends():
+    """Up to then sources train alone, so that the probe's representations know no example of the target."""
+    fine, coarse = fine_and_coarse()
+    transfer, found = ct.LabelTransfer(start="probe", warmup=0.5), {}
+    real = transfer.before_step
+
+    def noted(moment):
+        head = [parameter.clone() for parameter in moment.model.head("fine").parameters()]
+        if moment.update == 4:
+            found["probe"] = probe_of(moment.model, moment.data["fine"])
+        step = real(moment)
+        if moment.update == 4:
+            found["head"] = [parameter.detach().clone() for parameter in moment.model.head("fine").parameters()]
+        found[moment.update] = (sorted(step), head)
+        return step
+
+    transfer.before_step = noted
+    learner(transfer, updates=8).fit(fine, [coarse])
+    assert [found[update][0] for update in range(8)] == [["coarse"]] * 4 + [["coarse", "fine"]] * 4
+    assert all(torch.equal(*pair) for pair in zip(found[0][1], found[4][1], strict=True))
+    network = transfer.networks[0]
+    np.testing.assert_allclose(network.probe_weight.numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.probe_bias.numpy(), found["probe"].bias, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["head"][0].numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)
+
+
+def test_no_model_from_before_is_kept():
+    """Before the probe the target's head is random, and on a small dev set chance may look good."""
+    fine, coarse = fine_and_coarse()
+    run = learner(ct.LabelTransfer(start="probe", warmup=0.5), updates=8, evaluate_every=1).fit(fine, [coarse])
+    scores = {row["update"]: row["scores"]["accuracy"] for row in run.history if row["event"] == "dev"}
+    (end,) = [row for row in run.history if row["event"] == "phase_end"]
+    assert sorted(scores) == list(range(1, 9))
+    assert end["best_score"] == max(score for update, score in scores.items() if update > 4)
+    assert end["best_score"] == run.scores["fine"]["dev"]["accuracy"]
+
+
+def test_a_stopped_run_goes_on_with_its_probe(tmp_path):
+    class Stopped(Exception):
+        """Someone pulled the plug."""
+
+    class Stopping(ct.LabelTransfer):
+        def before_step(self, moment):
+            if moment.update == 6:
+                raise Stopped
+            return super().before_step(moment)
+
+    fine, coarse = fine_and_coarse()
+    options = {"updates": 8, "evaluate_every": 2, "checkpoint_every": 2}
+    whole = learner(ct.LabelTransfer(start="probe", warmup=0.5), **options).fit(fine, [coarse])
+    with pytest.raises(Stopped):
+        learner(Stopping(start="probe", warmup=0.5), **options).fit(fine, [coarse], output=tmp_path / "run")
+    again = learner(ct.LabelTransfer(start="probe", warmup=0.5), **options)
+    assert same(state(again.fit(fine, [coarse], output=tmp_path / "run", resume=True)), state(whole))
+
+
+def test_few_labels_are_enough_for_a_probe():
+    fine, coarse = fine_and_coarse()
+    model = learner()._make_model([fine, coarse])
+    for count in (2, 5):
+        probe = probe_of(model, Prepared.of(model.encoder, fine.spec, fine.train.take(range(count))))
+        assert np.isfinite(probe.weights).all()
