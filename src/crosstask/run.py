@@ -100,7 +100,7 @@ class Run(Predictor):
 
 
 class RunFolder:
-    """`runs/NAME/`: the recipe as resolved, versions, history, metrics, checkpoints, model, page."""
+    """`runs/NAME/`: the recipe as resolved, versions, history, metrics, predictions, checkpoints, model, page."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

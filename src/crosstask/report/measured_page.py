@@ -20,6 +20,7 @@ from crosstask.report.predictions import (
 )
 from crosstask.report.words import number
 
+READ_TAGS = "Underlined words were wrong: below each what is true, and struck out what was predicted."
 MOST_ROWS = 40
 """Of the table of labels."""
 
@@ -58,9 +59,6 @@ def mistakes_part(measured: Measured) -> Part | None:
     head: list[object] = ["input", "true", "predicted", "probability"]
     made = table(head, lines, caption="Mistakes that the model was surest of", numeric=frozenset({3}))
     return part("Surest mistakes", made)
-
-
-READ_TAGS = "Underlined words were wrong: above what is true, struck out what was predicted."
 
 
 def corrections_part(alone: Measured, helped: Measured, method: str) -> Part | None:

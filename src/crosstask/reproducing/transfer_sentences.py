@@ -47,7 +47,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 """Width 200, the paper's default."""
 SPLIT = (0.8, 0.1, 0.1)
-UPDATES, BATCH, RATE = 500, 32, 3e-3
+UPDATES, BATCH, RATE = 500, 64, 3e-3
 """Of 1e-3 and 3e-3, the rate that is better on dev for joint training without alignment."""
 LOOKS = 5
 """At dev in a run, the best of which is kept."""
@@ -84,7 +84,8 @@ class TransferSentences(Experiment):
         size = self.size
         return {
             "encoders": {name: ENCODERS[name] for name in size["encoders"]}, "vectors": VECTORS, "limit": size["limit"],
-            "updates": size["updates"], "batch_size": BATCH, "learning_rate": RATE, "alignment": ALIGNMENT,
+            "updates": size["updates"], "batch_size": BATCH, "learning_rate": RATE, "looks": LOOKS,
+            "alignment": ALIGNMENT,
         }  # fmt: skip
 
     @property

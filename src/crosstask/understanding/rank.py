@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from crosstask.covariance import covariance, main_directions, similarity_of_directions
 from crosstask.encoders.build import feature_section
@@ -109,11 +110,12 @@ def rank(
         own_most = examples or (min(MOST_EXAMPLES, EXAMPLES_TO_ENCODE // 5) if costly else MOST_EXAMPLES)
         drawn = [sampled(target, own_most, seed), *(sampled(source, most, seed) for source in able)]
         units = all_units(section, [target, *able], drawn, bar, seed)
-        judge = _Judge(drawn[0], units[target.name], seed)
-        bar.start("sources", len(able))
-        for done, (source, part) in enumerate(zip(able, drawn[1:], strict=True), 1):
-            rows.append(judge.row(source, part, units[source.name]))
-            bar.advance(done, source.name)
+        with threadpool_limits(limits=1):  # matrices are small: threads would wait for each other most of the time
+            judge = _Judge(drawn[0], units[target.name], seed)
+            bar.start("sources", len(able))
+            for done, (source, part) in enumerate(zip(able, drawn[1:], strict=True), 1):
+                rows.append(judge.row(source, part, units[source.name]))
+                bar.advance(done, source.name)
     rows.sort(key=lambda row: (usefulness.VERDICTS.index(row.verdict), -(row.score or 0.0)))
     return RankResult(target.name, tuple(rows), (*notes, *judge.notes))
 
