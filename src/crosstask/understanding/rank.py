@@ -322,7 +322,6 @@ def rank_recipe(
     import typer
 
     from crosstask.recipe import RecipeFile
-    from crosstask.report.rows import RANK_FILE
 
     if method not in METHODS:
         raise unknown("method", method, METHODS)
@@ -357,6 +356,8 @@ def rank_recipe(
     if output is not None:
         write_text(output, text + "\n")
     elif recipe.output.is_dir() and targets == recipe.recipe.targets and len(targets) == 1:
+        from crosstask.report.rows import RANK_FILE
+
         write_text(recipe.output / RANK_FILE, text + "\n")
     if as_json:
         typer.echo(text)
