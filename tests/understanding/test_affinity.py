@@ -125,16 +125,16 @@ def test_exact_where_the_network_is_linear():
 def test_helpful_before_useless_before_harmful(estimates):
     gains = {source: np.mean([found.gain(source) for found in estimates]) for source in SOURCES}
     assert gains["same"] > gains["near"] > gains["useless"] > gains["harmful"]
-    assert gains["same"] > 0.0 > gains["harmful"]
-    assert all(max(found.gains, key=found.gains.get) in ("same", "near") for found in estimates)
-    assert all(min(found.gains, key=found.gains.get) == "harmful" for found in estimates)
+    assert gains["same"] > 0.05
+    assert gains["harmful"] < -0.05
+    assert all(max(found.gains, key=found.gains.get) == "same" for found in estimates)
 
 
 def test_best_subset_is_what_helps(estimates):
     subsets = [found.best_subset() for found in estimates]
     assert all("same" in subset for subset in subsets)
     assert not any("harmful" in subset for subset in subsets)
-    assert sum("useless" in subset for subset in subsets) <= 2
+    assert sum("useless" in subset for subset in subsets) <= 1
 
 
 def test_estimates_go_with_what_training_measures(estimates):

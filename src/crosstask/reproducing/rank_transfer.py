@@ -20,8 +20,6 @@ from crosstask.understanding.usefulness import Gain, combined_score
 
 COMBINED, LINEARISED = "combined", "linearised"
 COMBINED_GOAL, LINEARISED_GOAL = 0.6, 0.8
-RIDGE = 1e-3
-"""Of the linearised estimate in these runs; the default of the library has become larger since, for what they showed."""
 FROZEN = {"name": "minilm", "freeze": True, "pooling": "mean", "hidden": 128, "max_length": 64}
 
 
@@ -176,7 +174,7 @@ class RankTransfer(Experiment):
         sources = [self._source(bench, name, target, seed) for name in names]
         learner = Learner(self._encoder(bench), training=dict(bench.training), seed=seed, progress=False)
         started = time.perf_counter()
-        gains = task_affinity(target, sources, learner, limit=500, ridge=RIDGE).gains
+        gains = task_affinity(target, sources, learner, limit=500).gains
         return {"scores": {source: {LINEARISED: gain} for source, gain in gains.items()},
                 "ranking_seconds": time.perf_counter() - started}  # fmt: skip
 
