@@ -6,11 +6,11 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint format demo docs clean
+.PHONY: help install test lint format demo docs reproduce-quick clean
 
 help: ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Make .venv and install the package with all that it needs for work on it
 
@@ -34,6 +34,11 @@ docs: $(INSTALLED) ## Build the documentation into site/
 		|| $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Open site/index.html"
+
+QUICK := tawt-samples tawt-distance transfer-synthetic transfer-svd metaweighting-alpha
+reproduce-quick: $(INSTALLED) ## Run small versions of some experiments of the papers (DATA=folder with the data sets)
+	@test -n "$(DATA)" || { echo "Name the folder with the data sets: make reproduce-quick DATA=DIR"; exit 1; }
+	OMP_NUM_THREADS=1 $(BIN)/crosstask reproduce $(QUICK) --data "$(DATA)" --quick --jobs 2 $(ARGS)
 
 clean: ## Remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -25,7 +25,7 @@ def reproduce(
     quick: Annotated[bool, flag("--quick", help="A small version, in minutes on two cores.")] = False,
     jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")] = 1,
     minutes: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Begin no further run after that; with 0 only make the pages anew.")
+        float | None, typer.Option(metavar="NUMBER", help="Begin no run after that; with 0 only make the pages anew.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of all experiments.")] = Path(
         "results"

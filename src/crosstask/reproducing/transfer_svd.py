@@ -39,7 +39,7 @@ METHODS: dict[str, Any] = {
 }
 NAMES = {"uniform": "unweighted", "uncertainty": "Kendall et al."}
 SVD = tuple(name for name in METHODS if name.startswith("svd"))
-RATES = (1e-3, 3e-3)
+RATES = (3e-3, 1e-2)
 NUM_PAIRS, QUICK_PAIRS = 10, 3
 RAREST = 0.05
 """A label that fewer examples have, or lack, is in no pair: its AUC on a small test set says little."""
