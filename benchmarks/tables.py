@@ -101,8 +101,8 @@ def rank_speed(result: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        f"{result['sources']} sources of some 1,440 reviews, MiniLM, a new process each time. {result['processors']} "
-        f"processors, which had other work too: from {min(loads):.0f} to {max(loads):.0f} programs wanted to run.",
+        f"{result['sources']} sources of reviews, MiniLM, a new process each time, {result['processors']} processors "
+        f"with other work too: a load from {min(loads)} to {max(loads)}.",
     ]
 
 

@@ -297,7 +297,7 @@ class TestCommandLine:
 
         folder = recipe.parent / "run"
         with monkeypatch.context() as patch:
-            patch.setattr(RunFolder, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            patch.setattr(RunFolder, "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
             assert crosstask("train", recipe, "-o", folder).code == 130
         assert crosstask("train", recipe, "-o", folder, "--resume").code == 0
         assert crosstask("train", recipe, "-o", recipe.parent / "whole").code == 0

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crosstask.comparing import compare as compare
     from crosstask.errors import CrossTaskError as CrossTaskError
     from crosstask.learner import Learner as Learner
+    from crosstask.reproducing import reproduce as reproduce
     from crosstask.run import Run as Run
     from crosstask.run import load as load
     from crosstask.settings import Training as Training
@@ -41,6 +42,7 @@ _EXPORTS = {
     "Training": "crosstask.settings",
     "Run": "crosstask.run",
     "load": "crosstask.run",
+    "reproduce": "crosstask.reproducing",
     "task_distance": "crosstask.understanding.distance",
     "transfer_matrix": "crosstask.understanding.transfer_matrix",
     "capacity": "crosstask.understanding.capacity",

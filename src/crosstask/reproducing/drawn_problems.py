@@ -27,7 +27,11 @@ CAPACITY = 10
 TARGET_EXAMPLES: dict[Kind, int] = {"linear": 8, "logistic": 30, "relu": 12}
 """Of Figures 3 and 9: too few to find all d / 10 strong coordinates, or a source could not help."""
 NOISE = 0.3
-"""Of the labels in Figures 3, 8 and 9, as a share of their deviation."""
+"""Of the labels in Figures 3, 8 and 9, as a share of their deviation. The paper gives none. Of 0.1, 0.3 and 0.5 this is
+the one at which the linear curve of Figure 3 crosses zero below 8,000 examples: with 0.1 it never falls below zero,
+with 0.5 it does not yet rise above. It was found on other problems than those of the experiment (`STREAM`)."""
+STREAM = 1
+"""Of random numbers; 0 is the one on which the noise was chosen."""
 PAIR_EXAMPLES, PAIR_NOISE = 150, 1.0
 """Of each task in Figure 7."""
 RANK_EXAMPLES = 100
@@ -192,7 +196,7 @@ def _score(truth: Tensor, found: Tensor, kind: Kind) -> float:
 
 
 def _generators(seed: int, count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng([seed, problem]) for problem in range(count)]
+    return [np.random.default_rng([STREAM, seed, problem]) for problem in range(count)]
 
 
 def _spread(rng: np.random.Generator, examples: int, strong: np.ndarray) -> np.ndarray:

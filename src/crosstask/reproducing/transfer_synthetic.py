@@ -35,7 +35,8 @@ class TransferSynthetic(Experiment):
     about = (
         "Two tasks share a linear or ReLU module of capacity 1 (Figure 8: 10); d = 100, kappa = 100 on a tenth of the "
         "coordinates, cos = 0.96, as in the paper. The paper does not say how few examples its target has; here it has "
-        "8 to 30, and labels have noise, without which no source hurts. Runs are some hundred steps of Adam. A run "
+        "8 to 30, and labels have noise of a strength chosen, on other problems, so that the linear curve crosses "
+        "zero: where it crosses is ours, that it can is the paper's. Runs are some hundred steps of Adam. A run "
         "trains a set of problems side by side and its score is their mean: Spearman's correlation or accuracy, on "
         "fresh examples without noise."
     )
