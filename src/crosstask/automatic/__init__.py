@@ -41,8 +41,8 @@ def auto(
     Sources are ranked without training, and those that are likely to help are kept. Candidates (probe, stacking,
     single, normalized-joint, joint with TAWT, label transfer; on features as they are, then fine-tuned) go through the
     same folds of the target's labels, cheap ones first. The best model of the target alone is kept, unless a candidate
-    with sources beats it by a standard error of the paired difference (`choice.choose`). The winner is fitted on all
-    labels.
+    with sources beats it by a margin in standard errors of the paired difference (`choice.choose`). The winner is
+    fitted on all labels.
 
     Dev labels join the training labels, since cross-validation chooses. Test labels measure the last model alone.
 
