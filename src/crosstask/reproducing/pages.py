@@ -88,10 +88,13 @@ def html_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence
     from crosstask.report.page import badge, page, part, quiet
 
     held = sum(claim.verdict == "holds" for claim in claims)
+    runs = results["runs"]
+    missing = quiet(f"{runs['done']} of {runs['wanted']} runs are done.") if runs["done"] < runs["wanted"] else None
     opening = join(
         tag("p", f"{results['paper']} · {results['name']}", class_="kicker"),
         tag("h1", f"{results['title']}: {held} of {len(claims)} claims hold."),
         tag("p", results["about"], class_="lead"),
+        missing,
     )
     colours = {"holds": "good", "does not hold": "bad"}
     lines = [[*_texts(claim)[:-1], badge(claim.verdict, colours.get(claim.verdict))] for claim in claims]
