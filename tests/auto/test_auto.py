@@ -245,8 +245,7 @@ def test_no_source_is_the_target_alone_and_the_table_fills():
     found = ct.auto(target, board=TerminalBoard(console), **QUICK)
     assert set(by_name(found)) == {"probe", "single"}
     assert "there is no source: only the target alone was tried" in str(found)
-    assert "over target alone" in drawn.getvalue()
-    assert "fold 3" in drawn.getvalue()
+    assert "over target alone" in drawn.getvalue()  # what stood there in between depends on when it was drawn
 
 
 def test_imports_are_late_and_the_core_is_enough():
