@@ -162,7 +162,10 @@ def measured(bench: str = "sentences, frozen") -> Rows:
                    "covariance_similarity_normalised": 0.5, "combined": 9.0}
             for name, gain, cosine in (("x", 0.03, 0.0), ("y", 0.01, 0.5), ("z", 0.02, 0.2))
         }  # fmt: skip
-        rows.append({"cell": {**cell, "source": "rank"}, "scores": scores, "ranking_seconds": 0.8})
+        verdicts = {"x": "likely helps", "y": "may hurt", "z": "probably useless"}
+        rows.append(
+            {"cell": {**cell, "source": "rank"}, "scores": scores, "verdicts": verdicts, "ranking_seconds": 0.8}
+        )
     return Rows(rows)
 
 
@@ -173,6 +176,7 @@ def test_correlations_by_hand(tmp_path):
     assert found["gain"] == {"t": pytest.approx(-1.0)}
     assert found["gradient_cosine"] == {"t": pytest.approx(1.0)}
     assert found["combined"] == {"t": pytest.approx(1.0)}  # as it is computed now, not as it was written down
+    assert found["order of the table"] == {"t": pytest.approx(-1.0)}  # verdicts come before scores
     assert "leep" not in found
     experiment = ranking.RankTransfer(Options(tmp_path))
     tables = experiment.tables(rows)

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from crosstask.comparing.statistics import paired_t_test
-from crosstask.learner import Learner
 from crosstask.papers import Paper
 from crosstask.record import Row
-from crosstask.tasks import Task
 
 Value = str | int | float | bool | None
 Named = str | Mapping[str, Any]
@@ -243,17 +241,3 @@ class Experiment(ABC):
         started = time.perf_counter()
         found = self.run(cell)
         return {"cell": dict(cell.values), **found, "seconds": round(time.perf_counter() - started, 2)}
-
-
-def fit_and_score(
-    target: Task, sources: Sequence[Task], *, metric: str, scale: float = 100.0, **learner: Any
-) -> dict[str, Any]:
-    """One run of the learner: the target's test score, its dev score, the final weights of the tasks."""
-    run = Learner(progress=False, **learner).fit(target, sources)
-    scores = run.scores[target.name]
-    found: dict[str, Any] = {"score": scale * scores["test"][metric]}
-    if "dev" in scores:
-        found["dev"] = scale * scores["dev"][metric]
-    if len(run.metrics["weights"]):
-        found["weights"] = run.metrics["weights"]
-    return found

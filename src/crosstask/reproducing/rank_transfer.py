@@ -16,9 +16,10 @@ from crosstask.record import Row
 from crosstask.reproducing import data as sets
 from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Options, Rows, Table, Verdict, paired
 from crosstask.tasks import Task
-from crosstask.understanding.usefulness import Gain, combined_score
+from crosstask.understanding.usefulness import VERDICTS, Gain, combined_score
 
 COMBINED, LINEARISED = "combined", "linearised"
+SHOWN = "order of the table"
 COMBINED_GOAL, LINEARISED_GOAL = 0.6, 0.8
 FROZEN = {"name": "minilm", "freeze": True, "pooling": "mean", "hidden": 128, "max_length": 64}
 
@@ -247,6 +248,8 @@ def correlations(rows: Rows) -> dict[str, dict[str, float]]:
         gains = {source: statistics.fmean(values) for source, values in by_source.items()}
         for row in [*rows.of(target=target, source="rank").rows, *rows.of(target=target, source=LINEARISED).rows]:
             by_name = {source: _with_combined(scores) for source, scores in row["scores"].items()}
+            for source, verdict in row.get("verdicts", {}).items():
+                by_name[source][SHOWN] = _shown_order(verdict, by_name[source].get(COMBINED))
             for name in dict.fromkeys(name for scores in by_name.values() for name in scores):
                 pairs = [
                     (scores[name], gains[source])
@@ -270,6 +273,11 @@ def _with_combined(scores: Mapping[str, float | None]) -> dict[str, float | None
         scores[name] or 0.0 for name in ("gain", "gain_error", "gradient_cosine", "covariance_similarity_normalised")
     )
     return {**scores, COMBINED: combined_score(Gain(gain, error), cosine, scores["cka"] or 0.0, similarity)}
+
+
+def _shown_order(verdict: str, score: float | None) -> float:
+    """A number in the order of the table that people see: by verdict, then by score; a score is far below 100."""
+    return -100.0 * VERDICTS.index(verdict) + (score or 0.0)
 
 
 def _spearman(pairs: Sequence[tuple[Any, float]]) -> float | None:
