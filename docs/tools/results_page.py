@@ -17,10 +17,11 @@ OPENING = """\
 # Results
 
 Experiments of the four papers, and of our own ranking, run again with `crosstask reproduce`. A claim *holds* where our
-figure agrees beyond chance, has the *same direction* where only the mean agrees, and *does not hold* otherwise. Chance is
-judged by a paired t-test at 5%, over seeds, and over targets too where a claim speaks of several: such pairs share data,
-so read their p-values with care. Data that cannot be passed on has public stand-ins, named below. This page is made by
-`docs/tools/results_page.py` from `results/NAME/results.json`; every single run is in `results/NAME/cells.jsonl`."""
+figure agrees beyond chance, has the *same direction* where only the mean agrees, and *does not hold* otherwise. Chance
+is judged by a paired t-test at 5%, over seeds, and over targets too where a claim speaks of several: such pairs share
+data, so read their p-values with care. Data that cannot be passed on has public stand-ins, named below. This page is
+made by `docs/tools/results_page.py` from `results/NAME/results.json`; every single run is in
+`results/NAME/cells.jsonl`."""
 NONE_YET = "Not run in full yet: {}."
 
 
