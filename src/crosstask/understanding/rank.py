@@ -69,10 +69,10 @@ def rank(
         score = (gain + gradient cosine + alignment) * similarity
 
     The gain is the share of the target's cross-validated loss that goes away when a small model reads the source's
-    answers beside the target's own, the alignment that of the source's answers with the target's labels (CKA), and the
-    similarity that of the inputs' covariances, 1 with the target's own. `usefulness.verdict_of` says
-    what makes a source helpful, useless or harmful. Sources are ranked by verdict, then by score. All other scores are
-    shown beside them and have no part in the ranking.
+    answers beside the target's own, less what may be chance (`Gain.steady`); the alignment is that of the source's
+    answers with the target's labels (CKA), and the similarity that of the inputs' covariances, 1 with the target's own.
+    `usefulness.verdict_of` says what makes a source helpful, useless or harmful. Sources are ranked by verdict, then by
+    score. All other scores are shown beside them and have no part in the ranking.
 
     Tasks of any kind go together: a task's features are a vector per text, for tagging a vector per word. The probe of
     a tagging source is read at the mean vector of a text, which is the mean of its logits over the words. A score that
