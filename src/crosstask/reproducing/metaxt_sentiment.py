@@ -49,35 +49,53 @@ PUBLISHED, IMPROVED, SETFIT = "MetaXT, as published", "MetaXT, improved", "SetFi
 ADAPTER_FUSION = "AdapterFusion"
 METHODS: dict[str, dict[str, Any]] = {
     MULTI_TASK: {"paradigm": "joint", "schedule": "mixed"},
-    EVERY_STEP: {"paradigm": "normalized-joint"},
     STACKING: {"paradigm": "stacking"},
-    PUBLISHED: {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", "train_on": "half"}]},
     "XT": {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", "meta": False}]},
     "target only": {"paradigm": "single"},
     "probe": {"paradigm": "probe"},
     ADAPTER_FUSION: {"paradigm": "normalized-joint", "transfer": [{"name": "adapter-fusion"}]},
 }
-TRIALS: dict[str, dict[str, Any]] = {
-    "as published": {"train_on": "half"},
-    "rate 1e-4": {"train_on": "half", "learning_rate": 1e-4},
-    "rate 5e-5, prior 0.3": {"train_on": "half", "learning_rate": 5e-5, "prior": 0.3},
-    "after, rate 3e-4": {"train_on": "half", "order": "after", "learning_rate": 3e-4},
-    "set, learn 0.5, prior 0.3": {"hold": "set", "learn": 0.5, "prior": 0.3},
-    "set, learn 0.5, prior 0.3, gamma_2 3": {"hold": "set", "learn": 0.5, "prior": 0.3, "gamma_2": 3.0},
-    "model": {"start": "model"},
-    "model, rate 1e-4, warmup 0.3": {"start": "model", "learning_rate": 1e-4, "warmup": 0.3},
-    "probe 0.5": {"start": "probe", "warmup": 0.5},
-    "probe 0.5, rate 1e-4": {"start": "probe", "warmup": 0.5, "learning_rate": 1e-4},
-    "probe 0.5, rate 1e-4, gamma_2 0.3": {"start": "probe", "warmup": 0.5, "learning_rate": 1e-4, "gamma_2": 0.3},
-    "probe 0.5, rate 1e-4, gamma_2 3": {"start": "probe", "warmup": 0.5, "learning_rate": 1e-4, "gamma_2": 3.0},
-    "probe 0.8, rate 1e-4, gamma_2 3": {"start": "probe", "warmup": 0.8, "learning_rate": 1e-4, "gamma_2": 3.0},
-    "probe 0.95": {"start": "probe", "warmup": 0.95},
+"""Methods as they are, as options of the learner."""
+
+
+def transferred(**options: Any) -> dict[str, Any]:
+    """Label transfer with these options, as options of the learner."""
+    return {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", **options}]}
+
+
+def weighted(share: float) -> dict[str, Any]:
+    """Multi-task training in which the target counts this share of the loss."""
+    return {"paradigm": "normalized-joint", "target_share": share}
+
+
+TRIALS: dict[str, dict[str, dict[str, Any]]] = {
+    EVERY_STEP: {"half": weighted(0.5), "0.75": weighted(0.75), "0.9": weighted(0.9)},
+    PUBLISHED: {
+        "rate 1e-3": transferred(train_on="half"),
+        "rate 1e-4": transferred(train_on="half", learning_rate=1e-4),
+        "rate 1e-4, gamma_2 0.3": transferred(train_on="half", learning_rate=1e-4, gamma_2=0.3),
+        "rate 1e-4, gamma_2 3": transferred(train_on="half", learning_rate=1e-4, gamma_2=3.0),
+    },
+    IMPROVED: {
+        "set, learn 0.5, prior 0.3": transferred(hold="set", learn=0.5, prior=0.3),
+        "model, rate 1e-4, warmup 0.3": transferred(start="model", learning_rate=1e-4, warmup=0.3),
+        "probe 0.5": transferred(start="probe", warmup=0.5),
+        "probe 0.5, rate 1e-4": transferred(start="probe", warmup=0.5, learning_rate=1e-4),
+        "probe 0.5, rate 1e-4, gamma_2 0.3": transferred(start="probe", warmup=0.5, learning_rate=1e-4, gamma_2=0.3),
+        "probe 0.5, rate 1e-4, gamma_2 3": transferred(start="probe", warmup=0.5, learning_rate=1e-4, gamma_2=3.0),
+        "probe 0.5, as it is": transferred(start="probe", warmup=0.5, learn=0.5),
+        "probe 0.8, as it is": transferred(start="probe", warmup=0.8, learn=0.5),
+        "probe 0.8, rate 1e-4, gamma_2 3": transferred(start="probe", warmup=0.8, learning_rate=1e-4, gamma_2=3.0),
+        "probe 0.95": transferred(start="probe", warmup=0.95),
+    },
 }
-"""Options of label transfer; the best of them on dev is the improved MetaXT."""
-QUICK_CHOICE = "probe 0.5, rate 1e-4, gamma_2 3"
-"""The improved one of the quick version, which has no time for trials."""
-TRIAL_SIZES, TRIAL_SEEDS = (20, 100), range(100, 105)
-"""Trials have labels of their own and are judged by the dev sets of those; the test set they never see."""
+"""Methods whose options the paper leaves to validation, or that are ours to choose."""
+QUICK_CHOICES = {
+    EVERY_STEP: "half", PUBLISHED: "rate 1e-3", IMPROVED: "probe 0.5, rate 1e-4, gamma_2 3",
+}  # fmt: skip
+"""Of the quick version, which has no time for trials."""
+TRIAL_SIZES, TRIAL_SEEDS, JUDGES = (20, 100), range(100, 104), 1000
+"""Trials have labels of their own and are judged by other texts of the training set; the test set they never see."""
 
 
 class MetaXTSentiment(Experiment):
@@ -107,20 +125,19 @@ class MetaXTSentiment(Experiment):
         return QUICK_SIZES if self.options.quick else SIZES
 
     def cells(self) -> list[Cell]:
-        """The trials that choose the improved version, then the other methods."""
+        """The trials that choose options, then the methods that have none."""
         if self.options.quick:  # where the encoder is frozen, some have nothing to do
             methods = [name for name in METHODS if name != ADAPTER_FUSION]
-            return [*self._measured(methods), *self._improved(QUICK_CHOICE)]
+            return [*self._measured(methods), *self._chosen(QUICK_CHOICES)]
         trials = [
-            Cell.of(trial=name, k=k, seed=seed)
-            for seed in TRIAL_SEEDS for k in TRIAL_SIZES for name in TRIALS
+            Cell.of(trial=name, options=options, k=k, seed=seed)
+            for seed in TRIAL_SEEDS for k in TRIAL_SIZES for name, known in TRIALS.items() for options in known
         ]  # fmt: skip
         return [*trials, *self._measured([*METHODS, SETFIT])]
 
     def follow_up(self, rows: Rows) -> list[Cell]:
-        """The improved version, as the trials' dev sets have chosen it."""
-        means = trial_means(rows)
-        return self._improved(max(means, key=means.__getitem__)) if means else []
+        """The other methods, with the options that the trials have chosen."""
+        return self._chosen(chosen_options(rows))
 
     def _measured(self, methods: Sequence[str]) -> list[Cell]:
         return [
@@ -128,30 +145,28 @@ class MetaXTSentiment(Experiment):
             for seed in self.used_seeds for k in self._sizes for method in methods
         ]  # fmt: skip
 
-    def _improved(self, trial: str) -> list[Cell]:
+    def _chosen(self, choices: Mapping[str, str]) -> list[Cell]:
         return [
-            Cell.of(method=IMPROVED, options=trial, k=k, seed=seed) for seed in self.used_seeds for k in self._sizes
-        ]
+            Cell.of(method=method, options=options, k=k, seed=seed)
+            for seed in self.used_seeds for k in self._sizes for method, options in choices.items()
+        ]  # fmt: skip
 
     def run(self, cell: Cell) -> Row:
         """One method or trial with k labels."""
         known: dict[str, Any] = dict(cell.values)
         k, seed = cell["k"], cell["seed"]
-        source, target = polarity_and_stars(self.options.data)
-        target = few(target, k, seed, dev=k)
-        source = without(source, target)
+        source, whole = polarity_and_stars(self.options.data)
+        target = few(whole, k, seed, dev=k)
         if "trial" in known:
-            options = transferred(TRIALS[known["trial"]])
-            target = Task(target.spec, target.train, target.dev)
-        elif cell["method"] == IMPROVED:
-            options = transferred(TRIALS[cell["options"]])
-        else:
-            options = METHODS.get(cell["method"], {})
+            target = judged_by_others(target, whole, seed)
+        source = without(source, target)
+        name = known.get("trial") or cell["method"]
         settings = self.settings()
         training = {name: settings[name] for name in BUDGET}
-        if known.get("method") == SETFIT:
+        if name == SETFIT:
             return {"score": 100 * setfit_style(target, settings["encoder"], seed=seed, **training)}
-        learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **options)
+        options = TRIALS[name][cell["options"]] if name in TRIALS else METHODS[name]
+        learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **_named(options, source, target))
         run = learner.fit(target, [] if options["paradigm"] in TARGET_ONLY else [source])
         return _row(run, target, source.name)
 
@@ -213,11 +228,6 @@ class MetaXTSentiment(Experiment):
         return claims
 
 
-def transferred(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Label transfer with these options, as options of the learner."""
-    return {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", **options}]}
-
-
 def has_yelp(data: Path) -> bool:
     """Whether the paper's own data is there."""
     return (data / "yelp").is_dir()
@@ -243,11 +253,27 @@ def polarity_and_stars(data: Path) -> tuple[Task, Task]:
     return polarity, Task.assemble("stars", half, dev=False, test=measured, labels=stars.labels)
 
 
+def _named(options: Mapping[str, Any], source: Task, target: Task) -> dict[str, Any]:
+    """Options of the learner; a share of the target becomes weights of both tasks."""
+    found = dict(options)
+    share = found.pop("target_share", None)
+    if share is not None:
+        found["weighting"] = {"name": "fixed", "weights": {target.name: share, source.name: 1 - share}}
+    return found
+
+
+def judged_by_others(target: Task, whole: Task, seed: int) -> Task:
+    """The target with texts of the training set that it does not use in place of the test set."""
+    used = {text for part in (target.train, target.dev) if part is not None for text in part.inputs}
+    rest = [place for place, text in enumerate(whole.train.inputs) if text not in used]
+    drawn = np.random.default_rng(seed).permutation(rest)[:JUDGES].tolist()
+    return replace(target, test=whole.train.take(drawn))
+
+
 def _row(run: Run, target: Task, source: str) -> Row:
-    """Accuracy on test, or on dev where there is no test; and the label map."""
+    """Accuracy on test and dev, and the label map."""
     scores = run.scores[target.name]
-    found: Row = {"score": 100 * scores["test" if target.test is not None else "dev"]["accuracy"]}
-    found["dev"] = 100 * scores["dev"]["accuracy"]
+    found: Row = {part: 100 * scores[name]["accuracy"] for part, name in (("score", "test"), ("dev", "dev"))}
     if any("label_map" in row for row in run.history):
         found["label_map"] = run.label_map[source]
     return found
@@ -337,21 +363,34 @@ def _map_table(rows: Rows, method: str) -> Table:
 
 
 def _trial_table(rows: Rows) -> Table:
-    names = rows.values("trial")
-    lines = [
-        [name, *(rows.mean(trial=name, k=k) for k in TRIAL_SIZES), means.get(name)]
-        for means in [trial_means(rows)] for name in names
-    ]  # fmt: skip
-    best = max(trial_means(rows), key=trial_means(rows).__getitem__, default="none yet")
-    note = f"Accuracy on dev sets of k examples, of seeds that no table shows. Chosen: {best}."
-    return Table("Trials of the improved version", ["options", *(f"k = {k}" for k in TRIAL_SIZES), "mean"], lines, note)
+    """Each method's options, the chosen ones marked."""
+    choices = chosen_options(rows)
+    lines: list[list[str | int | float | Mean | None]] = [
+        [
+            name,
+            f"{options} (chosen)" if choices.get(name) == options else options,
+            *(rows.mean(trial=name, options=options, k=k) for k in TRIAL_SIZES),
+            mean,
+        ]
+        for name in TRIALS
+        for options, mean in trial_means(rows, name).items()
+    ]
+    note = f"Accuracy on {JUDGES:,} training texts that no run had seen, of seeds that no other table shows."
+    return Table("Trials", ["method", "options", *(f"k = {k}" for k in TRIAL_SIZES), "mean"], lines, note)
 
 
-def trial_means(rows: Rows) -> dict[str, float]:
-    """The mean dev score of each trial over the cells that all trials have."""
+def chosen_options(rows: Rows) -> dict[str, str]:
+    """By method, the options with the best mean over all trials."""
+    found = {name: trial_means(rows, name) for name in TRIALS}
+    return {name: max(means, key=means.__getitem__) for name, means in found.items() if means}
+
+
+def trial_means(rows: Rows, name: str) -> dict[str, float]:
+    """The mean score of each of a method's options, over the cells that all of them have."""
+    of = rows.of(trial=name)
     found = {
-        name: {(row["cell"]["k"], row["cell"]["seed"]): row["score"] for row in rows.of(trial=name).rows}
-        for name in rows.values("trial")
+        options: {(row["cell"]["k"], row["cell"]["seed"]): row["score"] for row in of.of(options=options).rows}
+        for options in of.values("options")
     }
     common = set.intersection(*(set(scores) for scores in found.values())) if found else set()
-    return {name: fmean(scores[pair] for pair in common) for name, scores in found.items()} if common else {}
+    return {options: fmean(scores[pair] for pair in common) for options, scores in found.items()} if common else {}
