@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from label_transfer_sst import table as accuracies
 from weighting_overhead import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -60,17 +59,6 @@ def known_map(result: dict[str, Any]) -> list[str]:
             said = f"{against['difference']:+.3f} (p = {against['t_test_p']:.2g})" if against else "–"
             lines.append(f"| {k} | {method} | {sum(row['accuracy']) / len(row['accuracy']):.3f} | {said} |")
     return [*lines, "", f"Means over {len(result['seeds'])} seeds; the settings were chosen on other seeds.", ""]
-
-
-def label_transfer(paths: list[Path]) -> list[str]:
-    """SST binary to five classes."""
-    cells = [cell for path in paths for cell in json.loads(path.read_text())["cells"]]
-    chosen = {cell["method"] for cell in cells if cell["method"].startswith("trial: ")}
-    lines = ["## Two classes to five: SST polarity as the source of SST fine, MiniLM", "", accuracies(cells)]
-    lines.append("k labels for training and as many for dev; accuracy on the test set, mean ± deviation (seeds).")
-    if chosen:
-        lines.append(f"`{', '.join(sorted(chosen))}` is the variant of ours that did best on dev data of other seeds.")
-    return [*lines, "", *label_maps(cells)]
 
 
 def label_maps(cells: list[dict[str, Any]]) -> list[str]:
@@ -138,9 +126,6 @@ def main() -> None:
     path = RESULTS / "known_label_map.json"
     if path.exists():
         lines += known_map(json.loads(path.read_text()))
-    paths = sorted(RESULTS.glob("label_transfer_sst_table*.json"))
-    if paths:
-        lines += label_transfer(paths)
     path = RESULTS / "rank_speed.json"
     if path.exists():
         lines += rank_speed(json.loads(path.read_text()))

@@ -4,7 +4,7 @@ python docs/tools/results_page.py
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ is judged by a paired t-test at 5%, over seeds, and over targets too where a cla
 data, so read their p-values with care. Data that cannot be passed on has public stand-ins, named below. This page is
 made by `docs/tools/results_page.py` from `results/NAME/results.json`; every single run is in
 `results/NAME/cells.jsonl`."""
+COSTS = """\
+Minutes of a machine: the time of all runs over the number of processes that shared it (16 on the GPU, with MPS)."""
 NONE_YET = "Not run in full yet: {}."
 
 
@@ -36,7 +38,7 @@ def results_page(folder: Path = RESULTS) -> str:
     missing = [f"`{name}`" for name in EXPERIMENTS if name not in {results["name"] for results in found}]
     if missing:
         parts.append(NONE_YET.format(", ".join(missing)))
-    parts += ["## What it costs", *_lines(_costs(found))]
+    parts += ["## What it costs", COSTS, *_lines(_costs(found))]
     for results in found:
         parts += _section(results)
     return "\n\n".join(parts) + "\n"
@@ -52,17 +54,26 @@ def _claims(found: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _costs(found: Sequence[dict[str, Any]]) -> list[str]:
-    rows = []
+    rows: list[list[object]] = []
+    total: dict[str, float] = {}
     for results in found:
-        machines = ", ".join(dict.fromkeys((facts["gpus"] or ["CPU"])[0] for facts in results["environments"]))
         runs = results["runs"]
+        for machine, minutes in runs["minutes"].items():
+            total[machine] = total.get(machine, 0.0) + minutes
         done = f"{runs['done']} of {runs['wanted']}"
-        rows.append([f"`{results['name']}`", done, len(results["seeds"]), f"{runs['seconds'] / 60:.0f}", machines])
-    return markdown_table(["experiment", "runs", "seeds", "minutes of single processes", "machine"], rows)
+        rows.append([f"`{results['name']}`", done, len(results["seeds"]), _minutes(runs["minutes"])])
+    rows.append(["all of these", "", "", _minutes(total)])
+    return markdown_table(["experiment", "runs", "seeds", "minutes"], rows)
+
+
+def _minutes(by_machine: Mapping[str, float]) -> str:
+    return ", ".join(f"{minutes:.1f} ({machine})" for machine, minutes in by_machine.items())
 
 
 def _section(results: dict[str, Any]) -> list[str]:
     parts = [f"## {results['title']}", f"{results['paper']}. {results['about']}"]
+    if results["why"]:
+        parts.append(f"*Where a claim does not hold.* {results['why']}")
     for table in results["tables"]:
         lines = [[shown_json(item) for item in line] for line in table["lines"]]
         parts += [f"### {results['name']}: {table['title'].lower()}", *_lines(markdown_table(table["head"], lines))]

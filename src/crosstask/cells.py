@@ -89,7 +89,8 @@ def run_cells(
         bar.start("runs", len(wanted), num_done)
         for number, (cell, row) in enumerate(finished(work, left, jobs, on=on, minutes=minutes), 1):
             if number == 1:
-                record.write("session", environment=environment())  # versions and machine of the lines that follow
+                # Versions and machine of the lines that follow.
+                record.write("session", environment=environment(), jobs=jobs)
             if "refused" not in row:
                 record.write("cell", **row)
             rows[cell] = as_written(row)

@@ -179,6 +179,14 @@ def test_eq_11_and_12_by_hand():
     assert direction.tolist() == pytest.approx([1.92, 1.44])
 
 
+def test_the_mean_of_all_slopes():
+    """Not in the paper: equal shares, but for rows that say nothing."""
+    slopes = torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]])
+    direction, shares = common_direction(slopes, "mean")
+    assert shares.tolist() == [0.5, 0.5, 0.0]
+    assert direction.tolist() == [1.5, 2.0]
+
+
 def test_algorithm_2_written_out():
     """Frank-Wolfe with exact line search, step by step, against a search along the line."""
     torch.manual_seed(0)

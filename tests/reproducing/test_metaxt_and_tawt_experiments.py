@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from crosstask.reproducing import metaxt_sentiment, metaxt_tagging, reproduce, tawt_distance, tawt_samples
+from crosstask.reproducing.data import few
 from crosstask.reproducing.experiment import Cell, Options, Rows
 from crosstask.reproducing.setfit import _pairs
 from helpers import WORDS, make_text
@@ -118,9 +119,19 @@ class TestMetaXTSentiment:
         experiment = metaxt_sentiment.MetaXTSentiment(Options(tmp_path, tiny_encoder("bert")))
         for method in (metaxt_sentiment.ADAPTER_FUSION, metaxt_sentiment.SETFIT):
             assert 0 <= experiment.run(Cell.of(method=method, k=20, seed=0))["score"] <= 100
-        trial = experiment.run(Cell.of(trial=metaxt_sentiment.QUICK_CHOICE, k=20, seed=100))
-        assert trial["score"] == trial["dev"]  # a trial never sees the test set
+        for name, options in metaxt_sentiment.QUICK_CHOICES.items():
+            trial = experiment.run(Cell.of(trial=name, options=options, k=20, seed=100))
+            assert 0 <= trial["score"] <= 100
         assert {dict(cell.values).get("trial") for cell in experiment.cells()} == {None, *metaxt_sentiment.TRIALS}
+
+    def test_trials_never_see_the_test_set(self, tmp_path):
+        write_sentiment(tmp_path / "sentence_classification")
+        _, whole = metaxt_sentiment.polarity_and_stars(tmp_path)
+        target = few(whole, 20, 100, dev=20)
+        judged = metaxt_sentiment.judged_by_others(target, whole, 100)
+        parts = [set(part.inputs) for part in judged.splits.values()]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+        assert parts[-1] <= set(whole.train.inputs)
 
     def test_reads_the_papers_own_data(self, tmp_path):
         (tmp_path / "yelp").mkdir()
@@ -165,11 +176,20 @@ class TestMetaXTSentiment:
         assert metaxt_sentiment.sensible_mass(rows[0]) == pytest.approx(25.0)
         assert all(claim.verdict == "not measured" for claim in experiment.claims(Rows()))
 
-    def test_the_best_trial_is_named(self):
-        first, other = list(metaxt_sentiment.TRIALS)[:2]
+    def test_the_best_trial_is_chosen(self):
+        name = metaxt_sentiment.PUBLISHED
+        first, other = list(metaxt_sentiment.TRIALS[name])[:2]
         scores = {(first, 20, 100): 30.0, (first, 20, 101): 40.0, (other, 20, 100): 32.0}
-        rows = [{"cell": {"trial": t, "k": k, "seed": s}, "score": value} for (t, k, s), value in scores.items()]
-        assert metaxt_sentiment.trial_means(Rows(rows)) == {first: 30.0, other: 32.0}
+        rows = [
+            {"cell": {"trial": name, "options": options, "k": k, "seed": seed}, "score": value}
+            for (options, k, seed), value in scores.items()
+        ]
+        assert metaxt_sentiment.trial_means(Rows(rows), name) == {first: 30.0, other: 32.0}
+        assert metaxt_sentiment.chosen_options(Rows(rows)) == {name: other}
+        experiment = metaxt_sentiment.MetaXTSentiment(Options(None, seeds=2))
+        found = experiment.follow_up(Rows(rows))
+        assert {(cell["method"], cell["options"]) for cell in found} == {(name, other)}
+        assert len(found) == 2 * len(metaxt_sentiment.SIZES)
 
     def test_pairs_of_setfit(self):
         pairs = _pairs(np.array([0, 0, 1]), 2, np.random.default_rng(0))

@@ -114,7 +114,7 @@ def test_everything_is_written_and_nothing_runs_twice(pretended, tmp_path):
 def test_no_time_and_other_settings(pretended, tmp_path):
     results = reproduce("pretended", tmp_path, seeds=2, output=tmp_path / "out", minutes=0)["pretended"]
     assert not pretended
-    assert results["runs"] == {"done": 0, "wanted": 6, "seconds": 0}
+    assert results["runs"] == {"done": 0, "wanted": 6, "minutes": {}}
     assert results["claims"][0]["verdict"] == "not measured"
     assert not [row for row in read_history(tmp_path / "out/pretended/cells.jsonl") if row["event"] == "session"]
     with pytest.raises(ct.CrossTaskError, match="`encoder` changed since"):

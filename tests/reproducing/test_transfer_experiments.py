@@ -315,9 +315,15 @@ def test_svd_end_to_end(tmp_path, monkeypatch):
     results = twice("transfer-svd", tmp_path / "data", tmp_path)
     means, pairs = results["tables"]
     assert [line[0] for line in means["lines"]][1:] == ["all tasks", "pairs"]
-    assert all(item is not None for line in means["lines"] for item in line)
+    count = len(transfer_svd.METHODS)  # those that know of the noise have nothing to say where there is none
+    assert all(item is not None for line in means["lines"] for item in line[: 1 + count])
+    assert all(item is not None for item in means["lines"][0])
     assert len(pairs["lines"]) == 1
     assert results["settings"]["data"] == "yeast"
+
+
+def test_weights_that_know_the_noisy_task():
+    assert transfer_svd.knowing(("a", "b"), 0.2) == {"name": "fixed", "weights": {"a": 0.2, "b": 0.8}}
 
 
 def test_chest_x_rays_are_read_where_they_are_at_hand(tmp_path):

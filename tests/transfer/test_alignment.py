@@ -131,6 +131,8 @@ class Watch(Transfer):
         ({"shared": "freeze"}, [{"heads", "inserts"}]),
         ({"steps": "alternate"}, [{"heads"}, {"inserts"}, {"encoder"}]),
         ({"steps": "alternate", "shared": "freeze"}, [{"heads"}, {"inserts"}]),
+        ({"warmup": 0.4}, [{"encoder", "heads"}] * 3 + [{"encoder", "heads", "inserts"}] * 3),
+        ({"warmup": 0.4, "shared": "freeze"}, [{"encoder", "heads"}] * 3 + [{"heads", "inserts"}] * 3),
     ],
 )
 def test_what_moves_in_each_update(options, turns):

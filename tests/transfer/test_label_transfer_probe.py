@@ -85,3 +85,12 @@ def test_few_labels_are_enough_for_a_probe():
     for count in (2, 5):
         probe = probe_of(model, Prepared.of(model.encoder, fine.spec, fine.train.take(range(count))))
         assert np.isfinite(probe.weights).all()
+
+
+def test_what_is_left_out_depends_on_the_start():
+    """From a probe there must be something to probe first, and soft labels deserve more trust."""
+    plain, probed = ct.LabelTransfer(), ct.LabelTransfer(start="probe")
+    assert (plain.gamma_2, plain.learning_rate, plain.warmup) == (1.0, 1e-3, 0.0)
+    assert (probed.gamma_2, probed.learning_rate, probed.warmup) == (3.0, 1e-4, 0.5)
+    own = ct.LabelTransfer(start="probe", gamma_2=0.5, learning_rate=1e-2, warmup=0.0)
+    assert (own.gamma_2, own.learning_rate, own.warmup) == (0.5, 1e-2, 0.0)

@@ -134,7 +134,7 @@ class _Maker:
         found += self._helped("joint + tawt", "joint", **tawt)
         if with_everything:
             found += self._with_all("joint + tawt", "joint", **tawt)
-        carried = ({"name": "label-transfer", "start": "model"},)
+        carried = ({"name": "label-transfer", "start": "probe"},)
         if self.helpful:
             try:
                 sources_of(self.target.spec, self.helpful, [self.target.name])

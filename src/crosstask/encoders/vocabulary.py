@@ -1,9 +1,10 @@
 """Splitting texts into words, and the vocabulary that numbers them."""
 
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from crosstask.tasks import Form
 
 PADDING, UNKNOWN, SEPARATOR = range(3)
 NUM_SPECIAL = 3
+REMEMBERED = 50_000
+"""Texts whose words are kept in memory."""
 
 CONTRACTION = r"(?i:n't|'(?:s|m|d|re|ve|ll))(?!\w)"
 # Chinese characters and Japanese kana are written without spaces: each is a word of its own.
@@ -42,11 +45,17 @@ def tokenise(text: str, *, lower: bool = True) -> list[str]:
     return _token_pattern().findall(text)
 
 
-def split_words(item: Any, form: Form, lower: bool) -> list[list[str]]:
+@lru_cache(maxsize=REMEMBERED)
+def _words(text: str, lower: bool) -> tuple[str, ...]:
+    """Of a text that is split again and again: for the vocabulary, for training, by the next run on the same data."""
+    return tuple(map(sys.intern, tokenise(text, lower=lower)))
+
+
+def split_words(item: Any, form: Form, lower: bool) -> list[Sequence[str]]:
     """The words of one input: one list, or two for a pair. Given tokens stay whole; only their case may go."""
     if form == "tokens":
         return [[token.lower() for token in item] if lower else list(item)]
-    return [tokenise(text, lower=lower) for text in (item if form == "pair" else (item,))]
+    return [_words(text, lower) for text in (item if form == "pair" else (item,))]
 
 
 class Vocabulary:

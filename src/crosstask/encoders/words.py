@@ -81,14 +81,12 @@ class WordEmbedding(nn.Module):
         if dimension is not None:
             check_counts(dimension=dimension)
         trained = vectors is None if train_vectors is None else bool(train_vectors)
-        counts = Counter(
-            word
-            for task in tasks
-            if task.spec.form != "vector"
-            for item in task.train.inputs
-            for words in split_words(item, task.spec.form, lower)
-            for word in words
-        )
+        counts: Counter[str] = Counter()
+        for task in tasks:
+            if task.spec.form != "vector":
+                for item in task.train.inputs:
+                    for part in split_words(item, task.spec.form, lower):
+                        counts.update(part)
         known = Vocabulary.from_counts(counts, min_count=min_count, limit=vocabulary)
         found, width = None, dimension or FRESH_DIMENSION
         if vectors is not None:
@@ -107,7 +105,7 @@ class WordEmbedding(nn.Module):
 
     def numbers(self, item: Any, form: Form) -> list[int]:
         """The words of one input as numbers; cut at `max_length`, a pair so that both texts keep their share."""
-        parts = [self.vocabulary.numbers(words) for words in split_words(item, form, self.lower)]
+        parts = [self.vocabulary.numbers(words[: self.max_length]) for words in split_words(item, form, self.lower)]
         if len(parts) == 1:
             return parts[0][: self.max_length] or [UNKNOWN]  # an empty text still needs a position
         first, second = parts

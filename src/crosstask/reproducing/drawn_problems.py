@@ -146,8 +146,8 @@ def train_and_score(
     if alignment is not None:
         alignment.bind(model, specs, ["target"])
     generator = torch.Generator().manual_seed(seed)
-    weights = _start(model, run.problems, alignment is not None and alignment.shared == "freeze", generator)
-    optimizer = torch.optim.Adam([weight for weight in weights.values() if weight.requires_grad], lr=run.learning_rate)
+    weights = _start(model, run.problems, generator)
+    optimizer = torch.optim.Adam(list(weights.values()), lr=run.learning_rate)
     sizes = {task: drawn[task][0].shape[1] for task in tasks}
     labels = {task: drawn[task][1] if kind.endswith("logistic") else _standardised(drawn[task][1]) for task in tasks}
     loss_of = F.binary_cross_entropy_with_logits if kind.endswith("logistic") else F.mse_loss
@@ -161,6 +161,9 @@ def train_and_score(
     for step in range(run.updates):
         optimizer.param_groups[0]["lr"] = run.learning_rate * (1.0 - step / run.updates)
         optimizer.zero_grad()
+        if alignment is not None:
+            for name, weight in weights.items():
+                weight.requires_grad_(_learns(name, alignment, step / run.updates))
         for task in tasks:
             taken = torch.randperm(sizes[task], generator=generator)[: run.batch]
             found = batched(weights, drawn[task][0][:, taken], task)
@@ -178,14 +181,22 @@ def train_and_score(
     return scores
 
 
-def _start(model: Model, problems: int, frozen: bool, generator: torch.Generator) -> dict[str, Tensor]:
+def _learns(name: str, alignment: Alignment, done: float) -> bool:
+    """Whether a weight learns when this share of the updates is done, as `Alignment` has it."""
+    is_warm = done >= alignment.warmup
+    if name.startswith("encoder"):
+        return not (is_warm and alignment.shared == "freeze")
+    return is_warm or name.startswith("heads")
+
+
+def _start(model: Model, problems: int, generator: torch.Generator) -> dict[str, Tensor]:
     weights = {name: value.detach().expand(problems, *value.shape).clone() for name, value in model.named_parameters()}
     for name, weight in weights.items():
         if name.startswith("encoder"):
             weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * 0.1 / DIMENSION**0.5)
         elif name.startswith("heads"):
             weight.fill_(1.0 if name.endswith("weight") else 0.0)
-        weight.requires_grad_(not (frozen and name.startswith("encoder")))
+        weight.requires_grad_(True)
     return weights
 
 

@@ -15,6 +15,7 @@ from crosstask.record import Row
 Value = str | int | float | bool | None
 Named = str | Mapping[str, Any]
 Verdict = Literal["holds", "same direction", "does not hold", "not measured"]
+FigureKind = Literal["lines", "boxes", "heat map", "dots"]
 SIGNIFICANT = 0.05
 
 
@@ -96,11 +97,62 @@ class Mean:
         found = list(values)
         if not found:
             return None
-        return cls(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found), digits)
+        return cls(statistics.fmean(found), _deviation(found), len(found), digits)
 
     def __str__(self) -> str:
         mean = f"{self.mean:.{self.digits}f}"
         return mean if self.deviation is None else f"{mean} ± {self.deviation:.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a drawing of the runs shows, as plain data. A point has, by kind:
+
+    - "lines": `series`, `x`, `y`, and `low` and `high` where a band is drawn around the line;
+    - "boxes": `series`, `y`; a box per series, and every point as a dot;
+    - "heat map": `row`, `column`, `value`, a share from 0 to 1;
+    - "dots": `series`, `x`, `y`, and `name` where a dot has one of its own.
+
+    `x` and `y` name the axes, `y` that of what is measured, whichever way it is drawn. `zero` asks for a rule where it
+    is 0, and `dashed` names series that were not measured here.
+    """
+
+    title: str
+    kind: FigureKind
+    points: Sequence[Mapping[str, Any]]
+    x: str = ""
+    y: str = ""
+    note: str = ""
+    x_log: bool = False
+    zero: bool = False
+    dashed: Sequence[str] = ()
+
+    @classmethod
+    def of_means(cls, title: str, values: Iterable[tuple[str, float, float]], **options: Any) -> "Figure":
+        """Lines through means, with a band of one deviation, of all values with the same series and x.
+
+        >>> Figure.of_means("Gain", [("joint", 20, 1.0), ("joint", 20, 3.0)]).points[0]["y"]
+        2.0
+        """
+        found: dict[tuple[str, float], list[float]] = {}
+        for series, x, y in values:
+            found.setdefault((series, x), []).append(y)
+        points: list[dict[str, Any]] = []
+        for (series, x), ys in found.items():
+            mean, deviation = statistics.fmean(ys), _deviation(ys)
+            band = {} if deviation is None else {"low": mean - deviation, "high": mean + deviation}
+            points.append({"series": series, "x": x, "y": mean, **band})
+        return cls(title, "lines", points, **options)
+
+    @classmethod
+    def of_values(cls, title: str, values: Mapping[str, Iterable[float]], **options: Any) -> "Figure":
+        """A box for the values of each series."""
+        points = [{"series": series, "y": y} for series, ys in values.items() for y in ys]
+        return cls(title, "boxes", points, **options)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, without the points: they come from the runs."""
+        return {"title": self.title, "kind": self.kind, "x": self.x, "y": self.y}
 
 
 @dataclass(frozen=True)
@@ -181,6 +233,10 @@ class Rows:
         return Mean.of(self.by_seed(what, **where).values(), digits)
 
 
+def _deviation(values: Sequence[float]) -> float | None:
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
 def paired(better: Mapping[int, float], worse: Mapping[int, float]) -> list[float]:
     """Differences over the seeds that both have."""
     return [value - worse[seed] for seed, value in better.items() if seed in worse]
@@ -198,6 +254,9 @@ class Experiment(ABC):
     paper: ClassVar[Paper]
     about: ClassVar[str]
     """Two or three sentences: what is done, on which data, and what stands in for data that cannot be had."""
+    why: ClassVar[str] = ""
+    """Where a claim does not hold in the full version: what was looked for, and what is likely. No figures: those are
+    in the tables."""
     seeds: ClassVar[int] = 5
     quick_seeds: ClassVar[int] = 2
 
@@ -235,6 +294,10 @@ class Experiment(ABC):
     @abstractmethod
     def claims(self, rows: Rows) -> list[Claim]:
         """The paper's claims, each with its verdict."""
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        """What is worth a look, from whatever runs there are; one without points is not shown."""
+        return []
 
     def work(self, cell: Cell) -> Row:
         """What a process does: one run, with its cell and time written beside."""

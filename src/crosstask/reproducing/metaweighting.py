@@ -7,7 +7,7 @@ paper of GetMTL, have for the same sets, methods and encoder.
 
 import statistics
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from crosstask.options import name_and_options
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.record import Row
 from crosstask.reproducing.data import AMAZON, TOPICS
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Options, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, paired
 from crosstask.reproducing.metaweighting_runs import (
     METHODS,
     PARTS,
@@ -151,6 +151,18 @@ class MethodsCompared(WeighingExperiment):
             _moves(f"Weights on the way, {text}", main, self.tasks),
         ]
 
+    def figures(self, rows: Rows) -> list[Figure]:
+        text = self.benchmark.texts[0]
+        main = rows.of(text=text)
+        scores = {method: main.by_seed(method=method).values() for method in main.values("method")}
+        losses = _loss_points(main.of(method="metaweighting"))
+        note = "Means over tasks, without dropout."
+        return [
+            Figure.of_values(f"Runs of each method, {text}", scores, y="mean accuracy of the tasks"),
+            *(_path(f"Weights on the way: {method}, {text}", main.of(method=method)) for method in MOVING),
+            Figure.of_means(f"Losses while MetaWeighting trains, {text}", losses, x="update", y="loss", note=note),
+        ]
+
     def claims(self, rows: Rows) -> list[Claim]:
         text, other = self.benchmark.texts
         main, paper = rows.of(text=text), self.published
@@ -263,14 +275,31 @@ def _boxes(title: str, rows: Rows) -> Table:
 
 def _losses(title: str, rows: Rows) -> Table:
     """Figures 6 and 7 as numbers."""
-    looks: dict[int, dict[str, list[float]]] = {}
-    for row in rows.rows:
-        for look in row.get("losses", []):
-            found = looks.setdefault(look["update"], {part: [] for part in PARTS})
-            for part in PARTS:
-                found[part].append(statistics.fmean(look[part].values()))
+    looks: dict[float, dict[str, list[float]]] = {}
+    for part, update, loss in _loss_points(rows):
+        looks.setdefault(update, {name: [] for name in PARTS})[part].append(loss)
     lines: list[list[Any]] = [[update, *(Mean.of(found[part]) for part in PARTS)] for update, found in looks.items()]
     return Table(title, ["update", *PARTS], lines, "Means over tasks, without dropout; of each task in the runs' file.")
+
+
+def _loss_points(rows: Rows) -> Iterator[tuple[str, int, float]]:
+    """Part, update and mean loss of the tasks, look by look."""
+    for row in rows.rows:
+        for look in row.get("losses", []):
+            for part in PARTS:
+                yield part, look["update"], statistics.fmean(look[part].values())
+
+
+def _path(title: str, rows: Rows) -> Figure:
+    """Figures 8 and 9: what each task counts, update by update."""
+    found = [
+        (task, moment["update"], weight)
+        for row in rows.rows
+        for moment in row.get("weights", [])
+        for task, weight in _relative(moment["weights"]).items()
+    ]
+    note = "1 is a task that counts like the average."
+    return Figure.of_means(title, found, x="update", y="weight over mean weight", note=note)
 
 
 def _moves(title: str, rows: Rows, tasks: Sequence[str]) -> Table:

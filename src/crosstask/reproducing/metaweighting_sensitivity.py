@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from crosstask.record import Row
-from crosstask.reproducing.experiment import Cell, Claim, Rows, Table, Verdict, paired
+from crosstask.reproducing.experiment import Cell, Claim, Figure, Rows, Table, Verdict, paired
+from crosstask.reproducing.figures import measured
 from crosstask.reproducing.metaweighting import OURS, WeighingExperiment
 from crosstask.reproducing.metaweighting_runs import BENCHMARKS, Benchmark
 
@@ -61,6 +62,10 @@ class Sensitivity(WeighingExperiment):
         head = ["benchmark", "method", "", *(f"{self.key} {value:g}" for value in values)]
         note = "Moved: how far a task's final weight is from the tasks' mean, in units of that mean, on average."
         return [Table(f"Accuracy by {self.key}", head, lines, note)]
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        found = measured(rows, lambda row: f"{row['cell']['benchmark']}, {row['cell']['method']}", self.key)
+        return [Figure.of_means(f"Accuracy by {self.key}", found, x=self.key, y="accuracy", x_log=True)]
 
 
 def moved(weights: Mapping[str, float]) -> float:

@@ -15,7 +15,8 @@ from crosstask.papers import METAXT, Paper
 from crosstask.paradigms import TARGET_ONLY
 from crosstask.record import Row
 from crosstask.reproducing.data import few, path_of, sentence_task, stars_task, without
-from crosstask.reproducing.experiment import SIGNIFICANT, Cell, Claim, Experiment, Mean, Rows, Table, paired
+from crosstask.reproducing.experiment import SIGNIFICANT, Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
+from crosstask.reproducing.figures import label_map_figure, mean_label_map, measured
 from crosstask.reproducing.setfit import setfit_style
 from crosstask.run import Run
 from crosstask.tasks import Task
@@ -63,6 +64,11 @@ def transferred(**options: Any) -> dict[str, Any]:
     return {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", **options}]}
 
 
+def from_probe(warmup: float, learning_rate: float = 1e-4, gamma_2: float = 1.0, **more: Any) -> dict[str, Any]:
+    """The same, from a probe after this share of the updates."""
+    return transferred(start="probe", warmup=warmup, learning_rate=learning_rate, gamma_2=gamma_2, **more)
+
+
 def weighted(share: float) -> dict[str, Any]:
     """Multi-task training in which the target counts this share of the loss."""
     return {"paradigm": "normalized-joint", "target_share": share}
@@ -79,14 +85,14 @@ TRIALS: dict[str, dict[str, dict[str, Any]]] = {
     IMPROVED: {
         "set, learn 0.5, prior 0.3": transferred(hold="set", learn=0.5, prior=0.3),
         "model, rate 1e-4, warmup 0.3": transferred(start="model", learning_rate=1e-4, warmup=0.3),
-        "probe 0.5": transferred(start="probe", warmup=0.5),
-        "probe 0.5, rate 1e-4": transferred(start="probe", warmup=0.5, learning_rate=1e-4),
-        "probe 0.5, rate 1e-4, gamma_2 0.3": transferred(start="probe", warmup=0.5, learning_rate=1e-4, gamma_2=0.3),
-        "probe 0.5, rate 1e-4, gamma_2 3": transferred(start="probe", warmup=0.5, learning_rate=1e-4, gamma_2=3.0),
-        "probe 0.5, as it is": transferred(start="probe", warmup=0.5, learn=0.5),
-        "probe 0.8, as it is": transferred(start="probe", warmup=0.8, learn=0.5),
-        "probe 0.8, rate 1e-4, gamma_2 3": transferred(start="probe", warmup=0.8, learning_rate=1e-4, gamma_2=3.0),
-        "probe 0.95": transferred(start="probe", warmup=0.95),
+        "probe 0.5": from_probe(0.5, learning_rate=1e-3),
+        "probe 0.5, rate 1e-4": from_probe(0.5),
+        "probe 0.5, rate 1e-4, gamma_2 0.3": from_probe(0.5, gamma_2=0.3),
+        "probe 0.5, rate 1e-4, gamma_2 3": from_probe(0.5, gamma_2=3.0),
+        "probe 0.5, as it is": from_probe(0.5, learn=0.5),
+        "probe 0.8, as it is": from_probe(0.8, learn=0.5),
+        "probe 0.8, rate 1e-4, gamma_2 3": from_probe(0.8, gamma_2=3.0),
+        "probe 0.95": from_probe(0.95, learning_rate=1e-3),
     },
 }
 """Methods whose options the paper leaves to validation, or that are ours to choose."""
@@ -187,6 +193,11 @@ class MetaXTSentiment(Experiment):
         if rows.values("trial"):
             found.append(_trial_table(rows))
         return found
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        by_size = {"x": "k, labels of the target", "y": "accuracy", "x_log": True}
+        maps = [label_map_figure(f"Label map of {name}", rows.of(method=name)) for name in (PUBLISHED, IMPROVED)]
+        return [Figure.of_means("Accuracy by k", measured(rows, "method", "k"), **by_size), *maps]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """The paper's, and what an improved version should reach."""
@@ -351,15 +362,11 @@ def _is_better(gains: Sequence[float]) -> bool:
 
 def _map_table(rows: Rows, method: str) -> Table:
     """Mean soft label by source label, over all runs of a method."""
-    maps = [row["label_map"] for row in rows.of(method=method).rows if "label_map" in row]
-    labels = list(next(iter(maps[0].values()))) if maps else []
-    lines = [
-        [label, *(100 * fmean(one[label][to] for one in maps if label in one) for to in labels)]
-        for label in (maps[0] if maps else ())
-    ]
-    return Table(
-        f"Label map of {method}", ["source label", *labels], lines, "Mean soft label in points, over all runs."
-    )
+    found = mean_label_map(rows.of(method=method))
+    labels = next(iter(found.values()), {})
+    lines: list[list[Any]] = [[source, *(100 * s for s in shares.values())] for source, shares in found.items()]
+    note = "Mean soft label in points, over all runs."
+    return Table(f"Label map of {method}", ["source label", *labels], lines, note)
 
 
 def _trial_table(rows: Rows) -> Table:

@@ -15,7 +15,8 @@ from crosstask.papers import METAXT, Paper
 from crosstask.paradigms import TARGET_ONLY
 from crosstask.record import Row
 from crosstask.reproducing.data import EWT, path_of, without
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
+from crosstask.reproducing.figures import label_map_figure, mean_label_map, measured
 from crosstask.sampling import covering_subset
 from crosstask.tasks import Examples, Task
 
@@ -103,6 +104,16 @@ class MetaXTTagging(Experiment):
             lines = [[method, *(rows.mean(pair=pair, method=method, k=k) for k in self._sizes)] for method in METHODS]
             found.append(Table(f"{pair}: span F1", head, lines, "Mean and standard deviation over seeds."))
             found.append(_map_table(rows.of(pair=pair, method=METAXT_FULL), pair))
+        return found
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        """The paper's two, and what the labels became."""
+        by_size: dict[str, Any] = {"x": "k, sentences of the target", "y": "span F1", "x_log": True}
+        found = []
+        for pair in PAIRS:
+            own = rows.of(pair=pair)
+            found.append(Figure.of_means(f"{pair}: span F1 by k", measured(own, "method", "k"), **by_size))
+            found.append(label_map_figure(f"{pair}: label map of {METAXT_FULL}", own.of(method=METAXT_FULL)))
         return found
 
     def claims(self, rows: Rows) -> list[Claim]:
@@ -214,12 +225,9 @@ def _gains(rows: Rows, better: str, worse: str) -> list[float]:
 
 
 def _map_table(rows: Rows, pair: str) -> Table:
-    maps = [row["label_map"] for row in rows.rows if "label_map" in row]
-    labels = list(next(iter(maps[0].values()))) if maps else []
-    sources = list(dict.fromkeys(label for one in maps for label in one))
-    lines = [
-        [label, *(100 * fmean(one[label][to] for one in maps if label in one) for to in labels)] for label in sources
-    ]
+    found = mean_label_map(rows)
+    labels = next(iter(found.values()), {})
+    lines: list[list[Any]] = [[source, *(100 * s for s in shares.values())] for source, shares in found.items()]
     return Table(
         f"{pair}: label map of {METAXT_FULL}", ["source label", *labels], lines, "Mean soft labels, in points."
     )

@@ -3,11 +3,15 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from crosstask.record import REPORT_FILE, Record, Row, finite
-from crosstask.reproducing.experiment import Claim, Experiment, Mean, Rows, Table
+from crosstask.reproducing.costs import machine_minutes
+from crosstask.reproducing.experiment import Claim, Experiment, Figure, Mean, Rows, Table
 from crosstask.storage import write_text
+
+if TYPE_CHECKING:
+    from crosstask.report.page import Part
 
 RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
 DIGITS = 2
@@ -22,25 +26,28 @@ def write_results(
     """
     found = Rows(rows)
     tables, claims = experiment.tables(found), experiment.claims(found)
+    figures = [figure for figure in experiment.figures(found) if figure.points]
     results = finite(
         {
             "name": experiment.name,
             "title": experiment.title,
             "about": experiment.about,
+            "why": experiment.why,
             "paper": experiment.paper.short,
             "command": command(experiment),
             "quick": experiment.options.quick,
             "settings": experiment.settings(),
             "seeds": sorted(found.values("seed")),
-            "runs": {"done": len(rows), "wanted": wanted, "seconds": round(sum(row["seconds"] for row in rows), 1)},
+            "runs": {"done": len(rows), "wanted": wanted, "minutes": machine_minutes(record.rows)},
             "environments": _environments(record),
             "claims": [vars(claim) for claim in claims],
+            "figures": [figure.to_json() for figure in figures],
             "tables": [table.to_json() for table in tables],
         }
     )
     write_text(folder / RESULTS_FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / PAGE_FILE, markdown_page(results, tables, claims))
-    write_text(folder / REPORT_FILE, html_page(results, tables, claims))
+    write_text(folder / REPORT_FILE, html_page(results, tables, claims, figures))
     return results
 
 
@@ -69,6 +76,8 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
         *markdown_table(["claim", "paper", "ours", "verdict"], [list(_texts(c)) for c in claims]),
         "",
     ]
+    if results["why"]:
+        lines += ["## Where a claim does not hold", "", results["why"], ""]
     for table in tables:
         lines += [
             f"## {table.title}",
@@ -81,8 +90,10 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
     return "\n".join(lines)
 
 
-def html_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim]) -> str:
-    """The same as one HTML file."""
+def html_page(
+    results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure] = ()
+) -> str:
+    """The same as one HTML file, with figures."""
     from crosstask.report.markup import join, tag
     from crosstask.report.markup import table as made
     from crosstask.report.page import badge, page, part, quiet
@@ -99,6 +110,9 @@ def html_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence
     colours = {"holds": "good", "does not hold": "bad"}
     lines = [[*_texts(claim)[:-1], badge(claim.verdict, colours.get(claim.verdict))] for claim in claims]
     parts = [part("Claims", made(["claim", "paper", "ours", "verdict"], lines, caption="Claims"))]
+    if results["why"]:
+        parts.append(part("Where a claim does not hold", tag("p", results["why"])))
+    parts.append(_figures(figures))
     for table in tables:
         shown_lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
         numeric = frozenset(range(1, len(table.head)))
@@ -107,6 +121,17 @@ def html_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence
     facts = {"command": results["command"], "settings": results["settings"], "made with": results["environments"]}
     parts.append(part("How to do it again", tag("pre", json.dumps(facts, indent=1, ensure_ascii=False), tabindex="0")))
     return page(results["title"], opening, parts)
+
+
+def _figures(figures: Sequence[Figure]) -> "Part | None":
+    """A heading and a chart each, or what to install to see them."""
+    from crosstask.report.drawing import charts_available
+    from crosstask.report.page import part, without_charts
+    from crosstask.reproducing.drawing import chart
+
+    if not figures or not charts_available():
+        return part("Figures", without_charts()) if figures else None
+    return part("Figures", parts=[part(figure.title, chart(figure)) for figure in figures])
 
 
 def shown(item: "str | int | float | Mean | None") -> str:

@@ -14,7 +14,19 @@ from crosstask.learner import Learner
 from crosstask.papers import GRAD_TAG, Paper
 from crosstask.record import Row
 from crosstask.reproducing import data as sets
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Options, Rows, Table, Verdict, paired
+from crosstask.reproducing.experiment import (
+    Cell,
+    Claim,
+    Experiment,
+    Figure,
+    Mean,
+    Options,
+    Rows,
+    Table,
+    Verdict,
+    paired,
+)
+from crosstask.reproducing.figures import dots
 from crosstask.tasks import Task
 from crosstask.understanding.usefulness import VERDICTS, Gain, combined_score
 
@@ -141,6 +153,14 @@ class RankTransfer(Experiment):
                   "Noise: the median standard error of a gain over seeds."),
         ]  # fmt: skip
 
+    def figures(self, rows: Rows) -> list[Figure]:
+        named = {"x": "combined score", "y": "measured gain, points", "zero": True}
+        note = "A dot is a source of a target; scores and gains are means over seeds."
+        return [
+            dots(f"Gain by score: {bench}", _scores_and_gains(rows.of(bench=bench)), note=note, **named)
+            for bench in rows.values("bench")
+        ]
+
     def claims(self, rows: Rows) -> list[Claim]:
         found = [correlations(rows.of(bench=bench)) for bench in rows.values("bench")]
         claims = []
@@ -238,6 +258,19 @@ def measured_gains(rows: Rows) -> dict[str, dict[str, list[float]]]:
         sources = [name for name in rows.of(target=target).values("source") if name not in others]
         gains = {source: paired(rows.by_seed(target=target, source=source), alone) for source in sources}
         found[target] = {source: values for source, values in gains.items() if values}
+    return found
+
+
+def _scores_and_gains(rows: Rows) -> list[tuple[str, str, float, float]]:
+    """Target, source, mean combined score and mean gain."""
+    found = []
+    for target, by_source in measured_gains(rows).items():
+        rankings = [row["scores"] for row in rows.of(target=target, source="rank").rows]
+        for source, gains in by_source.items():
+            combined = [_with_combined(scores[source]).get(COMBINED) for scores in rankings if source in scores]
+            known = [score for score in combined if score is not None]
+            if known:
+                found.append((target, source, statistics.fmean(known), statistics.fmean(gains)))
     return found
 
 

@@ -19,7 +19,7 @@ from crosstask.papers import TAWT, Paper
 from crosstask.prediction import evaluate
 from crosstask.probes import collect
 from crosstask.record import Row
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Rows, Table
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table
 from crosstask.settings import Training
 from crosstask.tasks import Task
 from crosstask.understanding.distance import weighted_representation
@@ -98,6 +98,20 @@ class TAWTDistance(Experiment):
                 "target (eq. 3.2).",
             ),
         ]  # fmt: skip
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        """Figure 3, and the distance by q."""
+        accuracies = [
+            (row["cell"]["source"], size, accuracy)
+            for row in rows.rows
+            for size, accuracy in zip(self.settings()["targets"], row["accuracies"], strict=True)
+        ]
+        size = {"x": "examples of the target", "y": "accuracy", "x_log": True}
+        distances = [("distance", flip, d) for flip in FLIPS for d in _distances(rows, name_of(flip)).values()]
+        return [
+            Figure.of_means("Accuracy by size of the target", accuracies, **size),
+            Figure.of_means("Distance of each source", distances, x="q", y="distance", zero=True),
+        ]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Rank correlations over the grid of sources and sizes, seed by seed."""

@@ -11,7 +11,7 @@ from crosstask.learner import Learner
 from crosstask.papers import TAWT, Paper
 from crosstask.record import Row
 from crosstask.reproducing.data import EWT, as_key, path_of, tagging_task
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
 from crosstask.tasks import Examples, Task
 
 GLOVE = "glove/glove.6B.100d.vocab.f16.npz"
@@ -111,6 +111,15 @@ class TAWTSamples(Experiment):
             Table("Accuracy of the target", head, scores, note),
             Table(f"Effective number of the source's {SOURCE_SIZE:,} examples", ["paradigm", *WEIGHTED], worth),
         ]
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        """Figure 2, run by run."""
+        scores = {
+            paradigm if paradigm == SINGLE else f"{paradigm}, {weights}":
+                rows.by_seed(paradigm=paradigm, weights=weights).values()
+            for paradigm in (SINGLE, *PARADIGMS) for weights in rows.of(paradigm=paradigm).values("weights")
+        }  # fmt: skip
+        return [Figure.of_values("Accuracy of the target, run by run", scores, y="accuracy")]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Weights help in both paradigms; the source helps at all."""

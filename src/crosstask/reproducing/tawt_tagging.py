@@ -14,7 +14,8 @@ from crosstask.learner import Learner
 from crosstask.papers import TAWT, Paper
 from crosstask.record import Row
 from crosstask.reproducing.data import TAGGING, few, tagging_task, without
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Options, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, paired
+from crosstask.reproducing.figures import measured
 from crosstask.tasks import Task
 
 LABELS = {"PoS": 100, "chunking": 100, "predicates": 300, "NER": 500}
@@ -182,21 +183,20 @@ class Table1(TaggingExperiment):
             Table("Final weights", ["run", *TAGGING], weights, "The paper's are in Table 5."),
         ]  # fmt: skip
 
+    def figures(self, rows: Rows) -> list[Figure]:
+        gains = {f"{paradigm}, {target}": found for (paradigm, target), found in weighting_gains(rows).items()}
+        return [Figure.of_values("Gain of weighting", gains, y="points over plain training", zero=True)]
+
     def claims(self, rows: Rows) -> list[Claim]:
-        pairs = [
-            (target, p, paired(chosen(rows, target, f"{p} + TAWT"), chosen(rows, target, p)))
-            for p in PARADIGMS
-            for target in TAGGING
-        ]
-        found = [(target, p, gains) for target, p, gains in pairs if gains]
-        means = [statistics.fmean(gains) for _, _, gains in found]
+        found = weighting_gains(rows)
+        means = [statistics.fmean(gains) for gains in found.values()]
         claims = [
             Claim.of_count("Weighted training beats plain training in most cells", "11 of 12",
                            [mean > 0 for mean in means], 10),
-            Claim.of_gains("Mean gain of weighting", f"+{PAPER_GAIN}", [g for _, _, gains in found for g in gains]),
+            Claim.of_gains("Mean gain of weighting", f"+{PAPER_GAIN}", [g for gains in found.values() for g in gains]),
         ]  # fmt: skip
         for paradigm in PARADIGMS:
-            gains = [g for _, p, found_gains in found if p == paradigm for g in found_gains]
+            gains = [g for (own, _), values in found.items() if own == paradigm for g in values]
             paper = statistics.fmean(PAPER[f"{paradigm} + TAWT"]) - statistics.fmean(PAPER[paradigm])
             claims.append(Claim.of_gains(f"Weighting helps in {paradigm}", f"{paper:+.2f}", gains))
         orders = [
@@ -210,6 +210,16 @@ class Table1(TaggingExperiment):
             paper_text = f"{statistics.fmean(PAPER[better]) - statistics.fmean(PAPER[worse]):+.2f}" if known else "–"
             claims.append(Claim.of_gains(text, paper_text, gains))
         return claims
+
+
+def weighting_gains(rows: Rows) -> dict[tuple[str, str], list[float]]:
+    """By paradigm and target, what weights add, seed by seed; without those that have not been run."""
+    found = {
+        (paradigm, target): paired(chosen(rows, target, f"{paradigm} + TAWT"), chosen(rows, target, paradigm))
+        for paradigm in PARADIGMS
+        for target in TAGGING
+    }
+    return {place: gains for place, gains in found.items() if gains}
 
 
 def best_sharpness(rows: Rows, target: str) -> float:
@@ -281,10 +291,21 @@ class Ratio(TaggingExperiment):
         lines: list[list[Any]] = []
         for method, figures in self.paper_figures.items():
             lines.append([method, *(rows.mean(method=method, value=value) for value in self.values)])
-            lines.append(
-                [f"{method} (paper)", *(figures[: len(self.values)]), *[None] * (len(self.values) - len(figures))]
-            )
+            if not self.options.quick:  # which has other sizes than the paper
+                missing = [None] * (len(self.values) - len(figures))
+                lines.append([f"{method} (paper)", *figures, *missing])
         return [Table(f"Span F1 of entities by {self.varied}", ["method", *map(str, self.values)], lines)]
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        ours = list(measured(rows, "method", "value"))
+        paper = [
+            (f"{method} (paper)", value, score)
+            for method, scores in self.paper_figures.items()
+            for value, score in zip(self.values, scores, strict=False)
+            if ours and not self.options.quick  # which has other sizes than the paper
+        ]
+        named = {"x": self.varied, "y": "span F1 of entities", "dashed": list(dict.fromkeys(one[0] for one in paper))}
+        return [Figure.of_means(f"Span F1 by {self.varied}", [*ours, *paper], x_log=True, **named)]
 
     def claims(self, rows: Rows) -> list[Claim]:
         plain, weighted = self.paper_figures
@@ -357,19 +378,21 @@ class FixedWeights(TaggingExperiment):
                 lines.append([f"{paradigm}, {name}", *means, _average(means), PAPER_FIXED[paradigm][place]])
         return [Table("Test scores", ["weights", *targets, "average", "average (paper)"], lines)]
 
+    def figures(self, rows: Rows) -> list[Figure]:
+        gains = {f"{p}, {target}": _over_fixed(rows, p, target) for p in self.paradigms for target in TAGGING}
+        return [Figure.of_values("Learned over fixed weights", gains, y="points over fixed weights", zero=True)]
+
     def claims(self, rows: Rows) -> list[Claim]:
         return [
             Claim.of_gains(
                 f"Learned weights beat fixed final ones in {paradigm}",
                 f"{PAPER_FIXED[paradigm][0] - PAPER_FIXED[paradigm][1]:+.2f}",
-                [
-                    gain
-                    for target in TAGGING
-                    for gain in paired(
-                        rows.by_seed(target=target, method=paradigm),
-                        rows.by_seed("fixed", target=target, method=paradigm),
-                    )
-                ],
+                [gain for target in TAGGING for gain in _over_fixed(rows, paradigm, target)],
             )
             for paradigm in self.paradigms
         ]
+
+
+def _over_fixed(rows: Rows, paradigm: str, target: str) -> list[float]:
+    own = rows.of(target=target, method=paradigm)
+    return paired(own.by_seed(), own.by_seed("fixed"))

@@ -13,7 +13,7 @@ from crosstask.learner import Learner
 from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.record import Row
 from crosstask.reproducing.data import path_of
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
 from crosstask.run import Run
 from crosstask.tasks import Task
 
@@ -124,6 +124,16 @@ class TransferGlue(Experiment):
     def tables(self, rows: Rows) -> list[Table]:
         """All five tasks one by one, and pairs."""
         return [table for encoder in rows.values("encoder") for table in (_five(rows, encoder), _pairs(rows, encoder))]
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        """Figure 5a, run by run."""
+        return [
+            Figure.of_values(
+                f"Figure 5a: gain of alignment by pair, encoder {encoder}",
+                {pair: _pair_gains(rows, encoder, pair) for pair in PAIRS}, y="points over no alignment", zero=True,
+            )
+            for encoder in rows.values("encoder")
+        ]  # fmt: skip
 
     def claims(self, rows: Rows) -> list[Claim]:
         """The paper's two, each for a frozen and a learning encoder."""

@@ -22,7 +22,8 @@ from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.prediction import PREDICTION_BATCH
 from crosstask.record import Row
 from crosstask.reproducing.data import SENTENCE_FILES, path_of, sentence_task
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Mean, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
+from crosstask.reproducing.figures import dots, measured
 from crosstask.run import Run
 from crosstask.sampling import balanced_subset, random_subset
 from crosstask.tasks import Task
@@ -183,6 +184,21 @@ class TransferSentences(Experiment):
             similarity = aligned.mean("similarity")
             lines.append([pair, joint.mean(), aligned.mean(), Mean.of(gains), before.get(pair), similarity])
         return Table(f"Figure 6, {encoder}: mean test accuracy of both tasks", head, lines)
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        """Figure 6 of the main encoder, and accuracy by width."""
+        gains = {pair: fmean(values) for pair, values in pair_gains(rows, self.main).items()}
+        alike = {"single-task models": _before(rows), "after alignment": _after(rows, self.main)}
+        found = [
+            (name, pair, similarity, gains[pair])
+            for name, by_pair in alike.items() for pair, similarity in by_pair.items() if pair in gains
+        ]  # fmt: skip
+        by_width = measured(rows.of(study="capacity"), "tasks", "width", "dev")
+        note = "A task alone, or all of them together."
+        return [
+            dots("Figure 6: gain of alignment by similarity", found, x="similarity", y="points of accuracy", zero=True),
+            Figure.of_means("Accuracy by width", by_width, x="width", y="dev accuracy", x_log=True, note=note),
+        ]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Of Figures 5b and 6 and Table 1."""

@@ -1,6 +1,6 @@
 """Covariance alignment: a matrix per task between its embeddings and the shared module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.batches import Prepared, in_batches, make_batch
+from crosstask.batches import Prepared, Step, in_batches, make_batch
 from crosstask.covariance import covariance, similarity_of_covariances
 from crosstask.encoders.base import LinearHead
 from crosstask.encoders.frozen import FrozenEncoder
@@ -20,7 +20,7 @@ from crosstask.options import check_values
 from crosstask.papers import INFORMATION_TRANSFER, Paper
 from crosstask.prediction import PREDICTION_BATCH
 from crosstask.sampling import random_subset
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Moment, Transfer
 
 if TYPE_CHECKING:
     from crosstask.model import Model
@@ -168,6 +168,8 @@ class Alignment(Transfer):
             with the paradigm `pretrain` that matrix then learns in fine-tuning.
         shared: "train", or "freeze": the encoder stays as it is in every phase that trains a target, as with BERT in
             the paper; sources still train it in the first phase of `pretrain`.
+        warmup: share of all updates in which the matrices stay the identity. With `shared="freeze"` the shared module
+            learns until then and is fixed from there on: Algorithm 1 on the module that joint training has made.
         steps: "along", all parameters in every update; or "alternate": the heads, the matrices and the shared module
             take turns, one kind an update.
         measured: examples of each task whose embeddings tell the similarity; 0 for no score.
@@ -191,20 +193,25 @@ class Alignment(Transfer):
         layer: int = 0,
         tasks: Literal["all", "target"] = "all",
         shared: Literal["train", "freeze"] = "train",
+        warmup: float = 0.0,
         steps: Literal["along", "alternate"] = "along",
         measured: int = 1000,
     ) -> None:
         super().__init__()
         given = {"layer": layer, "tasks": tasks, "shared": shared, "steps": steps, "measured": measured}
-        check_values(WHERE, type(self), given)
+        check_values(WHERE, type(self), {**given, "warmup": warmup})
+        if not 0.0 <= warmup < 1.0:
+            raise CrossTaskError(f"{WHERE}: `warmup` must be a share of all updates below 1, found {warmup}.")
         if measured < 0:
             raise CrossTaskError(f"{WHERE}: `measured` must be at least 0, found {measured}.")
         self.layer = layer
         self.tasks = tasks
         self.shared = shared
+        self.warmup = warmup
         self.steps = steps
         self.measured = measured
         self._bound: _Bound | None = None
+        self._is_warm = not warmup
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """The same phases; where asked for, the encoder is fixed in those that train a target."""
@@ -214,7 +221,7 @@ class Alignment(Transfer):
                 f"{WHERE} brings tasks in line with each other, but only '{next(iter(taking_part))}' is trained. "
                 "Take another paradigm than 'single', or leave the alignment out."
             )
-        if self.shared == "train":
+        if self.shared == "train" or self.warmup:
             return list(phases)
         return [replace(phase, begin=_Begin(self, phase, set(plan.targets) & set(phase.tasks))) for phase in phases]
 
@@ -228,23 +235,41 @@ class Alignment(Transfer):
         samples = {task.name: _sample(model, task, self.measured) for task in tasks} if self.measured else {}
         self._bound = _Bound(model, insert, learning, samples, tuple(targets))
 
+    def before_step(self, moment: Moment) -> Step:
+        """See whether the matrices learn by now."""
+        self._is_warm = moment.update >= self.warmup * moment.num_updates
+        return moment.step
+
     def after_backward(self, model: "Model", update: int) -> None:
-        """With alternating steps, keep the gradients of one kind of parameters alone: heads, matrices, shared."""
-        if self.steps == "along" or self._bound is None:
+        """Drop the gradients of what has no turn: matrices before the end of the warm-up, a fixed module behind it.
+
+        With alternating steps, those of one kind of parameters alone are kept: heads, matrices, shared.
+        """
+        if self._bound is None:
+            return
+        if not self._is_warm:
+            _drop_gradients(self._bound.insert.parameters())
+        elif self.warmup and self.shared == "freeze":
+            _drop_gradients(self._bound.learning)
+        if self.steps == "along":
             return
         kinds = [list(model.heads.parameters()), list(self._bound.insert.parameters()), model.shared_parameters()]
         # A kind that this update does not reach, such as the matrix of a task that is not part of it, has no turn.
         reached = [kind for kind in kinds if any(parameter.grad is not None for parameter in kind)]
         for number, kind in enumerate(reached):
             if number != update % len(reached):
-                for parameter in kind:
-                    parameter.grad = None
+                _drop_gradients(kind)
 
     def facts(self) -> dict[str, Any]:
         """Scores of every source with every target, by the target's name and then the source's."""
         if self._bound is None or len(self._bound.samples) < 2:
             return {}
         return self._bound.similarities()
+
+
+def _drop_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    for parameter in parameters:
+        parameter.grad = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """What label transfer reads off its tasks: who can give labels to whom, how often labels occur, what is held out."""
 
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from crosstask.sampling import stratified_cut
 if TYPE_CHECKING:
     from crosstask.model import Model
     from crosstask.tasks import Task, TaskSpec
+    from crosstask.transfer.base import Moment
 
 LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
 """Kinds of task whose labels can be carried over; only within a level."""
@@ -37,6 +39,14 @@ def held_out_part(target: Prepared, share: float) -> np.ndarray:
     count = min(max(1, round(share * len(target))), len(target) - 1)
     _, held_out = stratified_cut(labels, len(target), count, np.random.default_rng(0))
     return np.asarray(held_out)
+
+
+def drawn_apart(moment: "Moment", target: str, held_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As many examples of the target as its batch has, outside what is held out, and as many inside."""
+    size, everything = len(moment.step[target]), np.arange(len(moment.data[target]))
+    generator = np.random.default_rng([moment.update, zlib.crc32(target.encode())])
+    judges = generator.permutation(held_out)[:size]
+    return generator.permutation(np.setdiff1d(everything, held_out))[:size], judges
 
 
 def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[str]) -> list["TaskSpec"]:

@@ -2,7 +2,6 @@
 
 import functools
 import math
-import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
@@ -16,8 +15,8 @@ from crosstask.errors import CrossTaskError
 from crosstask.losses import in_full
 from crosstask.papers import METAXT, Paper
 from crosstask.steps import without_dropout
+from crosstask.transfer import label_data
 from crosstask.transfer.base import Moment, Pass, Transfer
-from crosstask.transfer.label_data import fill_head, frequencies, halves, held_out_part, probe_of, sources_of
 from crosstask.transfer.label_network import LabelMap, LabelTransferNetwork
 from crosstask.transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units
 from crosstask.transfer.representation_transfer import RepresentationTransfer
@@ -33,6 +32,9 @@ Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
 Start = Literal["nothing", "model", "probe"]
 Order = Literal["before", "after"]
+USUAL = {"gamma_2": 1.0, "learning_rate": 1e-3, "warmup": 0.0}
+FROM_PROBE = {"gamma_2": 3.0, "learning_rate": 1e-4, "warmup": 0.5}
+"""What options are when left out; the second was the best of several trials of `metaxt-sentiment`."""
 SMALLEST = 1e-12
 """What a sum of soft labels is at least, where it is divided by."""
 
@@ -60,11 +62,11 @@ class LabelTransfer(Transfer):
     Args:
         gamma_1: what a source counts by its own labels.
         gamma_2: what all sources together count by the transferred ones: they train the head that the target has few
-            labels for, and many sources should not drown those.
+            labels for, and many sources should not drown those. 1, and 3 with `start="probe"`.
         meta: learn alpha by what it does to held-out examples. False is the paper's ablation XT: alpha is trained along
             with the model on L_train, where the easiest labels win.
         learning_rate: of alpha, by Adam. Labels that change faster than the model learns them go round in circles and
-            end up as one: lower it where the map does not settle.
+            end up as one: lower it where the map does not settle. 1e-3, and 1e-4 with `start="probe"`.
         split: share of the target's examples that are held out from the look ahead.
         hold: what is split: "batch", each batch of the target anew as in the paper; or "set", the target's training set
             once, so that held-out examples are new to the model for as long as alpha learns. With few labels the model
@@ -77,7 +79,7 @@ class LabelTransfer(Transfer):
             one update later. Needs `train_on="half"` or `hold="set"`, or nothing would be held out of that gradient.
         every: updates from one meta step to the next.
         warmup: share of all updates before the transferred term begins; the target's head and the LTN start from
-            nothing, and what they say to each other first is noise.
+            nothing, and what they say to each other first is noise. 0, and 0.5 with `start="probe"`.
         prior: how much the mean soft label of a batch is drawn to the target's label frequencies, as the factor of
             their Kullback-Leibler divergence. 0 in the paper; a map that collapses onto one label costs then.
         variant: of the meta-gradient, see `bilevel.meta_gradient`.
@@ -107,16 +109,16 @@ class LabelTransfer(Transfer):
         self,
         *,
         gamma_1: float = 1.0,
-        gamma_2: float = 1.0,
+        gamma_2: float | None = None,
         meta: bool = True,
-        learning_rate: float = 1e-3,
+        learning_rate: float | None = None,
         split: float = 0.5,
         hold: Hold = "batch",
         learn: float = 1.0,
         train_on: Part = "all",
         order: Order = "before",
         every: int = 1,
-        warmup: float = 0.0,
+        warmup: float | None = None,
         prior: float = 0.0,
         variant: Variant = "forward",
         look_ahead: LookAhead = "sgd",
@@ -125,10 +127,13 @@ class LabelTransfer(Transfer):
         label_width: int = 32,
     ) -> None:
         super().__init__()
+        self.start = _choice("start", start, get_args(Start))
+        usual = FROM_PROBE if self.start == "probe" else USUAL
         self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
-        self.gamma_2 = _number("gamma_2", gamma_2, above=0.0)
+        self.gamma_2 = _number("gamma_2", usual["gamma_2"] if gamma_2 is None else gamma_2, above=0.0)
         self.meta = bool(meta)
-        self.learning_rate = _number("learning_rate", learning_rate, above=0.0)
+        rate = usual["learning_rate"] if learning_rate is None else learning_rate
+        self.learning_rate = _number("learning_rate", rate, above=0.0)
         self.split = _share("split", _number("split", split, above=0.0))
         self.hold = _choice("hold", hold, get_args(Hold))
         self.learn = _number("learn", learn, above=0.0)
@@ -142,11 +147,11 @@ class LabelTransfer(Transfer):
                 "examples must be held out of it: set `train_on: half` or `hold: set`."
             )
         self.every = _count("every", every)
+        warmup = usual["warmup"] if warmup is None else warmup
         self.warmup = _share("warmup", _number("warmup", warmup, at_least=0.0))
         self.prior = _number("prior", prior, at_least=0.0)
         self.variant = _choice("variant", variant, get_args(Variant))
         self.look_ahead = _choice("look_ahead", look_ahead, get_args(LookAhead))
-        self.start = _choice("start", start, get_args(Start))
         self.hidden = _count("hidden", hidden)
         self.label_width = _count("label_width", label_width)
         self.networks = nn.ModuleList()
@@ -191,7 +196,7 @@ class LabelTransfer(Transfer):
         """A network per target, over all sources of its level."""
         by_name = {task.name: task for task in tasks}
         self.targets = tuple(targets)
-        self.sources = {name: sources_of(by_name[name].spec, tasks, targets) for name in targets}
+        self.sources = {name: label_data.sources_of(by_name[name].spec, tasks, targets) for name in targets}
         self.pairs = [(spec.name, name) for name, specs in self.sources.items() for spec in specs]
         self.notes = []
         self.held_out: dict[str, np.ndarray] = {}
@@ -211,7 +216,7 @@ class LabelTransfer(Transfer):
                     has_probe=self.start == "probe",
                 )
             )  # fmt: skip
-            self.register_buffer(f"frequencies_{number}", frequencies(target))
+            self.register_buffer(f"frequencies_{number}", label_data.frequencies(target))
             for spec in sources:
                 self.maps.append(LabelMap(spec.labels, target.labels))
                 if set(spec.labels) == set(target.labels):
@@ -259,9 +264,9 @@ class LabelTransfer(Transfer):
 
     def _start_from_probes(self, moment: Moment) -> None:
         for name, network in zip(self.targets, self.networks, strict=True):
-            probe = probe_of(moment.model, moment.data[name])
+            probe = label_data.probe_of(moment.model, moment.data[name])
             cast(LabelTransferNetwork, network).set_probe(probe)
-            fill_head(moment.model, name, probe)
+            label_data.fill_head(moment.model, name, probe)
 
     def after_backward(self, model: "Model", update: int) -> None:
         """With `order: after`, the meta step from the gradient that the model's step is about to take."""
@@ -272,16 +277,11 @@ class LabelTransfer(Transfer):
 
     def _split(self, moment: Moment, target: str) -> tuple[np.ndarray, np.ndarray]:
         """Positions of the target's examples for the look ahead, and of those that judge it."""
-        positions = moment.step[target]
         if self.hold == "batch":
-            return halves(positions, self.split)
+            return label_data.halves(moment.step[target], self.split)
         if target not in self.held_out:
-            self.held_out[target] = held_out_part(moment.data[target], self.split)
-        held_out = self.held_out[target]
-        generator = np.random.default_rng([moment.update, zlib.crc32(target.encode())])
-        others = np.setdiff1d(np.arange(len(moment.data[target])), held_out)
-        judges = generator.permutation(held_out)[: len(positions)]
-        return generator.permutation(others)[: len(positions)], judges
+            self.held_out[target] = label_data.held_out_part(moment.data[target], self.split)
+        return label_data.drawn_apart(moment, target, self.held_out[target])
 
     def _meta_step(
         self, moment: Moment, halves: dict[str, tuple[np.ndarray, np.ndarray]], taken: Values | None = None

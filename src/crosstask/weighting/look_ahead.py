@@ -13,8 +13,18 @@ from torch import Tensor, nn
 from crosstask import gradients as grads
 from crosstask.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 
-Solver = Literal["exact", "frank-wolfe"]
-SOLVERS: dict[Solver, Callable[[Tensor], Tensor]] = {"exact": min_norm_point, "frank-wolfe": frank_wolfe}
+Solver = Literal["exact", "frank-wolfe", "mean"]
+
+
+def _equal_shares(gram: Tensor) -> Tensor:
+    return torch.full((len(gram),), 1.0 / len(gram), dtype=gram.dtype)
+
+
+SOLVERS: dict[Solver, Callable[[Tensor], Tensor]] = {
+    "exact": min_norm_point,
+    "frank-wolfe": frank_wolfe,
+    "mean": _equal_shares,
+}
 
 
 def hypergradients(products: Tensor, learning_rate: float) -> Tensor:
@@ -34,7 +44,8 @@ def common_direction(slopes: Tensor, solver: Solver = "exact") -> tuple[Tensor, 
     """The shortest mixture of the rows (eq. 11), and what each row counts in it (eq. 12).
 
     A step against it lowers every query loss, or leaves it as it is; it is zero where no such step exists. A row that
-    is exactly zero, which nothing can lower, or that is not finite counts nothing: else it would stop all others.
+    is exactly zero, which nothing can lower, or that is not finite counts nothing: else it would stop all others. With
+    the solver "mean" it is the mean of the rows instead, and a step lowers the mean query loss.
 
     >>> direction, shares = common_direction(torch.tensor([[-1.0, 0.0], [0.0, -2.0]]))
     >>> direction.tolist(), shares.tolist()

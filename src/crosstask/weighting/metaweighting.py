@@ -53,7 +53,9 @@ class MetaWeighting(Weighting):
         query: share of each training set that becomes the query set; 0.1 in the paper.
         step_size: alpha; 0.1 for sentiment and 0.5 for topics in the paper.
         every: calls of `backward` from one look to the next; 1 in the paper. In between, a step is a plain joint step.
-        solver: "exact" by `simplex.min_norm_point`, or "frank-wolfe", the paper's Algorithm 2.
+        solver: "exact" by `simplex.min_norm_point`, or "frank-wolfe", the paper's Algorithm 2. Both let those tasks
+            decide whose slopes `d_t` are short, often what is learned already. "mean" takes the mean of all slopes
+            instead: the weights then follow the mean query loss, for those who judge by an average. Not in the paper.
         heads: whether the products on heads count. Without them a weight is judged by what it does to the shared
             parameters alone.
         normalise: measure `d_c` in units of the longest `d_t`. The step then does not depend on eta, T or the size of
