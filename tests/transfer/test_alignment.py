@@ -77,7 +77,7 @@ def test_the_forward_pass_is_that_of_algorithm_1():
         found = model({"features": torch.from_numpy(X)}, rows)
     B = model.encoder.linear.weight.detach().numpy().T
     for number, (task, at) in enumerate(rows.items()):
-        R = np.eye(5) + insert.offsets[number].detach().numpy()
+        R = np.eye(5) + 0.1 * insert.offsets[number].detach().numpy()
         head = model.head(task).linear
         expected = X[at] @ R @ B @ head.weight.detach().numpy().T + head.bias.detach().numpy()
         np.testing.assert_allclose(found[task].numpy(), expected, atol=1e-5)
@@ -333,6 +333,8 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
         ({"shared": "fixed"}, "`shared` cannot be 'fixed'"),
         ({"steps": "both"}, "`steps` cannot be 'both'"),
         ({"measured": -1}, "at least 0, found -1"),
+        ({"rate": 0.0}, "`rate` must be above 0"),
+        ({"warmup": 1.0}, "`warmup` must be a share of all updates below 1"),
         ({"layer": "first"}, "`layer` must be a whole number"),
         ({"layers": 1}, "unknown key 'layers'. Did you mean 'layer'"),
     ],

@@ -88,7 +88,7 @@ def correlations(problems, tasks, relu, alignment=None, steps=300):
 @pytest.mark.slow
 @pytest.mark.parametrize("relu", [False, True], ids=["linear", "relu"])
 def test_the_transfer_of_section_2_3_and_how_alignment_mends_it(relu):
-    """Positive from the same covariance, negative from another, and not negative with Algorithm 1 (B is fixed)."""
+    """Positive from the same covariance, negative from another, and not negative with Algorithm 1."""
     problems = [example_of_section_2_3(seed, relu) for seed in range(SEEDS)]
     alone = correlations(problems, ["target"], relu)
 
@@ -101,11 +101,11 @@ def test_the_transfer_of_section_2_3_and_how_alignment_mends_it(relu):
     assert mean > max(0.1, 3 * error)
     mean, error = gain("other")
     assert mean < min(-0.05, -1.5 * error)
-    mean, error = gain("other", ct.Alignment(shared="freeze", measured=0))
+    mean, error = gain("other", ct.Alignment(shared="freeze", rate=1.0, measured=0))
     assert mean > -0.03
     if not relu:
         # With B trained along, the linear model is mended too. The ReLU model is not, in this scaled example: the loss
         # of its few noisy examples does not vanish, and the more the source lets B grow, the further each step on R
-        # drives R B away.
+        # drives R B away. `crosstask reproduce transfer-synthetic` has problems where it is.
         mean, error = gain("other", ct.Alignment(measured=0))
         assert mean > -0.05

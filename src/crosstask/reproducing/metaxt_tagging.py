@@ -29,12 +29,16 @@ SHARE_OF_SETTINGS = 3 / 5
 """PoS to MWE, Figure 5: MetaXT is the best in 3 of 5 settings. The figures themselves are plots only."""
 
 SINGLE, MULTI_TASK, METAXT_ALONE, METAXT_FULL = "target only", "multi-task", "MetaXT", "MetaXT with RTN"
+IMPROVED = "MetaXT, improved"
+"""From a probe, with what `metaxt-sentiment` has chosen."""
+PUBLISHED = (SINGLE, MULTI_TASK, METAXT_ALONE, METAXT_FULL)
 LABELS = {"name": "label-transfer", "train_on": "half"}
 METHODS: dict[str, dict[str, Any]] = {
     SINGLE: {"paradigm": "single"},
     MULTI_TASK: {"paradigm": "normalized-joint"},
     METAXT_ALONE: {"paradigm": "normalized-joint", "transfer": [LABELS]},
     METAXT_FULL: {"paradigm": "normalized-joint", "transfer": [LABELS, {"name": "representation-transfer"}]},
+    IMPROVED: {"paradigm": "normalized-joint", "transfer": [{"name": "label-transfer", "start": "probe"}]},
 }
 TRAINING = {"updates": 400, "batch_size": 16, "learning_rate": 2e-4}
 QUICK_TRAINING = {"updates": 300, "batch_size": 16, "learning_rate": 5e-3}
@@ -119,7 +123,7 @@ class MetaXTTagging(Experiment):
     def claims(self, rows: Rows) -> list[Claim]:
         """What the paper says of the two figures."""
         found = rows.of(pair=EXPRESSIONS)
-        best = [_is_best(found, k) for k in self._sizes if all(found.by_seed(method=m, k=k) for m in METHODS)]
+        best = [_is_best(found, k) for k in self._sizes if all(found.by_seed(method=m, k=k) for m in PUBLISHED)]
         entities = rows.of(pair=ENTITIES)
         return [
             Claim.of_count(
@@ -143,6 +147,13 @@ class MetaXTTagging(Experiment):
                     _gains(rows.of(pair=pair), METAXT_FULL, other),
                 )
                 for pair in PAIRS for other in (MULTI_TASK, METAXT_ALONE)
+            ),
+            *(
+                Claim.of_gains(
+                    f"{pair}: the improved version over multi-task, mean over k", "–",
+                    _gains(rows.of(pair=pair), IMPROVED, MULTI_TASK),
+                )
+                for pair in PAIRS
             ),
         ]  # fmt: skip
 
@@ -213,7 +224,7 @@ def strong_expressions(tags: Sequence[str]) -> list[str]:
 
 
 def _is_best(rows: Rows, k: int) -> bool:
-    means = {method: fmean(rows.by_seed(method=method, k=k).values()) for method in METHODS}
+    means = {method: fmean(rows.by_seed(method=method, k=k).values()) for method in PUBLISHED}
     return max(means, key=means.__getitem__) == METAXT_FULL
 
 

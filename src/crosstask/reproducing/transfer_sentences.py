@@ -56,7 +56,7 @@ WIDTHS = (5, 20, 50, 100, 200, 500)
 MEASURED = 1000
 """Examples of each task that tell the covariance."""
 QUICK = {"encoders": ("mlp",), "pairs": 6, "updates": 200, "widths": (5, 50, 200), "limit": 2000}
-ALIGNMENT = {"name": "alignment", "measured": MEASURED}
+ALIGNMENT = {"name": "alignment", "rate": 0.03, "measured": MEASURED}
 
 
 class TransferSentences(Experiment):

@@ -34,22 +34,25 @@ WHERE = "transfer 'alignment'"
 class AlignmentMatrices(Insert):
     """Multiplies each task's hidden states at one place by the task's own matrix; tasks without one pass unchanged.
 
-    The matrix of a task is `R_t = I + offsets[t]`: so it begins as the identity to the last bit, and weight decay draws
-    it back to the identity instead of to zero.
+    The matrix of a task is `R_t = I + rate * offsets[t]`: so it begins as the identity to the last bit, and weight
+    decay draws it back to the identity instead of to zero. Adam's steps do not depend on how long a gradient is, so
+    that the factor is that of the matrix' learning rate.
 
     Args:
         layer: number of the place among the encoder's sites.
         width: size of the hidden states there.
         tasks: names of the tasks that have a matrix.
+        rate: the factor.
     """
 
     name: ClassVar[str] = "alignment"
 
-    def __init__(self, *, layer: int, width: int, tasks: Sequence[str]) -> None:
+    def __init__(self, *, layer: int, width: int, tasks: Sequence[str], rate: float = 1.0) -> None:
         super().__init__()
         self.layer = layer
         self.width = width
         self.tasks = list(tasks)
+        self.rate = rate
         # A list, not a dictionary of parameters: task names are people's and may hold any character.
         self.offsets = nn.ParameterList(torch.zeros(width, width) for _ in self.tasks)
         self.seen: list[Tensor] | None = None
@@ -73,7 +76,7 @@ class AlignmentMatrices(Insert):
     def _align_task(self, task: str, values: Tensor) -> Tensor:
         if task not in self.tasks:
             return values
-        return values + (values @ self._offset(task)).to(values.dtype)
+        return values + self.rate * (values @ self._offset(task)).to(values.dtype)
 
     def _offset(self, task: str) -> nn.Parameter:
         return self.offsets[self.tasks.index(task)]
@@ -81,15 +84,15 @@ class AlignmentMatrices(Insert):
     def matrix(self, task: str) -> Tensor:
         """R_t, [width, width]; the identity for a task without one of its own."""
         identity = torch.eye(self.width, device=next(iter(self.offsets)).device)
-        return identity + self._offset(task).detach() if task in self.tasks else identity
+        return identity + self.rate * self._offset(task).detach() if task in self.tasks else identity
 
     def parameters_of(self, task: str) -> list[nn.Parameter]:
         """The task's matrix."""
         return [self._offset(task)] if task in self.tasks else []
 
     def config(self) -> dict[str, Any]:
-        """Place, width and names."""
-        return {"layer": self.layer, "width": self.width, "tasks": self.tasks}
+        """Place, width, names and factor."""
+        return {"layer": self.layer, "width": self.width, "tasks": self.tasks, "rate": self.rate}
 
     def for_task(self, model: "Model", task: str) -> "Insert | None":
         """Nothing, where a linear map next to the place takes the matrix up; else the task's matrix alone."""
@@ -168,6 +171,8 @@ class Alignment(Transfer):
             with the paradigm `pretrain` that matrix then learns in fine-tuning.
         shared: "train", or "freeze": the encoder stays as it is in every phase that trains a target, as with BERT in
             the paper; sources still train it in the first phase of `pretrain`.
+        rate: learning rate of the matrices in units of the model's. A matrix has width squared entries that all push
+            the same way: at the model's own rate a few updates turn it inside out, and little is shared any more.
         warmup: share of all updates in which the matrices stay the identity. With `shared="freeze"` the shared module
             learns until then and is fixed from there on: Algorithm 1 on the module that joint training has made.
         steps: "along", all parameters in every update; or "alternate": the heads, the matrices and the shared module
@@ -175,9 +180,9 @@ class Alignment(Transfer):
         measured: examples of each task whose embeddings tell the similarity; 0 for no score.
 
     Differs from the paper: Algorithm 1 alternates over A and R with B fixed (`steps="alternate", shared="freeze"`) and
-    leaves open whether B learns too; by default here everything learns at once. Weight decay draws R to the identity.
-    In the exported model of a task nothing is left of R wherever a weight next to it can take it up exactly: word
-    vectors, numeric vectors, frozen features that go into a linear layer.
+    leaves open whether B learns too, and how fast R does; by default here everything learns at once. Weight decay draws
+    R to the identity. In the exported model of a task nothing is left of R wherever a weight next to it can take it up
+    exactly: word vectors, numeric vectors, frozen features that go into a linear layer.
 
     Costs a product with a [width, width] matrix per token, and a pass over `measured` examples of each task at every
     look at the dev set.
@@ -193,13 +198,16 @@ class Alignment(Transfer):
         layer: int = 0,
         tasks: Literal["all", "target"] = "all",
         shared: Literal["train", "freeze"] = "train",
+        rate: float = 0.1,
         warmup: float = 0.0,
         steps: Literal["along", "alternate"] = "along",
         measured: int = 1000,
     ) -> None:
         super().__init__()
         given = {"layer": layer, "tasks": tasks, "shared": shared, "steps": steps, "measured": measured}
-        check_values(WHERE, type(self), {**given, "warmup": warmup})
+        check_values(WHERE, type(self), {**given, "rate": rate, "warmup": warmup})
+        if rate <= 0.0:
+            raise CrossTaskError(f"{WHERE}: `rate` must be above 0, found {rate}.")
         if not 0.0 <= warmup < 1.0:
             raise CrossTaskError(f"{WHERE}: `warmup` must be a share of all updates below 1, found {warmup}.")
         if measured < 0:
@@ -207,6 +215,7 @@ class Alignment(Transfer):
         self.layer = layer
         self.tasks = tasks
         self.shared = shared
+        self.rate = rate
         self.warmup = warmup
         self.steps = steps
         self.measured = measured
@@ -229,7 +238,7 @@ class Alignment(Transfer):
         """Put matrices that are the identity into the model, and keep examples of each task to measure with."""
         width = model.encoder.site(self.layer, WHERE).width
         names = [task.name for task in tasks if self.tasks == "all" or task.name in targets]
-        insert = AlignmentMatrices(layer=self.layer, width=width, tasks=names)
+        insert = AlignmentMatrices(layer=self.layer, width=width, tasks=names, rate=self.rate)
         learning = model.shared_parameters()
         model.insert(insert)
         samples = {task.name: _sample(model, task, self.measured) for task in tasks} if self.measured else {}
