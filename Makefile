@@ -35,7 +35,7 @@ docs: $(INSTALLED) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Open site/index.html"
 
-QUICK := tawt-samples tawt-distance transfer-synthetic transfer-svd metaweighting-alpha
+QUICK := tawt-table1 tawt-samples tawt-distance transfer-synthetic transfer-svd metaweighting-alpha metaxt-sentiment
 reproduce-quick: $(INSTALLED) ## Run small versions of some experiments of the papers (DATA=folder with the data sets)
 	@test -n "$(DATA)" || { echo "Name the folder with the data sets: make reproduce-quick DATA=DIR"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/crosstask reproduce $(QUICK) --data "$(DATA)" --quick --jobs 2 $(ARGS)

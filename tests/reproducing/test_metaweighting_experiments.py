@@ -77,6 +77,17 @@ def test_methods_of_the_full_version(data: Path, method: str) -> None:
     assert list(row["weights"][-1]["weights"]) == list(TOPICS)
 
 
+@pytest.mark.parametrize("method", [compared.OURS, "uniform on support"])
+def test_a_pretrained_encoder(data: Path, method: str, tiny_encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = replace(compared.MetaWeightingTopics.benchmark, tuned=SMALL)
+    monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", benchmark)
+    experiment = compared.MetaWeightingTopics(Options(data))
+    row = experiment.run(Cell.of(encoder=str(tiny_encoder("bert")), text="whole", method=method, seed=0))
+    assert list(row["tasks"]) == list(TOPICS)
+    moved = {round(weight, 3) for weight in row["weights"][-1]["weights"].values()}
+    assert (moved == {1.0}) == (method == "uniform on support")
+
+
 def test_reviews_of_all_domains(data: Path) -> None:
     experiment = compared.MetaWeightingSentiment(Options(data, quick=True))
     row = experiment.run(Cell.of(text="clean", method="metaweighting", seed=0))
@@ -128,7 +139,10 @@ def test_sensitivity_end_to_end(data: Path, tmp_path: Path) -> None:
 
 def test_cells_have_whole_seeds_first() -> None:
     cells = compared.MetaWeightingTopics(Options(Path())).cells()
-    assert len(cells) == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
+    pretrained = [cell for cell in cells if "encoder" in dict(cell.values)]
+    assert len(pretrained) == compared.PRETRAINED_SEEDS * len(compared.PRETRAINED_METHODS)
+    assert cells[-len(pretrained) :] == pretrained
+    assert len(cells) - len(pretrained) == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
     assert {cell["seed"] for cell in cells[: 2 * len(runs.METHODS)]} == {0}
 
 

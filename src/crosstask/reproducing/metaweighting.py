@@ -16,7 +16,7 @@ from crosstask.options import name_and_options
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.record import Row
 from crosstask.reproducing.data import AMAZON, TOPICS
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, paired
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Mean, Named, Options, Rows, Table, paired
 from crosstask.reproducing.metaweighting_runs import (
     METHODS,
     PARTS,
@@ -50,6 +50,14 @@ BASELINES = (
 )  # fmt: skip
 """The paper's. `mgda`, `tchebycheff` and `getmtl` are compared besides."""
 QUICK_METHODS = ("single", "uniform", "mgda-ub", "bandit", "metaweighting", OURS, "getmtl")
+PRETRAINED = "minilm"
+"""Instead of the paper's BERT."""
+PRETRAINED_METHODS = (
+    "single", "uniform", "uniform on support", "uncertainty", "gradnorm", "mgda-ub", "bandit", "metaweighting", OURS,
+    "getmtl",
+)  # fmt: skip
+"""Those without an encoder per task."""
+PRETRAINED_SEEDS = 3
 MOVING = ("metaweighting", OURS, "uncertainty", "gradnorm", "mgda-ub", "bandit")
 """Methods whose weights Figures 8 and 9 show, and ours."""
 PUBLISHED_TOPICS = {
@@ -71,7 +79,7 @@ class WeighingExperiment(Experiment):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self.encoder = options.encoder or (QUICK_TEXTCNN if options.quick else TEXTCNN)
+        self.encoder: Named = options.encoder or (QUICK_TEXTCNN if options.quick else TEXTCNN)
 
     @abstractmethod
     def benchmarks(self) -> list[Benchmark]:
@@ -93,11 +101,19 @@ class WeighingExperiment(Experiment):
         }
 
     def train(
-        self, benchmark: Benchmark, text: str, method: str, seed: int, *, watch: bool = False, **options: Any
+        self,
+        benchmark: Benchmark,
+        text: str,
+        method: str,
+        seed: int,
+        *,
+        encoder: Named | None = None,
+        watch: bool = False,
+        **options: Any,
     ) -> Row:
         """One method on all tasks of a benchmark; `options` go before those that the benchmark has for it."""
-        sizes = self.sizes(benchmark)
-        name, given = name_and_options("encoder", self.encoder)
+        sizes = self.sizes(benchmark) if encoder is None else benchmark.tuned
+        name, given = name_and_options("encoder", encoder or self.encoder)
         return train_method(
             benchmark.tasks(self.options.data, text, sizes, seed),
             method,
@@ -127,24 +143,39 @@ class MethodsCompared(WeighingExperiment):
     def benchmarks(self) -> list[Benchmark]:
         return [self.benchmark]
 
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "pretrained": {"encoder": PRETRAINED, **asdict(self.benchmark.tuned)}}
+
     def cells(self) -> list[Cell]:
         texts = self.benchmark.texts[:1] if self.options.quick else self.benchmark.texts
         methods = QUICK_METHODS if self.options.quick else tuple(METHODS)
-        return [
+        found = [
             Cell.of(text=text, method=method, seed=seed)
             for seed in self.used_seeds
             for text in texts
             for method in methods
         ]
+        if not (self.options.quick or self.options.encoder):
+            found += [
+                Cell.of(encoder=PRETRAINED, text=texts[0], method=method, seed=seed)
+                for seed in range(PRETRAINED_SEEDS)
+                for method in PRETRAINED_METHODS
+            ]
+        return found
 
     def run(self, cell: Cell) -> Row:
-        return self.train(self.benchmark, cell["text"], cell["method"], cell["seed"], watch=True)
+        encoder: Any = dict(cell.values).get("encoder")
+        return self.train(
+            self.benchmark, cell["text"], cell["method"], cell["seed"], encoder=encoder, watch=encoder is None
+        )
 
     def tables(self, rows: Rows) -> list[Table]:
         text = self.benchmark.texts[0]
+        pretrained, rows = rows.of(encoder=PRETRAINED), rows.of(encoder=None)
         main = rows.of(text=text)
         return [
             self._averages(rows),
+            *([self._averages(pretrained, "Average accuracy, MiniLM")] if pretrained.rows else []),
             _by_task(f"Accuracy by task, {text}", main, self.tasks),
             _boxes(f"Runs of each method, {text}", main),
             _losses(f"Losses while MetaWeighting trains, {text}", main.of(method="metaweighting")),
@@ -153,7 +184,7 @@ class MethodsCompared(WeighingExperiment):
 
     def figures(self, rows: Rows) -> list[Figure]:
         text = self.benchmark.texts[0]
-        main = rows.of(text=text)
+        main = rows.of(text=text, encoder=None)
         scores = {method: main.by_seed(method=method).values() for method in main.values("method")}
         losses = _loss_points(main.of(method="metaweighting"))
         note = "Means over tasks, without dropout."
@@ -165,6 +196,7 @@ class MethodsCompared(WeighingExperiment):
 
     def claims(self, rows: Rows) -> list[Claim]:
         text, other = self.benchmark.texts
+        pretrained, rows = rows.of(encoder=PRETRAINED), rows.of(encoder=None)
         main, paper = rows.of(text=text), self.published
         means = {method: main.mean(method=method) for method in BASELINES}
         own = main.mean(method="metaweighting")
@@ -197,21 +229,30 @@ class MethodsCompared(WeighingExperiment):
                 _gains(main, OURS, "uniform"),
             ),
         ]  # fmt: skip
+        claims += [
+            Claim.of_gains(
+                f"with MiniLM, MetaWeighting is above {worse}", "above (BERT, Fig. 2 and 3)",
+                _gains(pretrained, "metaweighting", worse),
+            )
+            for worse in ("uniform", "uniform on support")
+        ]  # fmt: skip
+        text = "MetaWeighting is above uniform weights that have as few examples to train on"
+        claims.append(Claim.of_gains(text, "–", _gains(main, "metaweighting", "uniform on support")))
         return [*claims, self._against_published(main)]
 
-    def _averages(self, rows: Rows) -> Table:
+    def _averages(self, rows: Rows, title: str = "Average accuracy") -> Table:
         texts = rows.values("text")
         head = ["method", "published", *(word for text in texts for word in (text, "over uniform", "p"))]
         lines: list[list[Any]] = []
         for method in rows.values("method"):
-            line: list[Any] = [method, self.published.get(method)]
+            line: list[Any] = [method, self.published.get(method) if "encoder" not in rows.rows[0]["cell"] else None]
             for text in texts:
                 gains = _gains(rows.of(text=text), method, "uniform") if method != "uniform" else []
                 p = paired_t_test(gains)
                 line += [rows.mean(method=method, text=text), Mean.of(gains), None if p is None else f"{p:.2g}"]
             lines.append(line)
         note = "Mean test accuracy of the tasks, over seeds; p of a paired t-test against uniform weights, two-sided."
-        return Table("Average accuracy", head, lines, note)
+        return Table(title, head, lines, note)
 
     def _against_published(self, rows: Rows) -> Claim:
         """The method that the dev sets choose, next to the best figure that has been published."""

@@ -34,6 +34,7 @@ DIGITS = 4
 METHODS: dict[str, dict[str, Any]] = {
     "single": {},
     "uniform": {"weighting": "uniform"},
+    "uniform on support": {"weighting": {"name": "metaweighting", "every": 10**9}},
     "uncertainty": {"weighting": "uncertainty"},
     "gradnorm": {"weighting": "gradnorm"},
     "mgda-ub": {"weighting": "mgda-ub"},
@@ -44,9 +45,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "bandit": {"weighting": "bandit"},
     "metaweighting": {"weighting": "metaweighting"},
     "metaweighting-normalised": {"weighting": {"name": "metaweighting", "normalise": True, "keep_sum": True}},
+    "metaweighting-mean": {
+        "weighting": {
+            "name": "metaweighting", "normalise": True, "keep_sum": True, "solver": "mean", "step_size": 0.2,
+        },
+    },
     "getmtl": {"weighting": "getmtl"},
-}
-"""What each method is to the learner; `single` is a run per task."""
+}  # fmt: skip
+"""What each method is to the learner; `single` is a run per task. `uniform on support` trains on what MetaWeighting
+leaves to train on and never looks at the rest: what the query sets cost."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class Benchmark:
     texts: tuple[str, ...]
     read: Callable[[Path, str], list[Task]]
     full: Sizes
+    tuned: Sizes
+    """Of a pretrained encoder that learns along."""
     quick: Sizes
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of a method's weighting: the papers' choices for these tasks, and one of ours for the normalised variant."""
@@ -82,6 +91,7 @@ TOPICS_BENCHMARK = Benchmark(
     ("whole", "stripped"),
     lambda data, text: [topic_task(data, name, whole=text == "whole") for name in TOPICS],
     full=Sizes(None, None, max_length=256, batch_size=32, updates=600),
+    tuned=Sizes(None, None, max_length=128, batch_size=16, updates=300),
     quick=Sizes(400, 300, max_length=64, batch_size=16, updates=120),
     options={
         "metaweighting": {"step_size": 0.5},
@@ -94,6 +104,7 @@ SENTIMENT_BENCHMARK = Benchmark(
     ("leaked", "clean"),
     lambda data, text: [review_task(data, domain, clean=text == "clean") for domain in AMAZON],
     full=Sizes(None, None, max_length=200, batch_size=32, updates=400),
+    tuned=Sizes(None, None, max_length=128, batch_size=8, updates=300),
     quick=Sizes(200, 100, max_length=64, batch_size=8, updates=60),
     options={
         "metaweighting": {"step_size": 0.1},
