@@ -37,7 +37,8 @@ def write_results(
             "command": command(experiment),
             "quick": experiment.options.quick,
             "settings": experiment.settings(),
-            "seeds": sorted(found.values("seed")),
+            # Without those of trials, which choose settings and are in no table of scores.
+            "seeds": sorted(seed for seed in found.values("seed") if seed in experiment.used_seeds),
             "runs": {"done": len(rows), "wanted": wanted, "minutes": machine_minutes(record.rows)},
             "environments": _environments(record),
             "claims": [vars(claim) for claim in claims],

@@ -67,10 +67,12 @@ class TransferSVD(Experiment):
         "leaves open, are chosen on dev."
     )
     why = (
-        "Random labels of one task hardly touch the other one here, and early stopping leaves little of their harm to "
-        "their own: even fixed weights that know which task is noisy gain next to nothing, so that there is nothing "
-        "for the SVD to find. Where training goes on far past the best update, such weights gain more on dev, and the "
-        "SVD a part of that; nobody would train so. Widths of five and fifty were tried."
+        "Random labels of one task hardly touch the other one here, and all the harm that they do is about as large "
+        "as the gain that the paper has: to reach it, weights would have to undo the noise. Even fixed weights that "
+        "know which task is noisy gain next to nothing, so that there is little for the SVD to find. Where the shared "
+        "layer is too small for both tasks, which is where the theory expects something, weights do not help either. "
+        "Where training goes on far past the best update, weights that know gain more on dev, and the SVD a part of "
+        "that; nobody would train so."
     )
     seeds, quick_seeds = 10, 2
 
