@@ -12,12 +12,13 @@ import argparse
 import json
 import platform
 import statistics
+import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-SIZES, SEEDS = (20, 50, 100), 5
+SIZES, SEEDS = (20, 50), 3
 PAIRS_EACH, BATCH, LENGTH = 20, 16, 64
 """Pairs of one class, and as many of two classes, per text; pairs in an update; tokens of a text."""
 CELLS = Path(__file__).parent.parent / "results" / "metaxt-sentiment" / "cells.jsonl"
@@ -36,7 +37,7 @@ def measure(data: Path, model_folder: str, k: int, seed: int) -> dict[str, Any]:
     model.model_body.max_seq_length = LENGTH
     arguments = TrainingArguments(
         batch_size=BATCH, num_epochs=1, num_iterations=PAIRS_EACH, seed=seed, report_to="none",
-        save_strategy="no", show_progress_bar=False, output_dir="/tmp/setfit",
+        save_strategy="no", show_progress_bar=False, output_dir=tempfile.gettempdir(),
     )  # fmt: skip
     train = Dataset.from_dict({"text": list(target.train.inputs), "label": [int(one) for one in target.train.labels]})
     Trainer(model=model, args=arguments, train_dataset=train).train()

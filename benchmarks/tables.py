@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from setfit_beside import table as setfit
+from textcnn_trials import table as trials
 from weighting_overhead import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -126,6 +128,17 @@ def main() -> None:
     path = RESULTS / "known_label_map.json"
     if path.exists():
         lines += known_map(json.loads(path.read_text()))
+    path = RESULTS / "textcnn_trials.json"
+    if path.exists():
+        lines += ["## Trials of TextCNN on MetaWeighting's benchmarks", "", *trials(path), ""]
+        lines += [
+            "Mean dev accuracy (runs) of seeds that no experiment has; `textcnn_trials.py` says what differs.",
+            "",
+        ]
+    path = RESULTS / "setfit.json"
+    if path.exists():
+        lines += ["## SetFit beside our writing of its recipe", "", setfit(path), ""]
+        lines += ["Test accuracy of five classes of SST by labels k, as `metaxt-sentiment` draws them.", ""]
     path = RESULTS / "rank_speed.json"
     if path.exists():
         lines += rank_speed(json.loads(path.read_text()))
