@@ -13,8 +13,8 @@ from crosstask.tasks import Form
 
 PADDING, UNKNOWN, SEPARATOR = range(3)
 NUM_SPECIAL = 3
-REMEMBERED = 50_000
-"""Texts whose words are kept in memory."""
+REMEMBERED, LONGEST = 2**15, 10_000
+"""Texts whose words are kept in memory, and characters of one: more would cost more than splitting it again."""
 
 CONTRACTION = r"(?i:n't|'(?:s|m|d|re|ve|ll))(?!\w)"
 # Chinese characters and Japanese kana are written without spaces: each is a word of its own.
@@ -55,7 +55,8 @@ def split_words(item: Any, form: Form, lower: bool) -> list[Sequence[str]]:
     """The words of one input: one list, or two for a pair. Given tokens stay whole; only their case may go."""
     if form == "tokens":
         return [[token.lower() for token in item] if lower else list(item)]
-    return [_words(text, lower) for text in (item if form == "pair" else (item,))]
+    texts = item if form == "pair" else (item,)
+    return [_words(text, lower) if len(text) <= LONGEST else tokenise(text, lower=lower) for text in texts]
 
 
 class Vocabulary:
