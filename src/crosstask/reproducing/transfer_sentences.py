@@ -68,16 +68,16 @@ class TransferSentences(Experiment):
     about = (
         "MR, SUBJ, CR, MPQA, TREC and SST, each split 80/10/10 anew for every seed; GloVe vectors of 100 numbers that "
         "learn along; LSTM, CNN and MLP. Pairs are trained jointly with and without a matrix per task (everything "
-        "learns at once, the matrices slowly), with the same updates. Half of MR also stands in SST with the same label, and much of it in "
-        "SUBJ: here a text that another task has in dev or test is taken out of train, in the paper apparently not "
-        "(its MR rises from 76.4 to 96.0 with the others). Every run has some hundred updates instead of up to 100 "
-        "epochs."
+        "learns at once, the matrices slowly), with the same updates. Half of MR also stands in SST with the same "
+        "label, and much of it in SUBJ: here a text that another task has in dev or test is taken out of train, in "
+        "the paper apparently not (its MR rises from 76.4 to 96.0 with the others). Every run has some hundred "
+        "updates instead of up to 100 epochs."
     )
     why = (
-        "With the MLP, which reads the mean of a text's word vectors, matrices change next to nothing. At the model's own "
-        "rate they were worse on dev, at a tenth and a thirtieth of it better in most pairs of one seed, which the test "
-        "sets of other seeds do not bear out. Beginning after a part of the updates, with the module fixed from there on "
-        "or not, was no better on dev."
+        "With the MLP, which reads the mean of a text's word vectors, matrices change next to nothing. At the model's "
+        "own rate they did so on dev too; at a tenth and a thirtieth of it most pairs of one seed were better on dev, "
+        "which the test sets of other seeds do not bear out. Beginning after a part of the updates, with the module "
+        "fixed from there on or not, was no better on dev."
     )
 
     @property
