@@ -145,11 +145,12 @@ def test_what_moves_in_each_update(options, turns):
     assert steps == [turns[i % len(turns)] for i in range(6)]
 
 
-def test_transfer_learning_aligns_the_target_in_fine_tuning():
+@pytest.mark.parametrize("warmup", [0.0, 0.4])
+def test_transfer_learning_aligns_the_target_in_fine_tuning(warmup):
     """Only the target has a matrix; `freeze` leaves pretraining alone and fixes the encoder afterwards."""
     target, source = vector_tasks()
     watch = Watch()
-    alignment = ct.Alignment(tasks="target", shared="freeze")
+    alignment = ct.Alignment(tasks="target", shared="freeze", warmup=warmup)
     learner = ct.Learner(
         {"name": "linear"}, paradigm="pretrain", transfer=[alignment, watch], updates=6, progress=False
     )
@@ -157,8 +158,8 @@ def test_transfer_learning_aligns_the_target_in_fine_tuning():
     assert run.model.inserts[0].tasks == ["target"]
     pretraining = [weights for tasks, weights in watch.seen if tasks == ("source",)]
     tuning = [weights for tasks, weights in watch.seen if tasks == ("target",)]
-    assert moved(pretraining[0], pretraining[-1]) == {"encoder", "heads"}
-    assert moved(tuning[0], tuning[-1]) == {"heads", "inserts"}
+    assert moved(pretraining[-2], pretraining[-1]) == {"encoder", "heads"}
+    assert moved(tuning[-2], tuning[-1]) == {"heads", "inserts"}
     assert torch.equal(run.model.inserts[0].matrix("source"), torch.eye(5))
 
 

@@ -15,6 +15,8 @@ def machine_minutes(rows: Sequence[Row]) -> dict[str, float]:
     >>> session = {"event": "session", "environment": gpu}
     >>> machine_minutes([session, {"event": "cell", "seconds": 60.0}, {"event": "cell", "seconds": 180.0}])
     {'H200': 2.0}
+    >>> machine_minutes([{**session, "jobs": 4}, {"event": "cell", "seconds": 480.0}])
+    {'H200': 2.0}
     """
     found: dict[str, float] = {}
     machine, jobs = "", 1

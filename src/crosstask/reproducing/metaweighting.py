@@ -174,8 +174,8 @@ class MethodsCompared(WeighingExperiment):
         pretrained, rows = rows.of(encoder=PRETRAINED), rows.of(encoder=None)
         main = rows.of(text=text)
         return [
-            self._averages(rows),
-            *([self._averages(pretrained, "Average accuracy, MiniLM")] if pretrained.rows else []),
+            _averages("Average accuracy", rows, self.published),
+            *([_averages("Average accuracy, MiniLM", pretrained, {})] if pretrained.rows else []),
             _by_task(f"Accuracy by task, {text}", main, self.tasks),
             _boxes(f"Runs of each method, {text}", main),
             _losses(f"Losses while MetaWeighting trains, {text}", main.of(method="metaweighting")),
@@ -240,20 +240,6 @@ class MethodsCompared(WeighingExperiment):
         claims.append(Claim.of_gains(text, "–", _gains(main, "metaweighting", "uniform on support")))
         return [*claims, self._against_published(main)]
 
-    def _averages(self, rows: Rows, title: str = "Average accuracy") -> Table:
-        texts = rows.values("text")
-        head = ["method", "published", *(word for text in texts for word in (text, "over uniform", "p"))]
-        lines: list[list[Any]] = []
-        for method in rows.values("method"):
-            line: list[Any] = [method, self.published.get(method) if "encoder" not in rows.rows[0]["cell"] else None]
-            for text in texts:
-                gains = _gains(rows.of(text=text), method, "uniform") if method != "uniform" else []
-                p = paired_t_test(gains)
-                line += [rows.mean(method=method, text=text), Mean.of(gains), None if p is None else f"{p:.2g}"]
-            lines.append(line)
-        note = "Mean test accuracy of the tasks, over seeds; p of a paired t-test against uniform weights, two-sided."
-        return Table(title, head, lines, note)
-
     def _against_published(self, rows: Rows) -> Claim:
         """The method that the dev sets choose, next to the best figure that has been published."""
         record = max(self.published.values())
@@ -262,6 +248,21 @@ class MethodsCompared(WeighingExperiment):
         gains = [score - record for score in rows.by_seed(method=best).values()] if best else []
         text = "the best method by dev accuracy is above the best published average"
         return Claim.of_gains(f"{text} ({best})" if best else text, f"{record:.2f}", gains)
+
+
+def _averages(title: str, rows: Rows, published: Mapping[str, float]) -> Table:
+    texts = rows.values("text")
+    head = ["method", "published", *(word for text in texts for word in (text, "over uniform", "p"))]
+    lines: list[list[Any]] = []
+    for method in rows.values("method"):
+        line: list[Any] = [method, published.get(method)]
+        for text in texts:
+            gains = _gains(rows.of(text=text), method, "uniform") if method != "uniform" else []
+            p = paired_t_test(gains)
+            line += [rows.mean(method=method, text=text), Mean.of(gains), None if p is None else f"{p:.2g}"]
+        lines.append(line)
+    note = "Mean test accuracy of the tasks, over seeds; p of a paired t-test against uniform weights, two-sided."
+    return Table(title, head, lines, note)
 
 
 def _gains(rows: Rows, better: str, worse: str) -> list[float]:

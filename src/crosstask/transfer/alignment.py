@@ -42,7 +42,7 @@ class AlignmentMatrices(Insert):
         layer: number of the place among the encoder's sites.
         width: size of the hidden states there.
         tasks: names of the tasks that have a matrix.
-        rate: the factor.
+        rate: the factor; 1 for matrices that were saved before there was one.
     """
 
     name: ClassVar[str] = "alignment"
@@ -221,6 +221,7 @@ class Alignment(Transfer):
         self.measured = measured
         self._bound: _Bound | None = None
         self._is_warm = not warmup
+        self._has_target = True
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """The same phases; where asked for, the encoder is fixed in those that train a target."""
@@ -245,8 +246,9 @@ class Alignment(Transfer):
         self._bound = _Bound(model, insert, learning, samples, tuple(targets))
 
     def before_step(self, moment: Moment) -> Step:
-        """See whether the matrices learn by now."""
+        """See whether the matrices learn by now, and whether this phase (it has a weight per task) fixes the rest."""
         self._is_warm = moment.update >= self.warmup * moment.num_updates
+        self._has_target = self._bound is not None and any(task in moment.weights for task in self._bound.targets)
         return moment.step
 
     def after_backward(self, model: "Model", update: int) -> None:
@@ -258,7 +260,7 @@ class Alignment(Transfer):
             return
         if not self._is_warm:
             _drop_gradients(self._bound.insert.parameters())
-        elif self.warmup and self.shared == "freeze":
+        elif self.warmup and self.shared == "freeze" and self._has_target:
             _drop_gradients(self._bound.learning)
         if self.steps == "along":
             return
