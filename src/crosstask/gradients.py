@@ -3,10 +3,10 @@
 Only torch is needed here. Products are added up in float64: a float32 sum over millions of entries loses three digits.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,14 @@ class TaskGradient:
 
     shared: Gradient
     own: list[tuple[Tensor, Tensor]]
+
+
+@runtime_checkable
+class TellsApart(Protocol):
+    """Losses of one graph that know each task's gradient, see `blockwise.FusedLosses`."""
+
+    def gradients(self, shared: Sequence[nn.Parameter], scale: float = 1.0) -> dict[str, TaskGradient]:
+        """By task."""
 
 
 def leaves_of(loss: Tensor, *, until: Tensor | None = None) -> list[Tensor]:
@@ -79,6 +87,27 @@ def take_gradient(
         parts[: len(shared)],
         [(leaf, part) for leaf, part in zip(own, parts[len(shared) :], strict=True) if part is not None],
     )
+
+
+def each_gradient(
+    losses: Mapping[str, Tensor], shared: Sequence[nn.Parameter], scale: float = 1.0
+) -> Iterator[tuple[str, Tensor, TaskGradient]]:
+    """Task by task its name, its loss, and the gradient of that times `scale`.
+
+    A mapping that computes losses when asked is asked for one at a time, so that one graph exists at a time.
+
+    >>> weight = nn.Parameter(torch.ones(1))
+    >>> found = each_gradient({"a": 2 * weight.sum(), "b": weight.sum() ** 3}, [weight])
+    >>> [(task, loss.item(), gradient.shared[0].item()) for task, loss, gradient in found]
+    [('a', 2.0, 2.0), ('b', 1.0, 3.0)]
+    """
+    if isinstance(losses, TellsApart):
+        taken = losses.gradients(shared, scale)
+        yield from ((task, losses[task].detach(), gradient) for task, gradient in taken.items())
+        return
+    for task in losses:
+        loss = losses[task]
+        yield task, loss.detach(), take_gradient(loss * scale, shared)
 
 
 def apart(parts: Sequence[Tensor | None]) -> Gradient:
@@ -216,6 +245,19 @@ def dot(one: Tensor, two: Tensor) -> Tensor:
     # Within a slice torch adds up in pairs, which loses next to nothing and is faster than float64.
     slices = zip(one.split(SLICE), two.split(SLICE), strict=True)
     return torch.tensor(sum(float((here * there).sum()) for here, there in slices), dtype=torch.float64)
+
+
+def rows_times(rows: Tensor, vector: Tensor) -> Tensor:
+    """Products of each row with a vector in float64, [rows]; a call for all of them, for an accelerator.
+
+    >>> rows_times(torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([1.0, 10.0])).tolist()
+    [21.0, 30.0]
+    """
+    whole = len(vector) // CHUNK * CHUNK
+    with _without_tf32(rows):
+        chunks = rows[:, :whole].unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
+        sums = torch.bmm(chunks, vector[:whole].view(-1, CHUNK, 1))  # [chunks, rows, 1]
+    return sums.sum((0, 2), dtype=torch.float64) + rows[:, whole:].double() @ vector[whole:].double()
 
 
 def cosines(gram: Tensor) -> Tensor:

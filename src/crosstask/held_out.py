@@ -45,6 +45,20 @@ def draw(data: Mapping[str, Prepared], tasks: Sequence[str], size: int, seed: in
     return step
 
 
+def held_out_losses(
+    stepper: "Stepper", data: Mapping[str, Prepared], step: Step, *, fused: bool
+) -> tuple[Mapping[str, Tensor], Mapping[str, float]]:
+    """Losses by task for a weighting to take gradients of, and what they are, as far as they were looked up.
+
+    All from one pass if the weighting can do with that (`fused`) and the model too, else one by one when asked.
+    """
+    if fused and stepper.tells_apart(data, step):
+        result = stepper.run(data, step, apart=True, fused=True, transfers=False)
+        return result.losses, result.values
+    one_by_one = HeldOutLosses(stepper, data, step)
+    return one_by_one, one_by_one.values_seen
+
+
 class HeldOutLosses(Mapping[str, Tensor]):
     """Held-out losses by task, each computed when it is looked up, so that one graph exists at a time."""
 

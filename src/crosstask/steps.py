@@ -1,7 +1,7 @@
 """One step forward: from the positions of examples to the tasks' losses, on one rank or on many."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from crosstask import blockwise
 from crosstask.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.devices import Devices
 from crosstask.encoders.base import Representation
@@ -25,7 +26,8 @@ ExampleWeights = Callable[[str, np.ndarray], Tensor | None]
 class StepLosses:
     """What a step gives.
 
-    - `losses`: this rank's part of each task's mean loss over all ranks; added up over ranks it is the whole;
+    - `losses`: this rank's part of each task's mean loss over all ranks; added up over ranks it is the whole; a
+      `blockwise.FusedLosses` where one pass was enough;
     - `values`: the whole, as numbers;
     - `representations`: where asked for, each task's representation inside the graph of its loss.
     """
@@ -42,6 +44,7 @@ class Stepper:
         self.model = model
         self.devices = devices
         self.transfers = list(transfers)
+        self._layers: dict[tuple[int, ...], Sequence[nn.Module] | None] = {}  # by what learns
 
     def run(
         self,
@@ -49,6 +52,7 @@ class Stepper:
         step: Step,
         *,
         apart: bool = False,
+        fused: bool = False,
         representations: bool = False,
         example_weights: ExampleWeights | None = None,
         transfers: bool = True,
@@ -60,6 +64,7 @@ class Stepper:
             data: the examples that the step's positions point into.
             step: positions by task.
             apart: a pass of its own for every task, so that each loss has its own graph; else one fused pass.
+            fused: one pass will do nevertheless where the tasks' gradients can be told apart: see `blockwise`.
             representations: keep them for the weighting.
             example_weights: what each example counts within its task; all the same when left out.
             transfers: whether transfers have their say; held-out losses are those of the tasks alone.
@@ -74,9 +79,13 @@ class Stepper:
         sums = {task: self._nothing(task) for task in step if task not in share}
         counts = torch.zeros(len(step), device=self.devices.device)
         places = {task: place for place, task in enumerate(step)}
+        layers = self._layers_to_record(data, step, active) if apart and fused and not representations else None
+        if layers is not None:
+            apart = False
         for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
             batch = make_batch(self.model.encoder, data, group).to(self.devices.device)
-            forward = self._forward(batch)
+            with blockwise.recorded(layers or (), sum(map(len, group.values()))) as calls:
+                forward = self._forward(batch)
             self._put_extra_in_place(forward, active, scale)
             for task in group:
                 weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
@@ -90,9 +99,51 @@ class Stepper:
                     result.representations[task] = _vectors(forward.parts[task], kind)
         counts = self.devices.sum(counts).clamp(min=1.0)
         result.losses = {task: sums[task] / counts[place] for task, place in places.items()}  # in the step's order
+        if layers is not None:
+            own = {task: self.model.head_parameters(task) for task in step}
+            result.losses = blockwise.FusedLosses(result.losses, batch.rows, calls, own)
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
         result.values = dict(zip(result.losses, values, strict=True))
         return result
+
+    def tells_apart(self, data: Mapping[str, Prepared], step: Step) -> bool:
+        """Whether one fused pass without transfers gives every task's gradient."""
+        return self._layers_to_record(data, step, ()) is not None
+
+    def _layers_to_record(
+        self, data: Mapping[str, Prepared], step: Step, active: Sequence[Transfer]
+    ) -> Sequence[nn.Module] | None:
+        """The layers by which the tasks of a fused pass can be told apart; None where that does not pay or work."""
+        shared = self.model.shared_parameters()
+        entries = len(step) * sum(parameter.numel() for parameter in shared)
+        if (
+            self.devices.device.type not in blockwise.DEVICES
+            or self.devices.num_ranks > 1
+            or not shared
+            or entries > blockwise.MOST_ENTRIES
+            or len(self.model.inserts)
+            or not all(map(_leaves_losses_alone, active))
+        ):
+            return None
+        known = tuple(map(id, shared))
+        if known not in self._layers:
+            layers = blockwise.layers_to_record(self.model.encoder)
+            self._layers[known] = layers if layers is not None and self._told_apart(data, step, layers) else None
+        return self._layers[known]
+
+    def _told_apart(self, data: Mapping[str, Prepared], step: Step, layers: Sequence[nn.Module]) -> bool:
+        """Try it once, without dropout, next to what autograd says."""
+        batch = make_batch(self.model.encoder, data, step).to(self.devices.device)
+        with without_dropout(self.model) if self.model.training else nullcontext():
+            try:
+                with blockwise.recorded(layers, sum(map(len, step.values()))) as calls:
+                    logits = self._forward(batch).logits
+            except blockwise.RowsMixedError:
+                return False
+            losses = {task: loss_sum(self.model.specs[task].kind, logits[task], batch.labels[task])[0] for task in step}
+            own = {task: self.model.head_parameters(task) for task in step}
+            fused = blockwise.FusedLosses(losses, batch.rows, calls, own)
+            return blockwise.agree(fused, self.model.shared_parameters())
 
     def _nothing(self, task: str) -> Tensor:
         """A loss of zero that reaches what the task's loss would: a rank without an example of it still takes part."""
@@ -131,6 +182,11 @@ class Stepper:
                 term = transfer.extra_loss(forward)
             if term is not None:
                 (term * (scale / self.devices.num_ranks)).backward(retain_graph=True)
+
+
+def _leaves_losses_alone(transfer: Transfer) -> bool:
+    kind = type(transfer)
+    return kind.change_loss is Transfer.change_loss and kind.extra_loss is Transfer.extra_loss
 
 
 def _vectors(representation: Representation, kind: Kind) -> Tensor:

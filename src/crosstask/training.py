@@ -12,11 +12,12 @@ from torch import Tensor
 
 from crosstask import checkpoints
 from crosstask.batches import Prepared, Step, Stream
+from crosstask.blockwise import FusedLosses
 from crosstask.checkpoints import Checkpoint
 from crosstask.devices import Devices
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric, score
-from crosstask.held_out import HeldOutLosses, draw, split_support_and_query
+from crosstask.held_out import draw, held_out_losses, split_support_and_query
 from crosstask.model import Model
 from crosstask.prediction import evaluate, features_and_labels
 from crosstask.progress import Progress
@@ -181,6 +182,7 @@ class Trainer:
                     self.support,
                     step,
                     apart=weighting.looks_at_gradients,
+                    fused=weighting.takes_fused_losses,
                     representations=weighting.needs_representation,
                     example_weights=weighting.example_weights if weighting.weighs_examples else None,
                     scale=1.0 / len(steps),
@@ -215,10 +217,10 @@ class Trainer:
         size = weighting.held_out_size or phase.settings.batch_size
         step = draw(data, tasks, size, self.seed, number)
         with without_dropout(self.model), twice_differentiable(weighting.needs_second_order):
-            losses = HeldOutLosses(self.stepper, data, step)
+            losses, values = held_out_losses(self.stepper, data, step, fused=weighting.takes_fused_losses)
             weighting.after_step(losses, shared=self.model.shared_parameters())
-        if losses.values_seen:
-            self.record.write("held_out", phase=phase.name, update=number, losses=losses.values_seen)
+        if values:
+            self.record.write("held_out", phase=phase.name, update=number, losses=dict(values))
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
@@ -236,7 +238,7 @@ class Trainer:
                     )
                 self.set_aside.add(task)
                 self.record.write("set_aside", task=task, reason=f"{FAILURES_TO_SET_ASIDE} losses that are not finite")
-        return good
+        return losses.only(list(good)) if isinstance(losses, FusedLosses) else good
 
     def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
         rate = settings.learning_rate

@@ -25,6 +25,18 @@ FRESH_SCALE = 0.1  # deviation of new vectors without pretrained ones; wider sta
 FRESH_DIMENSION = 100
 
 
+class Lookup(nn.Module):
+    """Rows of a table by number, zero gradient for padding. It holds nothing: hooks can see what passes here."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.padding = padding
+
+    def forward(self, numbers: Tensor, table: Tensor) -> Tensor:
+        """From [batch, length] to [batch, length, dimension]."""
+        return F.embedding(numbers, table, padding_idx=self.padding)
+
+
 class WordEmbedding(nn.Module):
     """A vocabulary with a vector per word, `table`, [words, dimension].
 
@@ -56,6 +68,7 @@ class WordEmbedding(nn.Module):
         self.train_vectors = train_vectors
         self.lower = lower
         self.max_length = max_length
+        self.look_up = Lookup(PADDING)
         self.dropout = nn.Dropout(dropout)
         if train_vectors:
             self.table = nn.Parameter(table)
@@ -115,7 +128,7 @@ class WordEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Vectors of the words, [batch, length, dimension]; zero at padding."""
-        return self.dropout(F.embedding(ids, self.table, padding_idx=PADDING))
+        return self.dropout(self.look_up(ids, self.table))
 
     def config(self) -> dict[str, Any]:
         """What `restore` needs besides the vocabulary's file."""

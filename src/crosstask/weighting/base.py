@@ -54,6 +54,8 @@ class Weighting(ABC):
     """Whether it has a weight for every example, asked for by `example_weights`, learned by `update_examples`."""
     every: int = 1
     """Steps from one look to the next; in between a step is a plain joint step."""
+    takes_fused_losses: ClassVar[bool] = False
+    """Whether a look takes gradients by `gradients.each_gradient`: then one fused pass may stand for one per task."""
 
     def __init__(self, tasks: Sequence[str] | None = None, target: str | Sequence[str] | None = None) -> None:
         self.tasks: tuple[str, ...] = ()
@@ -284,7 +286,7 @@ class GradientWeighting(Weighting):
             weighted_backward(losses, self._weights, probabilities, scale)
             return
         parameters = self.check_shared(shared)
-        taken = {task: self.take(loss, parameters, scale) for task, loss in losses.items()}
+        taken = self.take(losses, parameters, scale)
         gram = self.products([gradient.shared for gradient in taken.values()]).cpu() / scale**2
         if not torch.isfinite(gram).all():  # an overflow under a GradScaler: leave the weights, let the scaler skip
             chosen: Sequence[float] = [self._weights.get(task, 1.0) for task in taken]
@@ -303,12 +305,15 @@ class GradientWeighting(Weighting):
         """The Gram matrix of the tasks' gradients, over all shared parameters unless a method looks at some alone."""
         return grads.gram_matrix(gradients)
 
-    def take(self, loss: Tensor, shared: Sequence[nn.Parameter], scale: float) -> grads.TaskGradient:
-        """One task's gradient; its shared part, which weights are computed from, is added up over ranks."""
-        gradient = grads.take_gradient(loss * scale, shared)
+    def take(
+        self, losses: Mapping[str, Tensor], shared: Sequence[nn.Parameter], scale: float
+    ) -> dict[str, grads.TaskGradient]:
+        """The tasks' gradients; their shared parts, which weights are computed from, are added up over ranks."""
+        taken = {task: gradient for task, _, gradient in grads.each_gradient(losses, shared, scale)}
         if self.num_ranks > 1:
-            gradient.shared = [part if part is None else self.reduce(part) for part in gradient.shared]
-        return gradient
+            for gradient in taken.values():
+                gradient.shared = [part if part is None else self.reduce(part) for part in gradient.shared]
+        return taken
 
     def note(self, gram: Tensor, tasks: Sequence[str]) -> None:
         """Keep norms, similarities and conflict for the record."""

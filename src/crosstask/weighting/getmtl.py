@@ -158,6 +158,7 @@ class GetMTL(GradientWeighting):
     paper: ClassVar[Paper | None] = GETMTL
     weighs_heads: ClassVar[bool] = False
     needs_every_task = True
+    takes_fused_losses = True
 
     def __init__(
         self,

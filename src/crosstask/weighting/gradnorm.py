@@ -89,6 +89,7 @@ class GradNorm(GradientWeighting):
     summary: ClassVar[str] = "brings the tasks' gradients to one size, larger for tasks that learn slowly"
     paper: ClassVar[Paper | None] = GRADNORM
     needs_every_task = True
+    takes_fused_losses = True
 
     def __init__(
         self,

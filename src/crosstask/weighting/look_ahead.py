@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from crosstask import gradients as grads
 from crosstask.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 
+STACKED = 2**29
+"""Entries of gradients that are copied into one matrix, at most."""
+
 Solver = Literal["exact", "frank-wolfe", "mean"]
 
 
@@ -84,7 +87,8 @@ class Support:
     - `scale`: the factor of all gradients here, added up over the steps that make one update;
     - `shared`: each task's gradient on the shared parameters;
     - `own`: the same on each other parameter that it reaches;
-    - `factors`: by how much more of a task the step had than its weight: one over its probability.
+    - `factors`: by how much more of a task the step had than its weight: one over its probability;
+    - `stack`: all of `shared` as one matrix, where that is faster.
     """
 
     parameters: list[nn.Parameter]
@@ -92,6 +96,7 @@ class Support:
     shared: dict[str, grads.Gradient] = field(default_factory=dict)
     own: dict[str, dict[Tensor, Tensor]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
+    stack: Tensor | None = None
 
     def add(self, task: str, shared: grads.Gradient, own: dict[Tensor, Tensor], factor: float) -> None:
         """Take in a task's gradient; over several steps that make one update they add up."""
@@ -108,16 +113,27 @@ class Support:
 
         A task that was not in the step has zero: its weight did nothing.
         """
-        found = [torch.zeros((), dtype=torch.float64)] * len(tasks)
-        for i, task in enumerate(tasks):
-            if task in self.shared:
-                both = [leaf for leaf in own if leaf in self.own[task]]
-                first = [*shared, *(own[leaf] for leaf in both)]
-                second = [*self.shared[task], *(self.own[task][leaf] for leaf in both)]
-                found[i] = grads.product(first, second)
         device = self.parameters[0].device
+        zero = torch.zeros((), dtype=torch.float64, device=device)
+        found = dict.fromkeys(tasks, zero) | dict(zip(self.shared, self._shared_products(shared), strict=True))
+        for task, mine in self.own.items():
+            both = [leaf for leaf in own if leaf in mine]
+            if both:
+                on_heads = grads.product([own[leaf] for leaf in both], [mine[leaf] for leaf in both])
+                found[task] = found[task] + on_heads.to(device)
         factors = [self.factors.get(task, 0.0) / self.scale for task in tasks]
-        return torch.stack([value.to(device) for value in found]) * torch.tensor(factors, device=device)
+        products = torch.stack([found[task].to(device) for task in tasks])
+        return products * torch.tensor(factors, device=device, dtype=torch.float64)
+
+    def _shared_products(self, shared: grads.Gradient) -> Sequence[Tensor]:
+        """In the order of `self.shared`; on an accelerator all of them in one call, if there is room for it."""
+        one = shared[0]
+        if len(shared) > 1 or one is None or not one.is_cuda or len(self.shared) * one.numel() > STACKED:
+            return [grads.product(shared, mine) for mine in self.shared.values()]
+        if self.stack is None:
+            self.stack = torch.stack([mine[0] for mine in self.shared.values() if mine[0] is not None])
+            self.shared = {task: [row] for task, row in zip(self.shared, self.stack, strict=True)}
+        return list(grads.rows_times(self.stack, one))
 
 
 def _sum(one: Tensor | None, two: Tensor | None) -> Tensor | None:

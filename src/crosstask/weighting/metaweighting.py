@@ -95,6 +95,7 @@ class MetaWeighting(Weighting):
     needs_held_out = True
     held_out: ClassVar[Literal["query", "probe"]] = "query"
     needs_every_task = True
+    takes_fused_losses = True
 
     def __init__(
         self,
@@ -163,8 +164,7 @@ class MetaWeighting(Weighting):
         support = Support(parameters) if begins or self._support is None else self._support
         own: dict[str, dict[Tensor, Tensor]] = {}
         taken: dict[str, grads.Gradient] = {}
-        for task, loss in losses.items():
-            gradient = grads.take_gradient(loss * scale, parameters)
+        for task, _, gradient in grads.each_gradient(losses, parameters, scale):
             own[task] = dict(gradient.own) if self.heads else {}
             factor = step[task] / drawn.get(task, 1.0)
             grads.add_to_grad((*zip(parameters, gradient.shared, strict=True), *gradient.own), factor, keep=True)
@@ -187,13 +187,12 @@ class MetaWeighting(Weighting):
             return
         rows: dict[str, Tensor] = {}
         losses: dict[str, Tensor] = {}
-        for task in held_out_losses:
-            loss = held_out_losses[task]
-            self.check_losses({task: loss})
-            gradient = grads.take_gradient(loss, support.parameters)
+        if isinstance(held_out_losses, dict):
+            self.check_losses(held_out_losses)
+        for task, loss, gradient in grads.each_gradient(held_out_losses, support.parameters):
             packed = self._packed(gradient.shared, support.parameters)
             rows[task] = support.products(self.tasks, packed, dict(gradient.own))
-            losses[task] = loss.detach()
+            losses[task] = loss
         # Support gradients are whole on every rank, so the products of each rank's queries add up.
         self._learn(self._over_ranks(torch.stack(list(rows.values()))).cpu(), reduced_values(losses, self.reduce))
 

@@ -81,6 +81,7 @@ class MGDA(GradientWeighting):
     paper: ClassVar[Paper | None] = MGDA_PAPER
     weighs_heads: ClassVar[bool] = False
     needs_every_task = True
+    takes_fused_losses = True
 
     def __init__(
         self,

@@ -169,7 +169,7 @@ class TorchJD(GradientWeighting):
         scale: float,
     ) -> None:
         """A step of a method that sees the whole Jacobian."""
-        taken = [self.take(loss, shared, scale) for loss in losses.values()]
+        taken = list(self.take(losses, shared, scale).values())
         rows = [gradient.shared for gradient in taken]
         mixed: Sequence[Tensor | None] | None = None
         drawn = torch.tensor([probabilities.get(task, 1.0) for task in losses], dtype=torch.float64)
