@@ -15,7 +15,7 @@ EXPERIMENTS: dict[str, str] = {
     "tawt-table1": "tawt_tagging:Table1",
     "tawt-ratio": "tawt_tagging:Ratio",
     "tawt-size": "tawt_tagging:Size",
-    "tawt-fixed": "tawt_tagging:FixedWeights",
+    "tawt-fixed": "tawt_fixed:FixedWeights",
     "tawt-samples": "tawt_samples:TAWTSamples",
     "tawt-distance": "tawt_distance:TAWTDistance",
     "metaweighting-topics": "metaweighting:MetaWeightingTopics",

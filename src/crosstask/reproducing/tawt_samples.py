@@ -53,6 +53,12 @@ class TAWTSamples(Experiment):
         "instead of 50; a folder `ontonotes` is read instead. Examples are looked at batch by batch, which comes to "
         "the paper's one look in five epochs."
     )
+    why: ClassVar[str] = (
+        "In joint training the products of gradients are so small that the weights stay where they began (the "
+        "effective number of examples hardly falls). Scaled products do move them, but with the target in every "
+        "step there is little left for a better choice of examples to add. In pre-training, where the examples "
+        "alone make the representation, their choice matters."
+    )
     seeds: ClassVar[int] = 10
     quick_seeds: ClassVar[int] = 3
 

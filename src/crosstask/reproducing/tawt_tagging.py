@@ -1,4 +1,4 @@
-"""TAWT on four tagging tasks: the main table, the ratio and size of source data, fixed final weights.
+"""TAWT on four tagging tasks: the main table, the ratio and size of source data.
 
 Chen et al. (2022), Sec. 4: parts of speech, chunking, predicates and entities, each the target in turn with few
 sentences and the three others as sources with 9,000 sentences each; batch 32, 4 epochs, learning rate 5e-5, weights
@@ -50,8 +50,6 @@ PAPER_RATIO = {
 SIZES = (500, 1000, 1500)
 PAPER_SIZE = {"normalized-joint": (54.18, 64.69), "normalized-joint + TAWT": (59.08, 66.00)}
 """Table 4, for 500 and 1,000 target sentences at ratio 8; the public sets end at 12,543 sentences."""
-PAPER_FIXED = {"pretrain": (61.64, 59.08), "normalized-joint": (79.20, 78.89)}
-"""Table 6: averages with learned and with fixed final weights."""
 
 
 class TaggingExperiment(Experiment):
@@ -173,10 +171,10 @@ class Table1(TaggingExperiment):
         lines: list[list[Any]] = []
         for method in self.methods:
             means = [Mean.of(chosen(rows, target, method).values()) for target in targets]
-            lines.append([method, *means, _average(means)])
+            lines.append([method, *means, average(means)])
             if method in PAPER:
                 figures = [PAPER[method][TAGGING.index(target)] for target in targets]
-                lines.append([f"{method} (paper)", *figures, _average([Mean(value, None, 1) for value in figures])])
+                lines.append([f"{method} (paper)", *figures, average([Mean(value, None, 1) for value in figures])])
         weights = [
             [f"{method}, target {target}", *(_weight(rows, target, method, task) for task in TAGGING)]
             for target in targets
@@ -245,7 +243,7 @@ def _sharpness(rows: Rows, target: str, method: str) -> float:
     return best_sharpness(rows, target) if method == SEARCHED and has_choice else 1.0
 
 
-def _average(means: Sequence[Mean | None]) -> float | None:
+def average(means: Sequence[Mean | None]) -> float | None:
     """Over all four targets; None where one is missing."""
     known = [mean.mean for mean in means if mean is not None]
     return statistics.fmean(known) if len(known) == len(TAGGING) else None
@@ -349,60 +347,3 @@ class Size(Ratio):
 
     def sizes(self, value: int) -> tuple[int, int]:
         return value, 8 * value
-
-
-class FixedWeights(TaggingExperiment):
-    """Table 6: training anew with the final weights of weighted training."""
-
-    name: ClassVar[str] = "tawt-fixed"
-    title: ClassVar[str] = "TAWT, Table 6: learned against fixed final weights"
-    about: ClassVar[str] = (
-        "Weights are learned in one run and stay fixed at their final values in another (our own final weights, by "
-        "seed, where the paper has those of its Table 5). Sharpness 10 in pre-training. Stand-ins as in tawt-table1."
-    )
-    seeds: ClassVar[int] = 3
-    paradigms: ClassVar[tuple[str, ...]] = ("pretrain", "normalized-joint")
-
-    def cells(self) -> list[Cell]:
-        targets = ("NER",) if self.options.quick else TAGGING
-        return [
-            Cell.of(target=target, method=paradigm, seed=seed)
-            for seed in self.used_seeds
-            for target in targets
-            for paradigm in self.paradigms
-        ]
-
-    def run(self, cell: Cell) -> Row:
-        target, sources = self.tasks(cell["target"], cell["seed"])
-        sharpness = 10.0 if cell["method"] == "pretrain" else 1.0
-        learned = self.fit(f"{cell['method']} + TAWT", target, sources, cell["seed"], sharpness=sharpness)
-        fixed = self.fit(cell["method"], target, sources, cell["seed"], weights=learned["weights"])
-        return {**learned, "fixed": fixed["score"]}
-
-    def tables(self, rows: Rows) -> list[Table]:
-        targets = [target for target in TAGGING if target in rows.values("target")]
-        lines: list[list[Any]] = []
-        for paradigm in self.paradigms:
-            for name, what, place in (("learned", "score", 0), ("fixed", "fixed", 1)):
-                means = [rows.mean(what, target=target, method=paradigm) for target in targets]
-                lines.append([f"{paradigm}, {name}", *means, _average(means), PAPER_FIXED[paradigm][place]])
-        return [Table("Test scores", ["weights", *targets, "average", "average (paper)"], lines)]
-
-    def figures(self, rows: Rows) -> list[Figure]:
-        gains = {f"{p}, {target}": _over_fixed(rows, p, target) for p in self.paradigms for target in TAGGING}
-        return [Figure.of_values("Learned over fixed weights", gains, y="points over fixed weights", zero=True)]
-
-    def claims(self, rows: Rows) -> list[Claim]:
-        return [
-            Claim.of_gains(
-                f"Learned weights beat fixed final ones in {paradigm}",
-                f"{PAPER_FIXED[paradigm][0] - PAPER_FIXED[paradigm][1]:+.2f}",
-                [gain for target in TAGGING for gain in _over_fixed(rows, paradigm, target)],
-            )
-            for paradigm in self.paradigms
-        ]
-
-
-def _over_fixed(rows: Rows, paradigm: str, target: str) -> list[float]:
-    own = rows.of(target=target, method=paradigm)
-    return paired(own.by_seed(), own.by_seed("fixed"))
