@@ -88,6 +88,24 @@ def test_a_pretrained_encoder(data: Path, method: str, tiny_encoder, monkeypatch
     assert (moved == {1.0}) == (method == "uniform on support")
 
 
+def test_long_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = replace(compared.MetaWeightingTopics.benchmark, full=SMALL, long=runs.Long(SMALL.updates + 2, 0.0))
+    monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", benchmark)
+    monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
+    experiment = compared.MetaWeightingTopics(Options(data))
+    cell = Cell.of(length="long", text="whole", method="uniform", seed=0)
+    assert cell in experiment.cells()
+    row = experiment.run(cell)
+    assert row["weights"][-1]["update"] == SMALL.updates + 2
+    rows = Rows([{"cell": dict(cell.values), **row}])
+    table = next(table for table in experiment.tables(rows) if "long" in table.title)
+    assert [line[0] for line in table.lines] == ["uniform"]
+    claims = {claim.text: claim.verdict for claim in experiment.claims(rows)}
+    assert claims["the same, in long runs"] == "not measured"
+    text = "the best method by dev accuracy is above the best published average, in long runs (uniform)"
+    assert claims[text] != "not measured"
+
+
 def test_reviews_of_all_domains(data: Path) -> None:
     experiment = compared.MetaWeightingSentiment(Options(data, quick=True))
     row = experiment.run(Cell.of(text="clean", method="metaweighting", seed=0))
@@ -140,9 +158,12 @@ def test_sensitivity_end_to_end(data: Path, tmp_path: Path) -> None:
 def test_cells_have_whole_seeds_first() -> None:
     cells = compared.MetaWeightingTopics(Options(Path())).cells()
     pretrained = [cell for cell in cells if "encoder" in dict(cell.values)]
+    long = [cell for cell in cells if "length" in dict(cell.values)]
     assert len(pretrained) == compared.PRETRAINED_SEEDS * len(compared.PRETRAINED_METHODS)
-    assert cells[-len(pretrained) :] == pretrained
-    assert len(cells) - len(pretrained) == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
+    assert len(long) == compared.MetaWeightingTopics.seeds * len(runs.METHODS)
+    later = len(pretrained) + len(long)
+    assert cells[-later:] == [*pretrained, *long]
+    assert len(cells) - later == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
     assert {cell["seed"] for cell in cells[: 2 * len(runs.METHODS)]} == {0}
 
 
