@@ -158,16 +158,10 @@ class _Solving:
         width = units.features.shape[1]
         columns = _columns(sources, width)
         units = units.of(np.concatenate([units.features, *(source.says_of(units, self.seed) for source in sources)], 1))
-        choice = units.sample(CHOICE_UNITS, np.random.default_rng(self.seed))
         readable = {name: at for name, at in columns.items() if self._readable(task, name)}
-        strengths = strengths_for(width)
-        tried = {
-            share: _held(choice, strengths, _emphasis(width, units, readable, share), self.seed) for share in SHARES
-        }
-        share = min(SHARES, key=lambda share: tried[share][_least(tried[share])].loss) if readable else 0.0
-        best = _least(tried[share])
-        chosen = fit(units, [strengths[best]], _emphasis(width, units, readable, share))[0]
-        _fill(head.linear, chosen)
+        stacked = fit_stacked(units, width, readable, self.seed)
+        share, choice, strength = stacked.share, stacked.choice, stacked.strength
+        _fill(head.linear, stacked.model)
         for layer, source in zip(head.sources, sources, strict=True):
             assert isinstance(layer, nn.Linear)
             _fill(layer, source.model)
@@ -175,8 +169,8 @@ class _Solving:
         for name in readable if share and len(readable) > 1 else ():  # without its only source it is the probe
             others = {other: at for other, at in readable.items() if other != name}
             emphasis = _emphasis(width, units, others, share, like=readable)
-            without[name] = _held(choice, strengths[best : best + 1], emphasis, self.seed)[0]
-        self._say_what_helps(task, float(strengths[best]), share, tried[share][best], tried[0.0], without)
+            without[name] = _held(choice, np.array([strength]), emphasis, self.seed)[0]
+        self._say_what_helps(task, strength, share, stacked.held, stacked.alone, without)
         self._advance()
 
     def _units(self, task: str) -> tuple[Units, Units]:
@@ -204,13 +198,12 @@ class _Solving:
         strength: float,
         share: float,
         together: Held,
-        alone: Sequence[Held],
+        alone: Held,
         without: Mapping[str, Held],
     ) -> None:
-        best_alone = alone[_least(alone)]
         self.record.write(
             "stacking", task=task, strength=strength, share=share, held_out=together.facts(),
-            held_out_features_alone=best_alone.facts(),
+            held_out_features_alone=alone.facts(),
             held_out_without={name: held.facts() for name, held in without.items()},
         )  # fmt: skip
         if not share:
@@ -219,13 +212,47 @@ class _Solving:
             left_out = "".join(f", {_said(held)} without '{name}'" for name, held in without.items())
             text = (
                 f"cross-validated {together.measure}, where the loss chose: {_said(together)} with the sources' outputs"
-                f"{left_out}, {_said(best_alone)} on the features alone"
+                f"{left_out}, {_said(alone)} on the features alone"
             )
         self.record.write("note", task=task, text=text)
 
     def _advance(self) -> None:
         self.done += 1
         self.trainer.progress.advance(self.done)
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """A linear model of features and of the sources' outputs behind them, with what chose its penalty.
+
+    - `held`, `alone`: in cross-validation, with the outputs and on the features alone, each at its best strength;
+    - `choice`: the units that chose.
+    """
+
+    model: LinearModel
+    strength: float
+    share: float
+    held: Held
+    alone: Held
+    choice: Units
+
+
+def fit_stacked(units: Units, width: int, columns: Mapping[str, slice], seed: int) -> Stacked:
+    """Choose the strength of the penalty and the outputs' share by cross-validation, and fit.
+
+    Args:
+        units: with `width` features, and then the outputs.
+        width: of the features.
+        columns: where each source's outputs stand; those of no source are not read.
+        seed: of the folds.
+    """
+    choice, strengths = units.sample(CHOICE_UNITS, np.random.default_rng(seed)), strengths_for(width)
+    tried = {share: _held(choice, strengths, _emphasis(width, units, columns, share), seed) for share in SHARES}
+    share = min(SHARES, key=lambda share: tried[share][_least(tried[share])].loss) if columns else 0.0
+    best = _least(tried[share])
+    model = fit(units, [strengths[best]], _emphasis(width, units, columns, share))[0]
+    alone = tried[0.0][_least(tried[0.0])]
+    return Stacked(model, float(strengths[best]), share, tried[share][best], alone, choice)
 
 
 def _said(held: Held) -> str:
@@ -276,8 +303,11 @@ def _emphasis(
 
 
 @torch.inference_mode()
-def collect(model: "Model", prepared: Prepared) -> Units:
-    """Features and labels of a training set, an example or a word each, in double precision."""
+def collect(model: "Model", prepared: Prepared, said_by: Sequence[str] = ()) -> Units:
+    """Features and labels of a training set, an example or a word each, in double precision.
+
+    Behind the features stand the probabilities that the heads of the tasks `said_by` give each unit.
+    """
     was_training = model.training
     model.eval()
     spec, device = prepared.spec, model.device()
@@ -286,7 +316,9 @@ def collect(model: "Model", prepared: Prepared) -> Units:
     examples: list[np.ndarray] = []
     for positions in in_batches(prepared.lengths(), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
-        vectors, own = model.encode(batch.inputs, batch.rows).read_by(spec.kind), batch.labels[spec.name]
+        whole, own = model.encode(batch.inputs, batch.rows), batch.labels[spec.name]
+        said = [model.head(task)(whole, batch.inputs).softmax(-1) for task in said_by]
+        vectors = torch.cat([whole.read_by(spec.kind), *said], dim=-1)
         if spec.kind == "tagging":
             counted = own != IGNORED
             vectors, own = vectors[counted], own[counted]

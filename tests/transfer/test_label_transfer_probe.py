@@ -1,4 +1,4 @@
-"""Soft labels that start from a probe of the target (`start: probe`)."""
+"""Soft labels that start from a linear model of the target (`start: probe` and `start: stacked`)."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ from label_problem import fine_and_coarse, learner, same, state
 import crosstask as ct
 from crosstask.batches import Prepared
 from crosstask.linear_models import LinearModel
-from crosstask.transfer.label_data import probe_of
+from crosstask.probes import collect
+from crosstask.transfer.label_data import probe_of, stacked_probe_of
 from crosstask.transfer.label_network import LabelTransferNetwork
 
 
@@ -16,11 +17,55 @@ def test_at_first_the_network_says_what_the_probe_says():
     network = LabelTransferNetwork(3, {"one": 2}, 4, label_width=2, hidden=6, has_probe=True)
     generator = np.random.default_rng(0)
     probe = LinearModel(generator.normal(size=(4, 3)), generator.normal(size=4))
-    network.set_probe(probe)
+    network.set_probe("one", probe)
     inputs = torch.randn(5, 3)
     wanted = torch.from_numpy(probe(inputs.double().numpy())).softmax(-1).float()
     torch.testing.assert_close(network(inputs, torch.tensor([0, 1, 1, 0, 1]), "one"), wanted)
-    assert not {name for name, _ in network.named_parameters()} & {"probe_weight", "probe_bias"}  # it stays as it is
+    assert not any("probe" in name for name, _ in network.named_parameters())  # it stays as it is
+
+
+def test_a_stacked_probe_reads_the_label_of_each_source():
+    network = LabelTransferNetwork(3, {"one": 2, "two": 3}, 4, label_width=2, hidden=6, has_probe=True)
+    generator = np.random.default_rng(0)
+    probes = {
+        source: LinearModel(generator.normal(size=(4, 3 + count)), generator.normal(size=4))
+        for source, count in (("one", 2), ("two", 3))
+    }
+    for source, probe in probes.items():
+        network.set_probe(source, probe)
+    inputs = torch.randn(5, 3)
+    for source, labels in (("one", [0, 1, 1, 0, 1]), ("two", [2, 0, 1, 2, 2])):
+        certain = np.eye(probes[source].weights.shape[1] - 3)[labels]
+        joined = np.concatenate([inputs.double().numpy(), certain], axis=1)
+        wanted = torch.from_numpy(probes[source](joined)).softmax(-1).float()
+        torch.testing.assert_close(network(inputs, torch.tensor(labels), source), wanted)
+
+
+def test_a_stacked_probe_is_fitted_on_what_the_source_says():
+    fine, coarse = fine_and_coarse()
+    few = fine.train.take(range(12))
+    run = learner(updates=200).fit(fine, [coarse])
+    model = run.model
+    prepared = Prepared.of(model.encoder, fine.spec, few)
+    plain, stacked = probe_of(model, prepared), stacked_probe_of(model, prepared, "coarse")
+    width = model.encoder.width
+    assert plain.weights.shape == (len(fine.labels), width)
+    assert stacked.weights.shape == (len(fine.labels), width + len(coarse.labels))
+    units = collect(model, Prepared.of(model.encoder, fine.spec, fine.train), said_by=["coarse"])
+    said = units.features[:, width:]
+    np.testing.assert_allclose(said.sum(1), 1.0)
+    predicted = run.predict(fine.train.inputs, task="coarse")
+    assert [coarse.labels[place] for place in said.argmax(1)] == list(predicted)
+
+
+@pytest.mark.parametrize("start", ["probe", "stacked"])
+def test_labels_of_a_map_that_is_known(start):
+    """Soft labels of the source fall on those labels of the target that theirs is made of."""
+    fine, coarse = fine_and_coarse()
+    run = learner(ct.LabelTransfer(start=start), updates=120).fit(fine, [coarse])
+    rows = run.label_map["coarse"]
+    assert rows["down"]["low"] + rows["down"]["rather low"] > 0.7
+    assert rows["up"]["high"] + rows["up"]["rather high"] > 0.7
 
 
 def test_the_probe_is_fitted_when_the_warm_up_ends():
@@ -44,8 +89,8 @@ def test_the_probe_is_fitted_when_the_warm_up_ends():
     assert [found[update][0] for update in range(8)] == [["coarse"]] * 4 + [["coarse", "fine"]] * 4
     assert all(torch.equal(*pair) for pair in zip(found[0][1], found[4][1], strict=True))
     network = transfer.networks[0]
-    np.testing.assert_allclose(network.probe_weight.numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(network.probe_bias.numpy(), found["probe"].bias, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.probe_weight[0].numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.probe_bias[0].numpy(), found["probe"].bias, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found["head"][0].numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)
 
 
@@ -89,8 +134,10 @@ def test_few_labels_are_enough_for_a_probe():
 
 def test_what_is_left_out_depends_on_the_start():
     """From a probe there must be something to probe first, and soft labels deserve more trust."""
-    plain, probed = ct.LabelTransfer(), ct.LabelTransfer(start="probe")
+    plain = ct.LabelTransfer()
     assert (plain.gamma_2, plain.learning_rate, plain.warmup) == (1.0, 1e-3, 0.0)
-    assert (probed.gamma_2, probed.learning_rate, probed.warmup) == (3.0, 1e-4, 0.5)
+    for start in ("probe", "stacked"):
+        probed = ct.LabelTransfer(start=start)
+        assert (probed.gamma_2, probed.learning_rate, probed.warmup) == (3.0, 1e-4, 0.5)
     own = ct.LabelTransfer(start="probe", gamma_2=0.5, learning_rate=1e-2, warmup=0.0)
     assert (own.gamma_2, own.learning_rate, own.warmup) == (0.5, 1e-2, 0.0)

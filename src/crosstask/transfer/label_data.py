@@ -84,6 +84,18 @@ def probe_of(model: "Model", target: Prepared) -> LinearModel:
     return fit(units, [strengths[best]])[0]
 
 
+def stacked_probe_of(model: "Model", target: Prepared, source: str) -> LinearModel:
+    """The same on representations and on what the source's head says of them, as probabilities of its labels.
+
+    Of a source's example its own label can be put there, for certain.
+    """
+    from crosstask.probes import MOST_WORDS, collect, fit_stacked
+
+    units = collect(model, target, said_by=[source]).sample(MOST_WORDS, np.random.default_rng(0))
+    width = model.encoder.width
+    return fit_stacked(units, width, {source: slice(width, units.features.shape[1])}, seed=0).model
+
+
 def fill_head(model: "Model", task: str, probe: LinearModel) -> None:
     """Let a task's head say what its probe says, where the head is one linear layer."""
     layers = [module for module in model.head(task).modules() if isinstance(module, nn.Linear)]

@@ -22,10 +22,11 @@ class LabelTransferNetwork(nn.Module):
         label_width: of the embeddings.
         hidden: width of the two inner layers.
         corrects: add to what the model says instead of starting from nothing; at first it adds zero.
-        has_probe: add to what a linear model says of the representation (`set_probe`) instead; it stays as it is.
+        has_probe: add to what a linear model says (`set_probe`) instead; it stays as it is.
     """
 
     probe_weight: Tensor
+    probe_labels: Tensor
     probe_bias: Tensor
 
     def __init__(
@@ -53,15 +54,23 @@ class LabelTransferNetwork(nn.Module):
         self.corrects = corrects
         self.has_probe = has_probe
         if has_probe:
-            self.register_buffer("probe_weight", torch.zeros(num_target_labels, width))
-            self.register_buffer("probe_bias", torch.zeros(num_target_labels))
+            self.register_buffer("probe_weight", torch.zeros(len(self.sources), num_target_labels, width))
+            self.register_buffer("probe_labels", torch.zeros(int(counts.sum()), num_target_labels))
+            self.register_buffer("probe_bias", torch.zeros(len(self.sources), num_target_labels))
         if corrects or has_probe:
             start_at_zero(self.layers)
 
-    def set_probe(self, probe: LinearModel) -> None:
-        """Start from this model of the target's labels."""
-        self.probe_weight.copy_(torch.from_numpy(probe.weights))
-        self.probe_bias.copy_(torch.from_numpy(probe.bias))
+    def set_probe(self, source: str, probe: LinearModel) -> None:
+        """For this source, start from a model of the target's labels.
+
+        It reads the representation and, where it is wider than that, the source's label, a column for each.
+        """
+        place, first = self.sources.index(source), self.first_label[source]
+        weights = torch.from_numpy(probe.weights)
+        width = self.probe_weight.shape[2]
+        self.probe_weight[place] = weights[:, :width]
+        self.probe_bias[place] = torch.from_numpy(probe.bias)
+        self.probe_labels[first : first + weights.shape[1] - width] = weights[:, width:].T
 
     def forward(self, vectors: Tensor, labels: Tensor, source: str, logits: Tensor | None = None) -> Tensor:
         """Soft labels, [units, target labels].
@@ -72,13 +81,14 @@ class LabelTransferNetwork(nn.Module):
             source: whose they are.
             logits: what the target's head says of them, [units, target labels]; read where the network `corrects`.
         """
-        parts = [vectors, self.label_embedding(labels + self.first_label[source])]
+        place, numbers = self.sources.index(source), labels + self.first_label[source]
+        parts = [vectors, self.label_embedding(numbers)]
         if self.source_embedding is not None:
-            number = torch.full_like(labels, self.sources.index(source))
-            parts.append(self.source_embedding(number))
+            parts.append(self.source_embedding(torch.full_like(labels, place)))
         found: Tensor = self.layers(torch.cat(parts, dim=-1))
         if self.has_probe:
-            found = found + F.linear(vectors, self.probe_weight, self.probe_bias)
+            found = found + F.linear(vectors, self.probe_weight[place], self.probe_bias[place])
+            found = found + self.probe_labels[numbers]
         return (found + logits if self.corrects and logits is not None else found).softmax(-1)
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
-Start = Literal["nothing", "model", "probe"]
+Start = Literal["nothing", "model", "probe", "stacked"]
+PROBED: tuple[Start, ...] = ("probe", "stacked")
+"""Starts that need a linear model of the target first."""
 Order = Literal["before", "after"]
 USUAL = {"gamma_2": 1.0, "learning_rate": 1e-3, "warmup": 0.0}
 FROM_PROBE = {"gamma_2": 3.0, "learning_rate": 1e-4, "warmup": 0.5}
@@ -62,11 +64,11 @@ class LabelTransfer(Transfer):
     Args:
         gamma_1: what a source counts by its own labels.
         gamma_2: what all sources together count by the transferred ones: they train the head that the target has few
-            labels for, and many sources should not drown those. 1, and 3 with `start="probe"`.
+            labels for, and many sources should not drown those. 1, and 3 with a probe to start from.
         meta: learn alpha by what it does to held-out examples. False is the paper's ablation XT: alpha is trained along
             with the model on L_train, where the easiest labels win.
         learning_rate: of alpha, by Adam. Labels that change faster than the model learns them go round in circles and
-            end up as one: lower it where the map does not settle. 1e-3, and 1e-4 with `start="probe"`.
+            end up as one: lower it where the map does not settle. 1e-3, and 1e-4 with a probe to start from.
         split: share of the target's examples that are held out from the look ahead.
         hold: what is split: "batch", each batch of the target anew as in the paper; or "set", the target's training set
             once, so that held-out examples are new to the model for as long as alpha learns. With few labels the model
@@ -79,7 +81,7 @@ class LabelTransfer(Transfer):
             one update later. Needs `train_on="half"` or `hold="set"`, or nothing would be held out of that gradient.
         every: updates from one meta step to the next.
         warmup: share of all updates before the transferred term begins; the target's head and the LTN start from
-            nothing, and what they say to each other first is noise. 0, and 0.5 with `start="probe"`.
+            nothing, and what they say to each other first is noise. 0, and 0.5 with a probe to start from.
         prior: how much the mean soft label of a batch is drawn to the target's label frequencies, as the factor of
             their Kullback-Leibler divergence. 0 in the paper; a map that collapses onto one label costs then.
         variant: of the meta-gradient, see `bilevel.meta_gradient`.
@@ -90,7 +92,9 @@ class LabelTransfer(Transfer):
             as it is, so that the transferred term does no harm before the network has learned something; or "probe",
             what a linear model says that is fitted to the target's labels at the end of the warm-up, in which the
             sources train alone, so that no example of the target is known by heart by then. The target's head starts
-            there too, where it is one linear layer; the soft labels keep it near while its few labels train it on.
+            there too, where it is one linear layer; the soft labels keep it near while its few labels train it on. Or
+            "stacked", one that also reads what the source's head says of the target's examples; an example of the
+            source has its own label in that place, which says much where label sets are close.
         hidden: width of the LTN.
         label_width: of its label embeddings.
 
@@ -128,7 +132,7 @@ class LabelTransfer(Transfer):
     ) -> None:
         super().__init__()
         self.start = _choice("start", start, get_args(Start))
-        usual = FROM_PROBE if self.start == "probe" else USUAL
+        usual = FROM_PROBE if self.start in PROBED else USUAL
         self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
         self.gamma_2 = _number("gamma_2", usual["gamma_2"] if gamma_2 is None else gamma_2, above=0.0)
         self.meta = bool(meta)
@@ -213,7 +217,7 @@ class LabelTransfer(Transfer):
                 LabelTransferNetwork(
                     model.encoder.width, {spec.name: len(spec.labels) for spec in sources}, len(target.labels),
                     label_width=self.label_width, hidden=self.hidden, corrects=self.start == "model",
-                    has_probe=self.start == "probe",
+                    has_probe=self.start in PROBED,
                 )
             )  # fmt: skip
             self.register_buffer(f"frequencies_{number}", label_data.frequencies(target))
@@ -244,10 +248,10 @@ class LabelTransfer(Transfer):
         present = [name for name in self.targets if name in step and any(s.name in step for s in self.sources[name])]
         first = math.ceil(self.warmup * moment.num_updates)
         self.begun = moment.update >= first
-        self.is_ready = self.begun or self.start != "probe"
-        if self.start == "probe" and moment.update == first:
+        self.is_ready = self.begun or self.start not in PROBED
+        if self.start in PROBED and moment.update == first:
             self._start_from_probes(moment)
-        if self.start == "probe" and not self.begun:
+        if self.start in PROBED and not self.begun:
             return {task: positions for task, positions in step.items() if task not in self.targets}
         if not present or not self.meta or moment.update >= self.learn * moment.num_updates:
             return step
@@ -264,9 +268,13 @@ class LabelTransfer(Transfer):
 
     def _start_from_probes(self, moment: Moment) -> None:
         for name, network in zip(self.targets, self.networks, strict=True):
-            probe = label_data.probe_of(moment.model, moment.data[name])
-            cast(LabelTransferNetwork, network).set_probe(probe)
-            label_data.fill_head(moment.model, name, probe)
+            model, target = moment.model, moment.data[name]
+            probe = label_data.probe_of(model, target)
+            for spec in self.sources[name]:
+                stacks = self.start == "stacked"
+                own = label_data.stacked_probe_of(model, target, spec.name) if stacks else probe
+                cast(LabelTransferNetwork, network).set_probe(spec.name, own)
+            label_data.fill_head(model, name, probe)
 
     def after_backward(self, model: "Model", update: int) -> None:
         """With `order: after`, the meta step from the gradient that the model's step is about to take."""
