@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fused_gradients import table as fused
 from setfit_beside import table as setfit
 from textcnn_trials import table as trials
 from weighting_overhead import table
@@ -63,23 +64,6 @@ def known_map(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"Means over {len(result['seeds'])} seeds; the settings were chosen on other seeds.", ""]
 
 
-def label_maps(cells: list[dict[str, Any]]) -> list[str]:
-    """What became of negative and positive: the mean soft label over seeds."""
-    lines = ["| label map at the end | k | negative becomes 0, 1, 2, 3, 4 | positive becomes 0, 1, 2, 3, 4 |"]
-    lines.append("|---|---|---|---|")
-    groups: dict[tuple[str, int], list[dict[str, dict[str, float]]]] = {}
-    for cell in cells:
-        if "label_map" in cell:
-            groups.setdefault((cell["method"], cell["k"]), []).append(cell["label_map"]["polarity"])
-    for (method, k), maps in sorted(groups.items()):
-        said = []
-        for label in ("0", "1"):
-            rows = [list(found[label].values()) for found in maps]
-            said.append(", ".join(f"{sum(column) / len(column):.2f}" for column in zip(*rows, strict=True)))
-        lines.append(f"| {method} | {k} | {said[0]} | {said[1]} |")
-    return lines
-
-
 def rank_speed(result: dict[str, Any]) -> list[str]:
     """How long `crosstask rank` takes."""
     first, cached = result["first"], result["cached_median"]
@@ -119,6 +103,11 @@ def main() -> None:
     if paths:
         machines = dict.fromkeys(machine(json.loads(path.read_text())) for path in paths)
         lines += ["", "## Weightings", "", *(f"- {name}" for name in machines), "", table(paths)]
+    paths = sorted(RESULTS.glob("fused_gradients_*.json"))
+    if paths:
+        lines += ["", "## Gradients of all tasks: one fused pass against a pass per task", ""]
+        lines += [*fused([json.loads(path.read_text()) for path in paths]), ""]
+        lines += ["Time of a whole update; the ratio is that of a pass per task to the fused one.", ""]
     paths = sorted(RESULTS.glob("meta_step_*.json"))
     if paths:
         lines += meta_steps([json.loads(path.read_text()) for path in paths])
