@@ -231,6 +231,7 @@ class TestMetaXTTagging:
             "MetaXT": 21.0,
             "MetaXT with RTN": 23.0,
             "MetaXT, improved": 25.0,
+            "MetaXT, stacked": 26.0,
         }
         rows = [
             {"cell": {"pair": pair, "method": method, "k": k, "seed": seed}, "score": mean + seed * mean / 100 + k / 10}
