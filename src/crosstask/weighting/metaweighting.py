@@ -77,7 +77,8 @@ class MetaWeighting(Weighting):
     Needs a batch of every task in each step, query losses in `after_step` (each with a graph of its own, looked up one
     by one: a mapping that computes them when asked saves memory), and `after_step` before the next update begins. On a
     look it costs a backward pass per task, hardly more than one of their sum, and the same with a forward pass on
-    queries; T gradients are kept from `backward` to `after_step`, those of queries one at a time.
+    queries; T gradients are kept from `backward` to `after_step`, those of queries one at a time. On a GPU the learner
+    takes all of them from one fused pass where it can (`blockwise`), and then those of queries are held together too.
 
     >>> parameter = torch.nn.Parameter(torch.ones(1))
     >>> weighting = MetaWeighting(step_size=1.0, tasks=["a", "b"])
