@@ -149,6 +149,29 @@ class Reused(nn.Module):
         return self.inner(inputs) + torch.tanh(inputs @ self.inner.weight.T)
 
 
+class Distances(nn.Module):
+    """Adds something from a table that all rows share."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.table = nn.Embedding(count, 1)
+
+    def forward(self, inputs):
+        said = self.table(torch.arange(self.table.num_embeddings))
+        return inputs + (said * torch.arange(1.0, 1.0 + len(said))[:, None]).sum()
+
+
+class ByKeyword(nn.Module):
+    """A layer whose hooks see no input."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner, self.on = nn.Linear(width, width), True
+
+    def forward(self, inputs):
+        return self.inner(input=inputs) if self.on else self.inner(inputs)
+
+
 class Doubling(Transfer):
     name, summary = "doubling", "twice the loss"
 
@@ -183,6 +206,28 @@ class TestWhereItIsNotDone:
         place = next(i for i, layer in enumerate(body) if isinstance(layer, nn.Linear))
         body[place] = Reused(body[place])
         assert not self.fused(stepper, data)
+
+    def test_what_looks_like_rows_and_is_none(self, stepper_of):
+        """A table of distances, as many as the batch has rows: the gradients' sum is right, each of them is wrong."""
+        stepper, data = stepper_of({"name": "relu", "hidden": 5}, VECTORS)
+        stepper.model.encoder.body.append(Distances(8))
+        assert not self.fused(stepper, data)
+
+    def test_a_layer_that_is_called_by_keyword(self, stepper_of):
+        stepper, data = stepper_of({"name": "relu", "hidden": 5}, VECTORS)
+        stepper.model.encoder.body.append(ByKeyword(5))
+        assert not self.fused(stepper, data)
+
+    def test_a_batch_that_is_not_like_the_one_of_the_trial(self, stepper_of):
+        stepper, data = stepper_of({"name": "relu", "hidden": 5}, VECTORS)
+        odd = ByKeyword(5)
+        odd.on = False
+        stepper.model.encoder.body.append(odd)
+        assert self.fused(stepper, data)
+        odd.on = True
+        assert not self.fused(stepper, data)
+        odd.on = False
+        assert not self.fused(stepper, data)  # never again
 
     def test_normalisation_over_the_batch(self, stepper_of):
         stepper, data = stepper_of({"name": "relu", "hidden": 5}, VECTORS)

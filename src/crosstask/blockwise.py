@@ -38,7 +38,7 @@ def _linear(layer: nn.Linear, given: Sequence[Tensor], back: Tensor) -> Parts:
     entered, back = given[0].flatten(1, -2), back.flatten(1, -2)  # [tasks, rows, inputs], [tasks, rows, outputs]
     yield layer.weight, back.transpose(1, 2) @ entered.to(back.dtype)
     if layer.bias is not None:
-        yield layer.bias, back.sum(1)
+        yield layer.bias, back.sum(1, dtype=layer.bias.dtype)
 
 
 def _convolution(layer: nn.Conv1d, given: Sequence[Tensor], back: Tensor) -> Parts:
@@ -48,7 +48,7 @@ def _convolution(layer: nn.Conv1d, given: Sequence[Tensor], back: Tensor) -> Par
     weight = back.transpose(1, 2) @ entered.to(back.dtype)
     yield layer.weight, weight.view(-1, *layer.weight.shape)
     if layer.bias is not None:
-        yield layer.bias, back.sum(1)
+        yield layer.bias, back.sum(1, dtype=layer.bias.dtype)
 
 
 def _normalisation(layer: nn.LayerNorm, given: Sequence[Tensor], back: Tensor) -> Parts:
@@ -125,7 +125,9 @@ def recorded(layers: Sequence[nn.Module], size: int) -> Iterator[list[Call]]:
     calls: list[Call] = []
 
     def record(layer: nn.Module, given: tuple[Any, ...], returned: Tensor) -> Tensor:
-        first = given[0]
+        first = given[0] if given else None
+        if not isinstance(first, Tensor) or not first.dim():
+            raise RowsMixedError(type(layer).__name__)
         if len(first) == 1 < size:  # positions, the same for all rows: now each row has its own
             first, returned = (part.expand(size, *part.shape[1:]) for part in (first, returned))
         if len(first) != size:
@@ -219,18 +221,26 @@ def _at(stack: Tensor | None, place: int) -> Tensor | None:
 
 
 def agree(losses: FusedLosses, shared: Sequence[nn.Parameter]) -> bool:
-    """Whether the tasks' gradients add up to that of the sum of their losses, which plain autograd knows.
+    """Whether plain autograd says the same, of all tasks together and of the first one alone.
 
-    They do not where a parameter is used outside its layer, or a layer's answer is changed in place.
+    It does not where a parameter is used outside its layer, where a layer's answer is changed in place, or where what
+    looks like rows of the batch is something else.
     """
-    whole = torch.autograd.grad(torch.stack(list(losses.values())).sum(), shared, allow_unused=True, retain_graph=True)
     taken = losses.gradients(shared, retain_graph=True)
+    first = next(iter(losses))
+    everything = torch.stack(list(losses.values())).sum()
+    return _same(losses[first], [taken[first]], shared) and _same(everything, list(taken.values()), shared)
+
+
+def _same(loss: Tensor, gradients: Sequence[TaskGradient], shared: Sequence[nn.Parameter]) -> bool:
+    """Whether these gradients add up to that of the loss."""
+    whole = torch.autograd.grad(loss, shared, allow_unused=True, retain_graph=True, materialize_grads=True)
     # What is zero but for rounding, as the gradient of a bias that attention does not see, is not looked at closely.
-    rounding = TOLERANCE**3 * max((float(part.norm()) for part in whole if part is not None), default=0.0)
+    rounding = TOLERANCE**3 * max(float(part.norm()) for part in whole)
     for place, expected in enumerate(whole):
-        parts = [part for gradient in taken.values() if (part := gradient.shared[place]) is not None]
-        expected = torch.zeros_like(shared[place]) if expected is None else expected
+        parts = [part for gradient in gradients if (part := gradient.shared[place]) is not None]
         found = sum(parts[1:], parts[0]) if parts else torch.zeros_like(expected)
-        if not (found - expected).norm() <= TOLERANCE * expected.norm() + rounding:
+        sizes = sum(float(part.norm()) for part in parts)  # tasks may cancel out, their rounding errors do not
+        if not float((found - expected).norm()) <= TOLERANCE * sizes + rounding:
             return False
     return True

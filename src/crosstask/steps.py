@@ -84,8 +84,14 @@ class Stepper:
             apart = False
         for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
             batch = make_batch(self.model.encoder, data, group).to(self.devices.device)
-            with blockwise.recorded(layers or (), sum(map(len, group.values()))) as calls:
-                forward = self._forward(batch)
+            try:
+                with blockwise.recorded(layers or (), sum(map(len, group.values()))) as calls:
+                    forward = self._forward(batch)
+            except blockwise.RowsMixedError:  # with this batch, if not with that of the trial
+                self._layers[self._learning()] = None
+                return self.run(
+                    data, step, apart=True, example_weights=example_weights, transfers=transfers, scale=scale
+                )
             self._put_extra_in_place(forward, active, scale)
             for task in group:
                 weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
@@ -120,16 +126,21 @@ class Stepper:
             self.devices.device.type not in blockwise.DEVICES
             or self.devices.num_ranks > 1
             or not shared
+            or not all(map(len, step.values()))
             or entries > blockwise.MOST_ENTRIES
             or len(self.model.inserts)
             or not all(map(_leaves_losses_alone, active))
         ):
             return None
-        known = tuple(map(id, shared))
+        known = self._learning()
         if known not in self._layers:
             layers = blockwise.layers_to_record(self.model.encoder)
             self._layers[known] = layers if layers is not None and self._told_apart(data, step, layers) else None
         return self._layers[known]
+
+    def _learning(self) -> tuple[int, ...]:
+        """What learns now, as a key."""
+        return tuple(map(id, self.model.shared_parameters()))
 
     def _told_apart(self, data: Mapping[str, Prepared], step: Step, layers: Sequence[nn.Module]) -> bool:
         """Try it once, without dropout, next to what autograd says."""
