@@ -9,6 +9,8 @@ from typing import Any
 
 from fused_gradients import table as fused
 from setfit_beside import table as setfit
+from stacked_start import SEEDS as STACKED_SEEDS
+from stacked_start import table as stacked
 from textcnn_trials import table as trials
 from weighting_overhead import table
 
@@ -117,6 +119,11 @@ def main() -> None:
     path = RESULTS / "known_label_map.json"
     if path.exists():
         lines += known_map(json.loads(path.read_text()))
+    path = RESULTS / "stacked_start.json"
+    if path.exists():
+        lines += ["## Label transfer between tags, from a stacked probe", "", stacked(path), ""]
+        note = f"Span F1 of fine entities with k sentences and coarse ones as source, {len(STACKED_SEEDS)} seeds"
+        lines += [f"{note}; frozen MiniLM with a layer that learns, judged by training sentences that no run sees.", ""]
     path = RESULTS / "textcnn_trials.json"
     if path.exists():
         lines += ["## Trials of TextCNN on MetaWeighting's benchmarks", "", *trials(path), ""]
