@@ -1,4 +1,4 @@
-"""Label transfer between tags from a plain and from a stacked probe, and joint training: coarse entities help fine ones.
+"""Label transfer between tags from a plain and from a stacked probe, next to joint training: coarse and fine entities.
 
 The tasks of `metaxt-tagging` on a frozen MiniLM with a layer that learns. Seeds are none of the experiment's own, and
 training sentences that no run sees judge; the test set stays aside.

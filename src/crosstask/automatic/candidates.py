@@ -134,7 +134,9 @@ class _Maker:
         found += self._helped("joint + tawt", "joint", **tawt)
         if with_everything:
             found += self._with_all("joint + tawt", "joint", **tawt)
-        carried = ({"name": "label-transfer", "start": "probe"},)
+        # Of most words a plain probe says that they have no tag, which the source's own tag sets right.
+        start = "stacked" if self.target.kind == "tagging" else "probe"
+        carried = ({"name": "label-transfer", "start": start},)
         if self.helpful:
             try:
                 sources_of(self.target.spec, self.helpful, [self.target.name])
