@@ -239,6 +239,13 @@ class TestWhereItIsNotDone:
         assert not self.fused(stepper, data)
         assert stepper.tells_apart(data, {task: np.arange(4) for task in data})  # held-out losses are the tasks' own
 
+    def test_a_rule_that_fails(self, stepper_of, monkeypatch):
+        def failing(layer, given, back):
+            yield layer.weight, back @ given[0]
+
+        monkeypatch.setitem(blockwise.RULES, nn.Linear, failing)
+        assert not self.fused(*stepper_of(*CASES["relu"]))
+
     def test_too_large(self, stepper_of, monkeypatch):
         monkeypatch.setattr(blockwise, "MOST_ENTRIES", 10)
         assert not self.fused(*stepper_of(*CASES["relu"]))

@@ -149,12 +149,14 @@ class Stepper:
             try:
                 with blockwise.recorded(layers, sum(map(len, step.values()))) as calls:
                     logits = self._forward(batch).logits
-            except blockwise.RowsMixedError:
+                losses = {
+                    task: loss_sum(self.model.specs[task].kind, logits[task], batch.labels[task])[0] for task in step
+                }
+                own = {task: self.model.head_parameters(task) for task in step}
+                fused = blockwise.FusedLosses(losses, batch.rows, calls, own)
+                return blockwise.agree(fused, self.model.shared_parameters())
+            except (blockwise.RowsMixedError, RuntimeError):  # shapes that no rule foresaw, or too little memory
                 return False
-            losses = {task: loss_sum(self.model.specs[task].kind, logits[task], batch.labels[task])[0] for task in step}
-            own = {task: self.model.head_parameters(task) for task in step}
-            fused = blockwise.FusedLosses(losses, batch.rows, calls, own)
-            return blockwise.agree(fused, self.model.shared_parameters())
 
     def _nothing(self, task: str) -> Tensor:
         """A loss of zero that reaches what the task's loss would: a rank without an example of it still takes part."""
