@@ -293,3 +293,11 @@ def test_a_step_from_parts_is_a_plain_step(network):
     for name, parameter in network.named_parameters():
         assert (found[name] is None) == (parameter.grad is None)
         assert parameter.grad is None or torch.allclose(found[name], parameter.grad, atol=1e-14)
+
+
+@pytest.mark.parametrize("width", [5, grads.CHUNK, 3 * grads.CHUNK + 7])
+def test_products_of_rows_with_a_vector(width):
+    rows, vector = torch.randn(3, width), torch.randn(width)
+    found = grads.rows_times(rows, vector)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, rows.double() @ vector.double(), rtol=1e-5, atol=1e-4)

@@ -3,7 +3,7 @@
 Only torch is needed here. Products are added up in float64: a float32 sum over millions of entries loses three digits.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -90,11 +90,16 @@ def take_gradient(
 
 
 def each_gradient(
-    losses: Mapping[str, Tensor], shared: Sequence[nn.Parameter], scale: float = 1.0
+    losses: Mapping[str, Tensor],
+    shared: Sequence[nn.Parameter],
+    scale: float = 1.0,
+    *,
+    check: Callable[[Mapping[str, Tensor]], None] = lambda losses: None,
 ) -> Iterator[tuple[str, Tensor, TaskGradient]]:
     """Task by task its name, its loss, and the gradient of that times `scale`.
 
-    A mapping that computes losses when asked is asked for one at a time, so that one graph exists at a time.
+    A mapping that computes losses when asked is asked for one at a time, so that one graph exists at a time. `check` is
+    shown every loss before its gradient is taken.
 
     >>> weight = nn.Parameter(torch.ones(1))
     >>> found = each_gradient({"a": 2 * weight.sum(), "b": weight.sum() ** 3}, [weight])
@@ -102,11 +107,13 @@ def each_gradient(
     [('a', 2.0, 2.0), ('b', 1.0, 3.0)]
     """
     if isinstance(losses, TellsApart):
+        check(losses)
         taken = losses.gradients(shared, scale)
         yield from ((task, losses[task].detach(), gradient) for task, gradient in taken.items())
         return
     for task in losses:
         loss = losses[task]
+        check({task: loss})
         yield task, loss.detach(), take_gradient(loss * scale, shared)
 
 
@@ -248,7 +255,7 @@ def dot(one: Tensor, two: Tensor) -> Tensor:
 
 
 def rows_times(rows: Tensor, vector: Tensor) -> Tensor:
-    """Products of each row with a vector in float64, [rows]; a call for all of them, for an accelerator.
+    """Products of each row with a vector in float64, [rows], in one call; both at least float32, as `dot` makes them.
 
     >>> rows_times(torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([1.0, 10.0])).tolist()
     [21.0, 30.0]

@@ -11,6 +11,7 @@ from torch import nn
 from crosstask.errors import CrossTaskError
 from crosstask.gradients import leaves_of
 from crosstask.weighting.constant import Uniform
+from crosstask.weighting.look_ahead import Support
 from crosstask.weighting.metaweighting import MetaWeighting
 from weighting_problem import NAMES, Ranks, TinyProblem
 
@@ -386,3 +387,38 @@ def test_a_task_with_corrupted_labels_comes_to_count_the_least(seed):
     assert weighting.weights["c"] < min(weighting.weights["a"], weighting.weights["b"])
     assert found["c"] < 0.8 * uniform["c"]  # it no longer learns its wrong labels by heart
     assert sum(found.values()) < sum(uniform.values())
+
+
+class Loose(Mapping):
+    """Losses of single examples, not yet averaged, each computed when asked for."""
+
+    def __init__(self, losses):
+        self.losses = losses
+
+    def __getitem__(self, task):
+        return self.losses[task].expand(2)
+
+    def __iter__(self):
+        return iter(self.losses)
+
+    def __len__(self):
+        return len(self.losses)
+
+
+def test_a_loss_that_is_computed_when_asked_is_checked_too():
+    parameter = nn.Parameter(torch.ones(2))
+    weighting = MetaWeighting(tasks=["a", "b"])
+    losses = {"a": parameter.sum(), "b": (parameter**2).sum()}
+    weighting.backward(losses, shared=[parameter])
+    with pytest.raises(CrossTaskError, match="must be a scalar"):
+        weighting.after_step(Loose({"a": parameter.sum(), "b": (parameter**2).sum()}))
+
+
+def test_short_numbers_are_multiplied_in_full():
+    torch.manual_seed(0)
+    support = Support([nn.Parameter(torch.zeros(3000, dtype=torch.bfloat16))], scale=1.0)
+    gradients = torch.randn(3, 3000).bfloat16()
+    for task, gradient in zip(NAMES, gradients[:2], strict=False):
+        support.add(task, [gradient], {}, 1.0)
+    found = support.products(NAMES[:2], [gradients[2]], {})
+    torch.testing.assert_close(found, gradients[:2].double() @ gradients[2].double(), rtol=1e-5, atol=1e-4)

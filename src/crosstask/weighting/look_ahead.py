@@ -126,14 +126,15 @@ class Support:
         return products * torch.tensor(factors, device=device, dtype=torch.float64)
 
     def _shared_products(self, shared: grads.Gradient) -> Sequence[Tensor]:
-        """In the order of `self.shared`; on an accelerator all of them in one call, if there is room for it."""
+        """In the order of `self.shared`; where gradients are vectors and there is room, all of them in one call."""
         one = shared[0]
-        if len(shared) > 1 or one is None or not one.is_cuda or len(self.shared) * one.numel() > STACKED:
+        if len(shared) > 1 or one is None or len(self.shared) * one.numel() > STACKED:
             return [grads.product(shared, mine) for mine in self.shared.values()]
         if self.stack is None:
-            self.stack = torch.stack([mine[0] for mine in self.shared.values() if mine[0] is not None])
+            stack = torch.stack([mine[0] for mine in self.shared.values() if mine[0] is not None])
+            self.stack = stack.to(torch.promote_types(stack.dtype, torch.float32))
             self.shared = {task: [row] for task, row in zip(self.shared, self.stack, strict=True)}
-        return list(grads.rows_times(self.stack, one))
+        return list(grads.rows_times(self.stack, one.to(self.stack.dtype)))
 
 
 def _sum(one: Tensor | None, two: Tensor | None) -> Tensor | None:

@@ -188,9 +188,8 @@ class MetaWeighting(Weighting):
             return
         rows: dict[str, Tensor] = {}
         losses: dict[str, Tensor] = {}
-        if isinstance(held_out_losses, dict):
-            self.check_losses(held_out_losses)
-        for task, loss, gradient in grads.each_gradient(held_out_losses, support.parameters):
+        each = grads.each_gradient(held_out_losses, support.parameters, check=self.check_losses)
+        for task, loss, gradient in each:
             packed = self._packed(gradient.shared, support.parameters)
             rows[task] = support.products(self.tasks, packed, dict(gradient.own))
             losses[task] = loss
