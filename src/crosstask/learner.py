@@ -21,7 +21,7 @@ from crosstask.options import check_options, name_and_options
 from crosstask.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY, Plan, plan_phases
 from crosstask.prediction import evaluate
 from crosstask.probes import limited_source
-from crosstask.progress import Progress, make_progress, shown
+from crosstask.progress import make_progress, shown
 from crosstask.record import HISTORY_FILE, Record, Row
 from crosstask.run import Run, RunFolder, load
 from crosstask.settings import Training
@@ -121,7 +121,8 @@ class Learner:
                 tasks.update({task.name: task for task in sources})
             taken = targets if paradigm in TARGET_ONLY else [*targets, *sources]
             model = self._make_model(taken, section)
-            _show_feature_progress(model, progress)
+            if isinstance(model.encoder, FrozenEncoder):
+                model.encoder.show_on(progress)
             phases = self._plan(paradigm, targets, sources, model)  # before features: a refusal should come at once
             train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
             dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
@@ -298,17 +299,6 @@ def _by_name(what: str, given: str | Mapping[str, Any], known: Mapping[str, Any]
 
 def _is_pretrained(model: Model) -> bool:
     return model.encoder.name == "hugging-face"
-
-
-def _show_feature_progress(model: Model, progress: Progress) -> None:
-    if isinstance(model.encoder, FrozenEncoder):
-
-        def show(done: int, total: int) -> None:
-            if done <= 64:
-                progress.start("features", total)
-            progress.advance(done)
-
-        model.encoder.progress = show
 
 
 def _measure(

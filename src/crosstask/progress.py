@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class Progress:
@@ -75,10 +76,20 @@ def make_progress(wanted: bool | None = None) -> Progress:
         return Progress()
 
 
+_SHOWN: ContextVar[Progress | None] = ContextVar("shown", default=None)
+
+
 @contextmanager
 def shown(progress: Progress) -> Iterator[Progress]:
-    """The bar is taken away whatever happens."""
+    """The bar is taken away whatever happens; meanwhile `current` finds it."""
+    before = _SHOWN.set(progress)
     try:
         yield progress
     finally:
+        _SHOWN.reset(before)
         progress.stop()
+
+
+def current() -> Progress:
+    """The bar that is shown around this call, for work far inside that takes its time; a silent one outside."""
+    return _SHOWN.get() or Progress()

@@ -155,9 +155,17 @@ class RecipeFile:
         given = self.recipe.encoder
         options = {"name": given} if isinstance(given, str) else dict(given)
         for key in ("name", "vectors"):
-            if key in options and options[key] not in (*ENCODERS, "minilm"):
-                options[key] = self._absolute(options[key])
+            if key in options:
+                options[key] = self._findable(options[key])
         return options
+
+    def _findable(self, value: Any) -> Any:
+        """A path, or those in a list or mapping."""
+        if isinstance(value, list):
+            return [self._findable(part) for part in value]
+        if isinstance(value, dict):
+            return {key: self._findable(part) for key, part in value.items()}
+        return value if value in (*ENCODERS, "minilm") else self._absolute(value)
 
     def resolved(self) -> dict[str, Any]:
         """The recipe with every default written out, as the run folder keeps it."""

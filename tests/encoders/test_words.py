@@ -129,7 +129,7 @@ class TestTable:
         assert not torch.equal(tables[0], tables[2])
 
     def test_dimension_must_fit_the_file(self, text_task, vector_file):
-        with pytest.raises(CrossTaskError, match=r"`dimension` is 3, but the vectors in .* have 4"):
+        with pytest.raises(CrossTaskError, match=r"`dimension` is 3, but vectors from .* have 4"):
             MLP.from_tasks([text_task], vectors=vector_file, dimension=3)
 
     def test_file_without_any_training_word(self, tmp_path, text_task):

@@ -13,7 +13,7 @@ from crosstask.reproducing import metaweighting as compared
 from crosstask.reproducing import metaweighting_runs as runs
 from crosstask.reproducing import metaweighting_sensitivity as sensitivity
 from crosstask.reproducing.data import AMAZON, TOPICS
-from crosstask.reproducing.experiment import Cell, Options, Rows
+from crosstask.reproducing.experiment import Cell, Mean, Options, Rows
 
 WORDS = [f"word{letter}" for letter in "abcdefghijkl"]
 SMALL = runs.Sizes(train=24, test=8, max_length=12, batch_size=4, updates=3)
@@ -106,6 +106,27 @@ def test_long_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert claims[text] != "not measured"
 
 
+def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_encoder) -> None:
+    benchmark = replace(compared.MetaWeightingTopics.benchmark, full=SMALL, long=runs.Long(SMALL.updates, 0.0))
+    monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", benchmark)
+    monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
+    monkeypatch.setenv("CROSSTASK_CACHE", str(data / "cache"))
+    joined = [compared.TEXTCNN["vectors"], {"encoder": tiny_encoder("bert"), "dimension": 3}]
+    monkeypatch.setattr(compared, "JOINED_VECTORS", joined)
+    experiment = compared.MetaWeightingTopics(Options(data))
+    rows = []
+    for vectors in ({}, {"vectors": "joined"}):
+        cell = Cell.of(length="long", **vectors, text="whole", method="uniform", seed=0)
+        assert cell in experiment.cells()
+        rows.append({"cell": dict(cell.values), **experiment.run(cell)})
+    tables = [table for table in experiment.tables(Rows(rows)) if "long" in table.title]
+    means = [found for table in tables for found in table.lines[0] if isinstance(found, Mean)]
+    assert [found.mean for found in means] == [row["score"] for row in rows]
+    claims = {claim.text: claim.verdict for claim in experiment.claims(Rows(rows))}
+    text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe alone (uniform)"
+    assert claims[text] != "not measured"
+
+
 def test_reviews_of_all_domains(data: Path) -> None:
     experiment = compared.MetaWeightingSentiment(Options(data, quick=True))
     row = experiment.run(Cell.of(text="clean", method="metaweighting", seed=0))
@@ -160,7 +181,9 @@ def test_cells_have_whole_seeds_first() -> None:
     pretrained = [cell for cell in cells if "encoder" in dict(cell.values)]
     long = [cell for cell in cells if "length" in dict(cell.values)]
     assert len(pretrained) == compared.PRETRAINED_SEEDS * len(compared.PRETRAINED_METHODS)
-    assert len(long) == compared.MetaWeightingTopics.seeds * len(runs.METHODS)
+    methods = (*compared.LONG_METHODS, *compared.JOINED_METHODS)
+    assert set(methods) <= set(runs.METHODS)
+    assert len(long) == compared.MetaWeightingTopics.seeds * len(methods)
     later = len(pretrained) + len(long)
     assert cells[-later:] == [*pretrained, *long]
     assert len(cells) - later == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)

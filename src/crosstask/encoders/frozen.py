@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from crosstask.encoders.base import Encoder, LinearHead, PreparedInput, Representation, length_of, pad
 from crosstask.encoders.features import FeatureCache, cache_folder, fingerprint
 from crosstask.inserts import Site
+from crosstask.progress import Progress
 from crosstask.tasks import Form, Task, TaskSpec
 
 FEATURE_BATCH = 64
@@ -60,6 +61,16 @@ class FrozenEncoder(Encoder):
         super().train(mode)
         self.inner.eval()
         return self
+
+    def show_on(self, progress: Progress, title: str = "features") -> None:
+        """Show on this bar how far features are computed."""
+
+        def show(done: int, total: int) -> None:
+            if done <= FEATURE_BATCH:
+                progress.start(title, total)
+            progress.advance(done)
+
+        self.progress = show
 
     def check(self, task: Task | TaskSpec) -> None:
         """Whatever the inner encoder takes."""

@@ -1,7 +1,6 @@
 """LSTM: words are read one after another, forwards and backwards."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
@@ -10,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from crosstask.encoders.base import Representation
 from crosstask.encoders.checks import check_counts
-from crosstask.encoders.words import WordEmbedding, WordEncoder
+from crosstask.encoders.words import VectorSource, WordEmbedding, WordEncoder
 from crosstask.errors import unknown
 from crosstask.tasks import Task
 
@@ -57,7 +56,7 @@ class LSTM(WordEncoder):
         layers: int = 1,
         bidirectional: bool = True,
         pooling: Pooling = "max",
-        vectors: str | Path | None = None,
+        vectors: VectorSource | Sequence[VectorSource] | None = None,
         dimension: int | None = None,
         train_vectors: bool | None = None,
         vocabulary: int = 100_000,
@@ -75,7 +74,9 @@ class LSTM(WordEncoder):
             bidirectional: read backwards too, and join both states.
             pooling: how a text's vector comes from its words': "max" or "mean" over words, or the "last" state of each
                 direction.
-            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`).
+            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
+                `{encoder: minilm}`, a Hugging Face encoder whose view of each word alone becomes its vector, cut to
+                `dimension` numbers (200); or a list of these, joined.
             dimension: size of a word vector; that of `vectors` where they are given.
             train_vectors: whether word vectors learn too; when left out, only without `vectors`.
             vocabulary: how many words at most; the most frequent stay.

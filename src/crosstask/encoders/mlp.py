@@ -1,14 +1,13 @@
 """MLP: the mean of a text's word vectors through layers of ReLU."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from crosstask.encoders.base import Representation
 from crosstask.encoders.checks import check_counts
-from crosstask.encoders.words import WordEmbedding, WordEncoder
+from crosstask.encoders.words import VectorSource, WordEmbedding, WordEncoder
 from crosstask.tasks import Task
 
 
@@ -33,7 +32,7 @@ class MLP(WordEncoder):
         *,
         hidden: int = 200,
         layers: int = 1,
-        vectors: str | Path | None = None,
+        vectors: VectorSource | Sequence[VectorSource] | None = None,
         dimension: int | None = None,
         train_vectors: bool | None = None,
         vocabulary: int = 100_000,
@@ -48,7 +47,9 @@ class MLP(WordEncoder):
             tasks: whose training texts make the vocabulary.
             hidden: width of each layer.
             layers: number of layers.
-            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`).
+            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
+                `{encoder: minilm}`, a Hugging Face encoder whose view of each word alone becomes its vector, cut to
+                `dimension` numbers (200); or a list of these, joined.
             dimension: size of a word vector; that of `vectors` where they are given.
             train_vectors: whether word vectors learn too; when left out, only without `vectors`.
             vocabulary: how many words at most; the most frequent stay.

@@ -1,14 +1,13 @@
 """Features as they are, for methods that only read them: numeric vectors, and means of word vectors."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from crosstask.encoders.base import Representation
 from crosstask.encoders.vectors import VectorEncoder, common_width
-from crosstask.encoders.words import WordEmbedding, WordEncoder
+from crosstask.encoders.words import VectorSource, WordEmbedding, WordEncoder
 from crosstask.tasks import Task
 
 
@@ -56,7 +55,7 @@ class PlainWords(WordEncoder):
         cls,
         tasks: Sequence[Task],
         *,
-        vectors: str | Path,
+        vectors: VectorSource | Sequence[VectorSource],
         vocabulary: int = 100_000,
         min_count: int = 1,
         lower: bool = True,
@@ -66,7 +65,9 @@ class PlainWords(WordEncoder):
 
         Args:
             tasks: whose training texts make the vocabulary.
-            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`).
+            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
+                `{encoder: minilm}`, a Hugging Face encoder whose view of each word alone becomes its vector, cut to
+                `dimension` numbers (200); or a list of these, joined.
             vocabulary: how many words at most; the most frequent stay.
             min_count: words that occur less often in training are unknown.
             lower: take words without regard to case.

@@ -1,7 +1,6 @@
 """TextCNN: windows of several widths slide over the words, and each filter keeps its strongest answer."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Representation
 from crosstask.encoders.checks import check_counts
-from crosstask.encoders.words import WordEmbedding, WordEncoder
+from crosstask.encoders.words import VectorSource, WordEmbedding, WordEncoder
 from crosstask.errors import CrossTaskError
 from crosstask.tasks import Task
 
@@ -46,7 +45,7 @@ class TextCNN(WordEncoder):
         *,
         kernels: Sequence[int] = (3, 5, 7),
         channels: int = 100,
-        vectors: str | Path | None = None,
+        vectors: VectorSource | Sequence[VectorSource] | None = None,
         dimension: int | None = None,
         train_vectors: bool | None = None,
         vocabulary: int = 100_000,
@@ -61,7 +60,9 @@ class TextCNN(WordEncoder):
             tasks: whose training texts make the vocabulary.
             kernels: widths of the windows, in words.
             channels: filters per width.
-            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`).
+            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
+                `{encoder: minilm}`, a Hugging Face encoder whose view of each word alone becomes its vector, cut to
+                `dimension` numbers (200); or a list of these, joined.
             dimension: size of a word vector; that of `vectors` where they are given.
             train_vectors: whether word vectors learn too; when left out, only without `vectors`.
             vocabulary: how many words at most; the most frequent stay.

@@ -13,13 +13,17 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Encoder, PreparedInput, Representation, pad
 from crosstask.encoders.checks import check_counts, check_dropout
+from crosstask.encoders.distilled import Distilled, VectorSource, distilled_vectors, vector_sources
 from crosstask.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words, tokenise
 from crosstask.encoders.word_vectors import WordVectors, load_word_vectors
 from crosstask.errors import CrossTaskError
 from crosstask.inserts import Site
+from crosstask.options import shown
 from crosstask.tasks import Form, Task
 
-__all__ = ["Vocabulary", "WordEmbedding", "WordEncoder", "WordVectors", "load_word_vectors", "tokenise"]
+__all__ = [
+    "VectorSource", "Vocabulary", "WordEmbedding", "WordEncoder", "WordVectors", "load_word_vectors", "tokenise",
+]  # fmt: skip
 
 FRESH_SCALE = 0.1  # deviation of new vectors without pretrained ones; wider starts drown what is learned
 FRESH_DIMENSION = 100
@@ -80,7 +84,7 @@ class WordEmbedding(nn.Module):
         cls,
         tasks: Sequence[Task],
         *,
-        vectors: str | Path | None,
+        vectors: VectorSource | Sequence[VectorSource] | None,
         dimension: int | None,
         train_vectors: bool | None,
         vocabulary: int,
@@ -93,7 +97,8 @@ class WordEmbedding(nn.Module):
         check_counts(vocabulary=vocabulary, min_count=min_count)
         if dimension is not None:
             check_counts(dimension=dimension)
-        trained = vectors is None if train_vectors is None else bool(train_vectors)
+        sources = vector_sources(vectors)
+        trained = not sources if train_vectors is None else bool(train_vectors)
         counts: Counter[str] = Counter()
         for task in tasks:
             if task.spec.form != "vector":
@@ -101,14 +106,14 @@ class WordEmbedding(nn.Module):
                     for part in split_words(item, task.spec.form, lower):
                         counts.update(part)
         known = Vocabulary.from_counts(counts, min_count=min_count, limit=vocabulary)
-        found, width = None, dimension or FRESH_DIMENSION
-        if vectors is not None:
-            room = 0 if trained else vocabulary - len(known.words)
-            found = load_word_vectors(vectors, wanted=known.index, limit=room)
-            _check_vectors(found, vectors, known, dimension)
-            width = found.dimension
-            known = Vocabulary([*known.words, *(word for word in found.words if not lower or word == word.lower())])
-        table = fresh_table(known, found, width)
+        known, parts = _pretrained(known, sources, room=0 if trained else vocabulary - len(known.words), lower=lower)
+        width = sum(part.dimension for part in parts)
+        if parts and dimension not in (None, width):
+            raise CrossTaskError(
+                f"encoder: `dimension` is {dimension}, but vectors from {shown(vectors)} have {width}. Leave it out."
+            )
+        tables = [fresh_table(known, part, part.dimension) for part in parts]
+        table = torch.cat(tables, dim=1) if parts else fresh_table(known, None, dimension or FRESH_DIMENSION)
         return cls(known, table, train_vectors=trained, lower=lower, max_length=max_length, dropout=dropout)
 
     @property
@@ -229,11 +234,25 @@ def fresh_table(vocabulary: Vocabulary, found: WordVectors | None, dimension: in
     return table
 
 
-def _check_vectors(found: WordVectors, path: str | Path, known: Vocabulary, dimension: int | None) -> None:
-    if dimension is not None and dimension != found.dimension:
-        raise CrossTaskError(
-            f"encoder: `dimension` is {dimension}, but the vectors in '{path}' have {found.dimension}. Leave it out."
-        )
+def _pretrained(
+    known: Vocabulary, sources: Sequence[str | Path | Distilled], *, room: int, lower: bool
+) -> tuple[Vocabulary, list[WordVectors]]:
+    """What each source has on the words, in order, and the words with those that files had room to add."""
+    parts: dict[int, WordVectors] = {}
+    for place, source in enumerate(sources):
+        if not isinstance(source, Distilled):
+            parts[place] = load_word_vectors(source, wanted=known.index, limit=room)
+            _check_vectors(parts[place], source, known)
+    if parts:
+        added = (word for part in parts.values() for word in part.words if not lower or word == word.lower())
+        known = Vocabulary(list(dict.fromkeys([*known.words, *added])))
+    for place, source in enumerate(sources):
+        if isinstance(source, Distilled):
+            parts[place] = distilled_vectors(known.words, source)
+    return known, [parts[place] for place in sorted(parts)]
+
+
+def _check_vectors(found: WordVectors, path: str | Path, known: Vocabulary) -> None:
     if known.words and not any(word in known.index for word in found.words):
         raise CrossTaskError(
             f"encoder: none of the {len(known.words)} training words, such as '{known.words[0]}', has a vector in "

@@ -14,7 +14,7 @@ from crosstask.options import name_and_options
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.record import Row
 from crosstask.reproducing.data import AMAZON, TOPICS
-from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Named, Options, Rows, Table
+from crosstask.reproducing.experiment import Cell, Claim, Experiment, Figure, Named, Options, Rows, Table, paired
 from crosstask.reproducing.metaweighting_runs import (
     METHODS,
     SENTIMENT_BENCHMARK,
@@ -57,6 +57,15 @@ LOOKS = 20
 
 QUICK_METHODS = ("single", "uniform", "mgda-ub", "bandit", "metaweighting", OURS, "getmtl")
 LONG = "long"
+LONG_METHODS = (
+    "single", "uniform", "uniform on support", "uncertainty", "gradnorm", "mgda-ub", "mgda", "bandit", "metaweighting",
+    OURS, "getmtl",
+)  # fmt: skip
+"""Those that are not far behind in runs of the usual length."""
+JOINED = "joined"
+JOINED_VECTORS = [TEXTCNN["vectors"], {"encoder": "minilm"}]
+"""GloVe and what MiniLM makes of each word, in long runs: see `benchmarks/distilled_vectors.py`."""
+JOINED_METHODS = ("uniform", "uncertainty", "gradnorm", "mgda", "bandit", "metaweighting", OURS, "getmtl")
 PRETRAINED = "minilm"
 """Instead of the paper's BERT."""
 PRETRAINED_METHODS = (
@@ -114,6 +123,7 @@ class WeighingExperiment(Experiment):
         *,
         encoder: Named | None = None,
         long: bool = False,
+        joined: bool = False,
         watch: bool = False,
         **options: Any,
     ) -> Row:
@@ -123,6 +133,8 @@ class WeighingExperiment(Experiment):
         if long:
             sizes = replace(sizes, updates=benchmark.long.updates)
             given = {**given, "dropout": benchmark.long.dropout}
+        if joined:
+            given = {**given, "vectors": JOINED_VECTORS}
         return train_method(
             benchmark.tasks(self.options.data, text, sizes, seed),
             method,
@@ -154,7 +166,8 @@ class MethodsCompared(WeighingExperiment):
 
     def settings(self) -> dict[str, Any]:
         pretrained = {"encoder": PRETRAINED, **asdict(self.benchmark.tuned)}
-        return {**super().settings(), "pretrained": pretrained, LONG: asdict(self.benchmark.long)}
+        long = {LONG: asdict(self.benchmark.long), JOINED: JOINED_VECTORS}
+        return {**super().settings(), "pretrained": pretrained, **long}
 
     def cells(self) -> list[Cell]:
         texts = self.benchmark.texts[:1] if self.options.quick else self.benchmark.texts
@@ -172,9 +185,10 @@ class MethodsCompared(WeighingExperiment):
                 for method in PRETRAINED_METHODS
             ]
             found += [
-                Cell.of(length=LONG, text=texts[0], method=method, seed=seed)
+                Cell.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
+                for vectors, chosen in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
                 for seed in self.used_seeds
-                for method in METHODS
+                for method in chosen
             ]
         return found
 
@@ -183,16 +197,17 @@ class MethodsCompared(WeighingExperiment):
         encoder, long = values.get("encoder"), values.get("length") == LONG
         return self.train(
             self.benchmark, cell["text"], cell["method"], cell["seed"], encoder=encoder, long=long,
-            watch=encoder is None and not long,
+            joined=values.get("vectors") == JOINED, watch=encoder is None and not long,
         )  # fmt: skip
 
     def tables(self, rows: Rows) -> list[Table]:
         text = self.benchmark.texts[0]
-        pretrained, long, rows = _parts(rows)
+        pretrained, long, joined, rows = _parts(rows)
         main = rows.of(text=text)
         return [
             averages("Average accuracy", rows, self.published),
             *([averages("Average accuracy, long runs", long, self.published)] if long.rows else []),
+            *([averages("Average accuracy, long runs with joined vectors", joined, {})] if joined.rows else []),
             *([averages("Average accuracy, MiniLM", pretrained, {})] if pretrained.rows else []),
             by_task(f"Accuracy by task, {text}", main, self.tasks),
             boxes(f"Runs of each method, {text}", main),
@@ -214,7 +229,7 @@ class MethodsCompared(WeighingExperiment):
 
     def claims(self, rows: Rows) -> list[Claim]:
         text, other = self.benchmark.texts
-        pretrained, long, rows = _parts(rows)
+        pretrained, long, joined, rows = _parts(rows)
         main, paper = rows.of(text=text), self.published
         means = {method: main.mean(method=method) for method in BASELINES}
         own = main.mean(method="metaweighting")
@@ -257,7 +272,13 @@ class MethodsCompared(WeighingExperiment):
         ]  # fmt: skip
         text = "MetaWeighting is above uniform weights that have as few examples to train on"
         claims.append(Claim.of_gains(text, "–", gains_over(main, "metaweighting", "uniform on support")))
-        return [*claims, self._against_published(main), self._against_published(long, ", in long runs")]
+        text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe alone (uniform)"
+        gains = paired(joined.by_seed(method="uniform"), long.by_seed(method="uniform"))
+        claims.append(Claim.of_gains(text, "–", gains))
+        text = "with joined vectors, MetaWeighting is above uniform weights"
+        claims.append(Claim.of_gains(text, "–", gains_over(joined, "metaweighting", "uniform")))
+        published = (main, ""), (long, ", in long runs"), (joined, ", in long runs with joined vectors")
+        return [*claims, *(self._against_published(part, where) for part, where in published)]
 
     def _against_published(self, rows: Rows, where: str = "") -> Claim:
         """The method that the dev sets choose, next to the best figure that has been published."""
@@ -269,9 +290,10 @@ class MethodsCompared(WeighingExperiment):
         return Claim.of_gains(f"{text} ({best})" if best else text, f"{record:.2f}", gains)
 
 
-def _parts(rows: Rows) -> tuple[Rows, Rows, Rows]:
-    """Runs with the pretrained encoder, long ones, and all others."""
-    return rows.of(encoder=PRETRAINED), rows.of(length=LONG), rows.of(encoder=None, length=None)
+def _parts(rows: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    """Runs with the pretrained encoder, long ones with GloVe and with joined vectors, and all others."""
+    long, usual = rows.of(length=LONG), rows.of(encoder=None, length=None)
+    return rows.of(encoder=PRETRAINED), long.of(vectors=None), long.of(vectors=JOINED), usual
 
 
 class MetaWeightingTopics(MethodsCompared):

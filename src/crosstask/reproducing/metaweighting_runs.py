@@ -139,11 +139,17 @@ def _ready(task: Task, sizes: Sizes, seed: int) -> Task:
 
 
 def with_vectors(encoder: Named, data: Path) -> Named:
-    """The encoder with the file of its word vectors below the data folder."""
+    """The encoder with the files of its word vectors below the data folder."""
     name, options = name_and_options("encoder", encoder)
     if "vectors" not in options:
         return encoder
-    return {"name": name, **options, "vectors": path_of(data, options["vectors"])}
+    given = options["vectors"]
+    found = [path_of(data, source) if isinstance(source, str) else source for source in _listed(given)]
+    return {"name": name, **options, "vectors": found if isinstance(given, list) else found[0]}
+
+
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
 
 
 def train_method(

@@ -1,0 +1,84 @@
+"""Word vectors out of a pretrained encoder: what it makes of each word alone.
+
+A sentence encoder knows more of words than a table that was trained on their neighbours alone, and a small network over
+its words is still as fast as one over any others. The principal components keep what tells words apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from crosstask.encoders.checks import check_counts
+from crosstask.encoders.word_vectors import WordVectors
+from crosstask.errors import CrossTaskError
+from crosstask.options import check_options
+from crosstask.progress import current
+
+SCALE = 0.4
+"""Deviation of the numbers, that of GloVe's: joined to such vectors neither drowns the other."""
+
+VectorSource = str | Path | Mapping[str, Any]
+"""A file of word vectors, or `{encoder: minilm}`, an encoder that gives them."""
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """Word vectors of a Hugging Face encoder, by name, folder or hub id, with this many numbers at most."""
+
+    encoder: str
+    dimension: int = 200
+
+    def __post_init__(self) -> None:
+        check_counts(dimension=self.dimension)
+
+
+def vector_sources(given: VectorSource | Sequence[VectorSource] | None) -> list[str | Path | Distilled]:
+    """Where word vectors come from, one after another.
+
+    >>> vector_sources(["glove.txt", {"encoder": "minilm"}])
+    ['glove.txt', Distilled(encoder='minilm', dimension=200)]
+    """
+    found: list[str | Path | Distilled] = []
+    for source in given if isinstance(given, list | tuple) else [given]:
+        if isinstance(source, Mapping):
+            check_options("encoder.vectors", Distilled, source)
+            source = Distilled(**source)
+        elif not isinstance(source, str | Path | None):
+            raise CrossTaskError(
+                "encoder: `vectors` is a file, an encoder such as {encoder: minilm}, or a list of these; "
+                f"found {source!r}."
+            )
+        if source is not None:
+            found.append(source)
+    return found
+
+
+def distilled_vectors(words: Sequence[str], source: Distilled) -> WordVectors:
+    """A vector per word: the mean over its pieces in the encoder's last layer, cut to principal components.
+
+    On a GPU where there is one. What the encoder says of a word is kept on disk, like any features.
+    """
+    from crosstask.encoders.frozen import FrozenEncoder  # they know all encoders, those over words among them
+    from crosstask.encoders.hugging_face import HuggingFaceEncoder
+
+    encoder = FrozenEncoder(HuggingFaceEncoder.from_tasks([], path=source.encoder, pooling="mean"))
+    encoder.show_on(current(), "word vectors")
+    if torch.cuda.is_available():
+        encoder.to("cuda")
+    if not words:
+        return WordVectors([], np.zeros((0, min(source.dimension, encoder.width)), dtype=np.float32))
+    whole = np.concatenate([row["pooled"] for row in encoder.prepare(list(words), "text")])  # [words, width]
+    return WordVectors(list(words), _components(whole, source.dimension))
+
+
+def _components(vectors: np.ndarray, dimension: int) -> np.ndarray:
+    """The coordinates along which the rows differ most, the largest first, scaled alike."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, directions = np.linalg.eigh(centred.T @ centred)  # in rising order
+    found = centred @ directions[:, ::-1][:, :dimension]
+    deviation = found.std()
+    return (found * (SCALE / deviation if deviation > 0 else 0.0)).astype(np.float32)
