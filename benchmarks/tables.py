@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from distilled_vectors import SEEDS as DISTILLED_SEEDS
+from distilled_vectors import table as distilled
 from fused_gradients import table as fused
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
@@ -131,6 +133,11 @@ def main() -> None:
             "Mean dev accuracy (runs) of seeds that no experiment has; `textcnn_trials.py` says what differs.",
             "",
         ]
+    path = RESULTS / "distilled_vectors.json"
+    if path.exists():
+        lines += ["## Word vectors out of MiniLM, and GloVe's", "", *distilled(path), ""]
+        note = f"Accuracy of a small TextCNN by training texts of a task, {len(DISTILLED_SEEDS)} seeds, uniform weights"
+        lines += [f"{note}; judged by training texts that no run sees. Numbers of a word's vector after its name.", ""]
     path = RESULTS / "setfit.json"
     if path.exists():
         lines += ["## SetFit beside our writing of its recipe", "", setfit(path), ""]

@@ -134,8 +134,9 @@ class _Maker:
         found += self._helped("joint + tawt", "joint", **tawt)
         if with_everything:
             found += self._with_all("joint + tawt", "joint", **tawt)
-        # Of most words a plain probe says that they have no tag, which the source's own tag sets right.
-        start = "stacked" if self.target.kind == "tagging" else "probe"
+        # Of most words a plain probe says that they have no tag, which the source's own tag sets right; where the
+        # encoder learns it was no better (`results/metaxt-tagging`).
+        start = "stacked" if self.target.kind == "tagging" and self.encoder.get("freeze") else "probe"
         carried = ({"name": "label-transfer", "start": start},)
         if self.helpful:
             try:
