@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from crosstask.encoders.build import build_encoder
 from crosstask.reproducing import (
     drawn_problems,
     find,
@@ -16,7 +17,7 @@ from crosstask.reproducing import (
     transfer_svd,
     transfer_synthetic,
 )
-from crosstask.reproducing.experiment import Options, Rows
+from crosstask.reproducing.experiment import Cell, Options, Rows
 from crosstask.tasks import Task
 from crosstask.transfer.alignment import Alignment
 from helpers import WORDS, make_text
@@ -174,6 +175,22 @@ def test_sentences_end_to_end(sentences, tmp_path):
     assert [line[0] for line in source["lines"]] == ["MR", "SUBJ", "CR", "MPQA", "TREC"]
     assert [line[0] for line in capacity["lines"]] == list(transfer_sentences.TABLE_1)
     assert capacity["lines"][-1][1] == sum(line[1] for line in capacity["lines"][:-1])
+
+
+@pytest.mark.parametrize("encoder", ["lstm", "cnn", "mlp"])
+def test_pairs_with_a_narrow_shared_part(encoder, sentences, monkeypatch):
+    monkeypatch.setattr(transfer_sentences, "UPDATES", 1)
+    experiment = find("transfer-sentences")(Options(sentences, seeds=1))
+    cells = [Cell.of(study="narrow", encoder=encoder, tasks="MR+CR", method=m, seed=0) for m in ("joint", "aligned")]
+    assert set(cells) <= set(experiment.cells())
+    expected = transfer_sentences.NARROW // 3 * 3 if encoder == "cnn" else transfer_sentences.NARROW
+    built = build_encoder(experiment._learner(cells[0]).encoder, experiment._tasks(["MR", "CR"], 0))
+    assert built.width == expected
+    rows = Rows([{"cell": dict(cell.values), **experiment.run(cell)} for cell in cells])
+    tables = {table.title: table.lines for table in experiment.tables(rows)}
+    (line,) = tables[f"Figure 6, {encoder} of width {transfer_sentences.NARROW}: mean test accuracy of both tasks"]
+    assert line[3].mean == pytest.approx(rows.rows[1]["score"] - rows.rows[0]["score"])
+    assert not tables[f"Figure 6, {encoder}: mean test accuracy of both tasks"]
 
 
 def test_no_task_trains_on_what_another_is_measured_with(sentences):
