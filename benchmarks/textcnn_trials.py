@@ -17,7 +17,7 @@ from typing import Any
 
 from crosstask.processes import finished
 from crosstask.record import environment
-from crosstask.reproducing.metaweighting import LOOKS, TEXTCNN, TRAINING
+from crosstask.reproducing.metaweighting import JOINED_VECTORS, LOOKS, TEXTCNN, TRAINING
 from crosstask.reproducing.metaweighting_runs import BENCHMARKS, train_method, with_vectors
 
 SEEDS = (100, 101)
@@ -33,6 +33,10 @@ UNIFORM: dict[str, dict[str, Any]] = {
     "drop5 len400": {"max_length": 400, "dropout": 0.5},
     "drop5 wd": {"weight_decay": 0.05, "dropout": 0.5},
     "drop5 frozen": {"train_vectors": False, "dropout": 0.5},
+    "long joined": {"long": True, "vectors": JOINED_VECTORS},
+    "long joined drop3": {"long": True, "vectors": JOINED_VECTORS, "dropout": 0.3},
+    "long joined drop5": {"long": True, "vectors": JOINED_VECTORS, "dropout": 0.5},
+    "long joined drop5 len400": {"long": True, "vectors": JOINED_VECTORS, "dropout": 0.5, "max_length": 400},
 }
 """By name: what differs from the experiments' settings, with uniform weights."""
 NORMALISED = {"normalise": True, "keep_sum": True}
@@ -87,7 +91,8 @@ def table(path: Path) -> Iterator[str]:
     rows = json.loads(path.read_text())["runs"]
     yield "| trial | " + " | ".join(BENCHMARKS) + " |"
     yield "|---" * (1 + len(BENCHMARKS)) + "|"
-    for name in (*UNIFORM, *META):
+    tried = {row["name"] for row in rows}
+    for name in (name for name in (*UNIFORM, *META) if name in tried):
         cells = []
         for bench in BENCHMARKS:
             scores = [row["dev"] for row in rows if (row["bench"], row["name"]) == (bench, name)]
@@ -101,15 +106,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", metavar="TEXT", help="trials whose names have this in them")
     parser.add_argument("--table", type=Path, metavar="JSON")
     given = parser.parse_args()
     if given.table:
         print("\n".join(table(given.table)))
         return
-    trials = [
-        Trial(bench, name, seed, given.data) for seed in SEEDS for bench in BENCHMARKS for name in (*UNIFORM, *META)
-    ]
+    names = [name for name in (*UNIFORM, *META) if given.only in name]
+    trials = [Trial(bench, name, seed, given.data) for seed in SEEDS for bench in BENCHMARKS for name in names]
     found: dict[str, Any] = {"environment": environment(), "runs": []}
+    if given.output.exists():  # more trials join those that were run before
+        found["runs"] = json.loads(given.output.read_text())["runs"]
+        done = {(row["bench"], row["name"], row["seed"]) for row in found["runs"]}
+        trials = [trial for trial in trials if (trial.bench, trial.name, trial.seed) not in done]
     for _, row in finished(run, trials, given.jobs):
         found["runs"].append(row)
         given.output.write_text(json.dumps(found, indent=1) + "\n")

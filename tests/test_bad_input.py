@@ -262,6 +262,10 @@ RECIPES = {
     "training that is a list": ("{epochs: 3, batch_size: 8}", "[3]", ["`training` must be a mapping", "[3]"]),
     "typo in an option of the encoder": ("hidden: 16", "hiden: 16", ["encoder", "'hiden'", "Did you mean 'hidden'?"]),
     "option of an encoder in words": ("hidden: 16", "hidden: wide", ["encoder", "`hidden`", "whole number", "'wide'"]),
+    "typo in an encoder of word vectors": (
+        "dimension: 16,", "vectors: {encodr: minilm},", ["encoder.vectors", "'encodr'", "Did you mean 'encoder'?"],
+    ),
+    "word vectors that are a number": ("dimension: 16,", "vectors: 3,", ["encoder", "`vectors`", "a text", "3"]),
     "encoder without a name": ("name: mlp, ", "", ["encoder", "'name'"]),
     "encoder that is a number": ("{name: mlp, dimension: 16, hidden: 16}", "5", ["`encoder` must be a text", "5"]),
     "vectors that are missing": ("hidden: 16", "vectors: glove.txt", ["glove.txt"]),

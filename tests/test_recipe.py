@@ -108,6 +108,19 @@ def test_encoder_folders_and_names(star_files):
     assert read(star_files, SMALLEST + "encoder: owner/name\n").resolved()["encoder"] == {"name": "owner/name"}
 
 
+def test_word_vectors_beside_the_recipe(star_files):
+    (star_files / "glove.txt").write_text("good 1 2\n")
+    (star_files / "my-bert").mkdir()
+    file, folder = str(star_files / "glove.txt"), str(star_files / "my-bert")
+    for given, expected in (
+        ("glove.txt", file),
+        ("{encoder: minilm, dimension: 9}", {"encoder": "minilm", "dimension": 9}),
+        ("[glove.txt, {encoder: my-bert}]", [file, {"encoder": folder}]),
+    ):
+        found = read(star_files, SMALLEST + f"encoder: {{name: mlp, vectors: {given}}}\n").resolved()["encoder"]
+        assert found == {"name": "mlp", "vectors": expected}
+
+
 def test_seed_of_the_run_is_the_seed_of_the_subset(star_files):
     def kept(text: str) -> list[str]:
         return read(star_files, text).tasks()[0][0].train.inputs
