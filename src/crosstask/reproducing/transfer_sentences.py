@@ -75,7 +75,8 @@ class TransferSentences(Experiment):
         "learns at once, the matrices slowly), with the same updates. Half of MR also stands in SST with the same "
         "label, and much of it in SUBJ: here a text that another task has in dev or test is taken out of train, in "
         "the paper apparently not (its MR rises from 76.4 to 96.0 with the others). Every run has some hundred "
-        "updates instead of up to 100 epochs."
+        "updates instead of up to 100 epochs. Pairs are also trained with a narrow shared part, where matrices learn "
+        "as fast as the rest."
     )
     why = (
         "At the paper's width gains of alignment are small with every encoder: there is room for two tasks in the "
