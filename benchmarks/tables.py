@@ -135,7 +135,7 @@ def main() -> None:
         ]
     path = RESULTS / "distilled_vectors.json"
     if path.exists():
-        lines += ["## Word vectors out of MiniLM, and GloVe's", "", *distilled(path), ""]
+        lines += ["## Word vectors out of MiniLM, and those of GloVe", "", *distilled(path), ""]
         note = f"Accuracy of a small TextCNN by training texts of a task, {len(DISTILLED_SEEDS)} seeds, uniform weights"
         lines += [f"{note}; judged by training texts that no run sees. Numbers of a word's vector after its name.", ""]
     path = RESULTS / "setfit.json"
