@@ -10,6 +10,7 @@ again. An update is all that the learner does in one; the ratio is one of median
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,7 +116,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     result = measure(arguments)
-    result["environment"]["command"] = ["python", "benchmarks/fused_gradients.py"]
+    settings = [part for part in sys.argv[1:] if part not in ("--output", str(arguments.output))]
+    result["environment"]["command"] = ["python", "benchmarks/fused_gradients.py", *settings]
     arguments.output.write_text(json.dumps(result, indent=1) + "\n")
 
 

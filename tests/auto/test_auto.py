@@ -14,6 +14,7 @@ from rich.console import Console
 import crosstask as ct
 from crosstask.automatic import bench, search, session
 from crosstask.automatic.board import Line, TerminalBoard
+from crosstask.automatic.candidates import make_candidates
 from crosstask.automatic.sources import select_sources
 
 
@@ -123,6 +124,14 @@ def test_every_kind_of_task(kind):
     assert found.run.spec().kind == kind
     assert "sources could not be ranked" in str(found)  # this encoder knows nothing before it is trained
     assert "probe and stacking were not tried" in str(found)
+
+
+@pytest.mark.parametrize(("kind", "frozen_start"), [("tagging", "stacked"), ("classification", "probe")])
+def test_labels_of_words_start_stacked_where_the_encoder_is_frozen(kind, frozen_start):
+    target, sources, _ = kinds(kind)
+    candidates, _ = make_candidates(target, sources, sources, "minilm", trusted=True)
+    starts = {found.level: found.transfer[0]["start"] for found in candidates if found.transfer}
+    assert starts == {"network": frozen_start, "fine-tuned": "probe"}
 
 
 def test_a_metric_of_which_less_is_better():

@@ -116,9 +116,10 @@ class TestWrongSources:
         with pytest.raises(CrossTaskError, match=r"encoder\.vectors: unknown key 'encodr'\. Did you mean 'encoder'"):
             vector_sources({"encodr": "minilm"})
 
-    def test_neither_file_nor_encoder(self):
-        with pytest.raises(CrossTaskError, match=r"a file, an encoder such as .* found 3"):
-            vector_sources(["glove.txt", 3])
+    @pytest.mark.parametrize("given", [["glove.txt", 3], [None], [], 3])
+    def test_neither_file_nor_encoder(self, given):
+        with pytest.raises(CrossTaskError, match=r"a file, an encoder such as .* found"):
+            vector_sources(given)
 
     def test_no_such_encoder(self, text_task, monkeypatch):
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")

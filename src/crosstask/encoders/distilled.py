@@ -15,11 +15,11 @@ import torch
 from crosstask.encoders.checks import check_counts
 from crosstask.encoders.word_vectors import WordVectors
 from crosstask.errors import CrossTaskError
-from crosstask.options import check_options
+from crosstask.options import check_options, shown
 from crosstask.progress import current
 
 SCALE = 0.4
-"""Deviation of the numbers, that of GloVe's: joined to such vectors neither drowns the other."""
+"""Deviation of the numbers, about that of GloVe's: joined to such vectors neither drowns the other."""
 
 VectorSource = str | Path | Mapping[str, Any]
 """A file of word vectors, or `{encoder: minilm}`, an encoder that gives them."""
@@ -42,23 +42,23 @@ def vector_sources(given: VectorSource | Sequence[VectorSource] | None) -> list[
     >>> vector_sources(["glove.txt", {"encoder": "minilm"}])
     ['glove.txt', Distilled(encoder='minilm', dimension=200)]
     """
-    found: list[str | Path | Distilled] = []
-    for source in given if isinstance(given, list | tuple) else [given]:
+    if given is None:
+        return []
+    listed: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    if not listed or not all(isinstance(source, str | Path | Mapping) for source in listed):
+        raise CrossTaskError(
+            "encoder: `vectors` is a file, an encoder such as {encoder: minilm}, or a list of these; "
+            f"found {shown(given)}."
+        )
+    for source in listed:
         if isinstance(source, Mapping):
             check_options("encoder.vectors", Distilled, source)
-            source = Distilled(**source)
-        elif not isinstance(source, str | Path | None):
-            raise CrossTaskError(
-                "encoder: `vectors` is a file, an encoder such as {encoder: minilm}, or a list of these; "
-                f"found {source!r}."
-            )
-        if source is not None:
-            found.append(source)
-    return found
+    return [Distilled(**source) if isinstance(source, Mapping) else source for source in listed]
 
 
 def distilled_vectors(words: Sequence[str], source: Distilled) -> WordVectors:
-    """A vector per word: the mean over its pieces in the encoder's last layer, cut to principal components.
+    """A vector per word: the mean over its pieces, and the marks at both ends, in the encoder's last layer, cut to
+    principal components.
 
     On a GPU where there is one. What the encoder says of a word is kept on disk, like any features.
     """

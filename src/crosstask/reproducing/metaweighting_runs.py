@@ -144,12 +144,9 @@ def with_vectors(encoder: Named, data: Path) -> Named:
     if "vectors" not in options:
         return encoder
     given = options["vectors"]
-    found = [path_of(data, source) if isinstance(source, str) else source for source in _listed(given)]
+    listed = given if isinstance(given, list) else [given]
+    found = [path_of(data, source) if isinstance(source, str) else source for source in listed]
     return {"name": name, **options, "vectors": found if isinstance(given, list) else found[0]}
-
-
-def _listed(given: Any) -> list[Any]:
-    return given if isinstance(given, list) else [given]
 
 
 def train_method(
