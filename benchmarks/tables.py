@@ -10,6 +10,7 @@ from typing import Any
 from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
+from narrow_alignment import table as narrow
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
@@ -138,6 +139,10 @@ def main() -> None:
         lines += ["## Word vectors out of MiniLM, and those of GloVe", "", *distilled(path), ""]
         note = f"Accuracy of a small TextCNN by training texts of a task, {len(DISTILLED_SEEDS)} seeds, uniform weights"
         lines += [f"{note}; judged by training texts that no run sees. Numbers of a word's vector after its name.", ""]
+    path = RESULTS / "narrow_alignment.json"
+    if path.exists():
+        lines += ["## Alignment by the width of the shared part", "", *narrow(path), ""]
+        lines += ["Dev accuracy of both tasks of a pair, six sentence tasks, MLP; a seed that no experiment has.", ""]
     path = RESULTS / "setfit.json"
     if path.exists():
         lines += ["## SetFit beside our writing of its recipe", "", setfit(path), ""]

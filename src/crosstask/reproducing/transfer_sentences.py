@@ -60,7 +60,7 @@ ALIGNMENT = {"name": "alignment", "rate": 0.03, "measured": MEASURED}
 NARROW = 20
 NARROW_ALIGNMENT = {**ALIGNMENT, "rate": 1.0}
 """Pairs once more with a shared part that has room for one task rather than two, which is where the paper's theory sees
-tasks in each other's way; the matrices learn as fast as the rest. Width and rate: trials on dev of other seeds, MLP."""
+tasks in each other's way; the matrices learn as fast as the rest: see `benchmarks/narrow_alignment.py`."""
 
 
 class TransferSentences(Experiment):
