@@ -17,11 +17,12 @@ from typing import Any
 
 from crosstask.processes import finished
 from crosstask.record import environment
-from crosstask.reproducing.metaweighting import JOINED_VECTORS, LOOKS, TEXTCNN, TRAINING
+from crosstask.reproducing.metaweighting import LOOKS, TEXTCNN, TRAINING, joined_vectors
 from crosstask.reproducing.metaweighting_runs import BENCHMARKS, train_method, with_vectors
 
 SEEDS = (100, 101)
 LONG = {"topics": 2000, "sentiment": 1200}
+JOINED = {"long": True, "vectors": joined_vectors(200)}
 UNIFORM: dict[str, dict[str, Any]] = {
     "base": {},
     "drop5": {"dropout": 0.5},
@@ -33,10 +34,13 @@ UNIFORM: dict[str, dict[str, Any]] = {
     "drop5 len400": {"max_length": 400, "dropout": 0.5},
     "drop5 wd": {"weight_decay": 0.05, "dropout": 0.5},
     "drop5 frozen": {"train_vectors": False, "dropout": 0.5},
-    "long joined": {"long": True, "vectors": JOINED_VECTORS},
-    "long joined drop3": {"long": True, "vectors": JOINED_VECTORS, "dropout": 0.3},
-    "long joined drop5": {"long": True, "vectors": JOINED_VECTORS, "dropout": 0.5},
-    "long joined drop5 len400": {"long": True, "vectors": JOINED_VECTORS, "dropout": 0.5, "max_length": 400},
+    "long joined": JOINED,
+    "long joined drop3": {**JOINED, "dropout": 0.3},
+    "long joined drop5": {**JOINED, "dropout": 0.5},
+    "long joined drop5 len400": {**JOINED, "dropout": 0.5, "max_length": 400},
+    "long joined len400": {**JOINED, "max_length": 400},
+    "long joined 384": {"long": True, "vectors": joined_vectors(384)},
+    "long joined 384 drop5": {"long": True, "vectors": joined_vectors(384), "dropout": 0.5},
 }
 """By name: what differs from the experiments' settings, with uniform weights."""
 NORMALISED = {"normalise": True, "keep_sum": True}

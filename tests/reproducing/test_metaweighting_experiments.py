@@ -107,12 +107,12 @@ def test_long_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_encoder) -> None:
-    benchmark = replace(compared.MetaWeightingTopics.benchmark, full=SMALL, long=runs.Long(SMALL.updates, 0.0))
+    long, joined = runs.Long(SMALL.updates, 0.0), runs.Joined(0.0, SMALL.max_length, dimension=3)
+    benchmark = replace(compared.MetaWeightingTopics.benchmark, full=SMALL, long=long, joined=joined)
     monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", benchmark)
     monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
     monkeypatch.setenv("CROSSTASK_CACHE", str(data / "cache"))
-    joined = [compared.TEXTCNN["vectors"], {"encoder": tiny_encoder("bert"), "dimension": 3}]
-    monkeypatch.setattr(compared, "JOINED_VECTORS", joined)
+    monkeypatch.setattr(compared, "PRETRAINED", tiny_encoder("bert"))
     experiment = compared.MetaWeightingTopics(Options(data))
     rows = []
     for vectors in ({}, {"vectors": "joined"}):

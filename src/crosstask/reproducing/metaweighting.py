@@ -63,8 +63,7 @@ LONG_METHODS = (
 )  # fmt: skip
 """Those that are not far behind in runs of the usual length."""
 JOINED = "joined"
-JOINED_VECTORS = [TEXTCNN["vectors"], {"encoder": "minilm"}]
-"""GloVe and what MiniLM makes of each word, in long runs: see `benchmarks/distilled_vectors.py`."""
+"""To GloVe: what MiniLM makes of each word, in long runs; see `benchmarks/distilled_vectors.py`."""
 JOINED_METHODS = ("uniform", "uncertainty", "gradnorm", "mgda", "bandit", "metaweighting", OURS, "getmtl")
 PRETRAINED = "minilm"
 """Instead of the paper's BERT."""
@@ -84,6 +83,11 @@ PUBLISHED_SENTIMENT = {
     "tchebycheff-adversarial": 87.71, "bandit": 88.78, "metaweighting": 89.14, "getmtl": 89.80,
 }  # fmt: skip
 """The same for the 14 domains."""
+
+
+def joined_vectors(dimension: int) -> list[Any]:
+    """TextCNN's vectors, and so many numbers of MiniLM's."""
+    return [TEXTCNN["vectors"], {"encoder": PRETRAINED, "dimension": dimension}]
 
 
 class WeighingExperiment(Experiment):
@@ -134,7 +138,9 @@ class WeighingExperiment(Experiment):
             sizes = replace(sizes, updates=benchmark.long.updates)
             given = {**given, "dropout": benchmark.long.dropout}
         if joined:
-            given = {**given, "vectors": JOINED_VECTORS}
+            sizes = replace(sizes, max_length=benchmark.joined.max_length)
+            vectors = joined_vectors(benchmark.joined.dimension)
+            given = {**given, "dropout": benchmark.joined.dropout, "vectors": vectors}
         return train_method(
             benchmark.tasks(self.options.data, text, sizes, seed),
             method,
@@ -166,7 +172,7 @@ class MethodsCompared(WeighingExperiment):
 
     def settings(self) -> dict[str, Any]:
         pretrained = {"encoder": PRETRAINED, **asdict(self.benchmark.tuned)}
-        long = {LONG: asdict(self.benchmark.long), JOINED: JOINED_VECTORS}
+        long = {LONG: asdict(self.benchmark.long), JOINED: asdict(self.benchmark.joined)}
         return {**super().settings(), "pretrained": pretrained, **long}
 
     def cells(self) -> list[Cell]:
