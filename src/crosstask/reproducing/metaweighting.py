@@ -192,8 +192,8 @@ class MethodsCompared(WeighingExperiment):
             ]
             found += [
                 Cell.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
-                for vectors, chosen in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
                 for seed in self.used_seeds
+                for vectors, chosen in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
                 for method in chosen
             ]
         return found

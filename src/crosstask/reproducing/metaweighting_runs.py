@@ -112,7 +112,7 @@ TOPICS_BENCHMARK = Benchmark(
     full=Sizes(None, None, max_length=256, batch_size=32, updates=600),
     tuned=Sizes(None, None, max_length=128, batch_size=16, updates=300),
     long=Long(updates=2000, dropout=0.5),
-    joined=Joined(dropout=0.5, max_length=256, dimension=200),
+    joined=Joined(dropout=0.3, max_length=256, dimension=200),
     quick=Sizes(400, 300, max_length=64, batch_size=16, updates=120),
     options={
         "metaweighting": {"step_size": 0.5},
@@ -127,7 +127,7 @@ SENTIMENT_BENCHMARK = Benchmark(
     full=Sizes(None, None, max_length=200, batch_size=32, updates=400),
     tuned=Sizes(None, None, max_length=128, batch_size=8, updates=300),
     long=Long(updates=1200, dropout=0.1),
-    joined=Joined(dropout=0.1, max_length=200, dimension=200),
+    joined=Joined(dropout=0.1, max_length=400, dimension=200),
     quick=Sizes(200, 100, max_length=64, batch_size=8, updates=60),
     options={
         "metaweighting": {"step_size": 0.1},
