@@ -32,10 +32,18 @@ UPDATES, BATCH = {FEW: 150, ALL: 400}, {"topics": 16, "sentiment": 8}
 GLOVE = TEXTCNN["vectors"]
 VECTORS: dict[str, Any] = {
     "GloVe, 100": GLOVE,
-    "MiniLM, 100": {"encoder": "minilm", "dimension": 100},
-    "MiniLM, 200": {"encoder": "minilm"},
-    "both, 300": [GLOVE, {"encoder": "minilm"}],
+    "MiniLM, 100": {"encoder": "minilm", "dimension": 100, "texts": 0},
+    "MiniLM, 200": {"encoder": "minilm", "texts": 0},
+    "MiniLM in texts, 200": {"encoder": "minilm", "texts": 2000},
+    "both, 300": [GLOVE, {"encoder": "minilm", "texts": 0}],
+    "both, in texts, 300": [GLOVE, {"encoder": "minilm", "texts": 2000}],
+    "both, alone and in texts, 300": [
+        GLOVE,
+        {"encoder": "minilm", "texts": 0, "dimension": 100},
+        {"encoder": "minilm", "texts": 2000, "dimension": 100},
+    ],
 }
+"""Numbers of a word are those of all sources; with `texts`, MiniLM sees words where they stand, else alone."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +105,20 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", metavar="TEXT", help="vectors whose names have this in them")
+    parser.add_argument("--labels", type=int, choices=UPDATES, help="only this many a task")
     given = parser.parse_args()
     trials = [
         Trial(bench, vectors, size, seed, given.data)
         for seed in SEEDS for size in UPDATES for bench in BENCHMARKS for vectors in VECTORS
+        if given.only in vectors and given.labels in (None, size)
     ]  # fmt: skip
     found: dict[str, Any] = {"environment": environment(), "runs": []}
     found["environment"]["command"] = ["python", "benchmarks/distilled_vectors.py", "--data", "DIR"]
+    if given.output.exists():  # more runs join those that were made before
+        found["runs"] = json.loads(given.output.read_text())["runs"]
+        done = {(row["bench"], row["vectors"], row["size"], row["seed"]) for row in found["runs"]}
+        trials = [trial for trial in trials if (trial.bench, trial.vectors, trial.size, trial.seed) not in done]
     for _, row in finished(run, trials, given.jobs):
         print(row, flush=True)
         found["runs"].append(row)

@@ -236,6 +236,13 @@ def test_claims_against_numbers_worked_out_by_hand() -> None:
     assert all(not table.lines or table.title.startswith("Accuracy by task") for table in experiment.tables(Rows([])))
 
 
+def test_the_best_by_dev_is_chosen_on_seeds_that_all_methods_have() -> None:
+    # A first seed that is easy for all must not choose a method whose other runs are missing.
+    scores = {"uniform": [90.0, 80.0], "single": [89.0]}
+    claims = {claim.text for claim in compared.MetaWeightingTopics(Options(Path())).claims(Rows(_rows(scores)))}
+    assert "the best method by dev accuracy is above the best published average (uniform)" in claims
+
+
 def test_flat_compares_alphas_with_seeds() -> None:
     def rows(scores: dict[float, list[float]]) -> Rows:
         return Rows(

@@ -1,10 +1,10 @@
-"""Word vectors out of a pretrained encoder: what it makes of each word alone.
+"""Word vectors out of a pretrained encoder: what it makes of each word, alone and where it stands in the texts.
 
 A sentence encoder knows more of words than a table that was trained on their neighbours alone, and a small network over
 its words is still as fast as one over any others. The principal components keep what tells words apart.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,25 @@ VectorSource = str | Path | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Distilled:
-    """Word vectors of a Hugging Face encoder, by name, folder or hub id, with this many numbers at most."""
+    """Word vectors of a Hugging Face encoder, by name, folder or hub id, with this many numbers at most.
+
+    `texts` passages of the training texts, at most, show it the words in use; with 0 it sees each word alone.
+    """
 
     encoder: str
     dimension: int = 200
+    texts: int = 0
 
     def __post_init__(self) -> None:
         check_counts(dimension=self.dimension)
+        check_counts(least=0, texts=self.texts)
 
 
 def vector_sources(given: VectorSource | Sequence[VectorSource] | None) -> list[str | Path | Distilled]:
     """Where word vectors come from, one after another.
 
     >>> vector_sources(["glove.txt", {"encoder": "minilm"}])
-    ['glove.txt', Distilled(encoder='minilm', dimension=200)]
+    ['glove.txt', Distilled(encoder='minilm', dimension=200, texts=0)]
     """
     if given is None:
         return []
@@ -56,22 +61,38 @@ def vector_sources(given: VectorSource | Sequence[VectorSource] | None) -> list[
     return [Distilled(**source) if isinstance(source, Mapping) else source for source in listed]
 
 
-def distilled_vectors(words: Sequence[str], source: Distilled) -> WordVectors:
-    """A vector per word: the mean over its pieces, and the marks at both ends, in the encoder's last layer, cut to
-    principal components.
+def distilled_vectors(
+    words: Sequence[str], source: Distilled, texts: Sequence[Iterable[Sequence[str]]] = ()
+) -> WordVectors:
+    """A vector per word, cut to principal components: the mean over its places, of which the word alone is one.
 
-    On a GPU where there is one. What the encoder says of a word is kept on disk, like any features.
+    Alone, it is the mean over its pieces, and the marks at both ends, in the encoder's last layer; in a text, the mean
+    over its pieces there. So a word that is rare, or never met, leans on what it says alone.
+
+    On a GPU where there is one. What the encoder says is kept on disk, like any features.
+
+    Args:
+        words: those that get a vector.
+        source: the encoder, how many numbers, and how many passages.
+        texts: of every task, as words.
     """
     from crosstask.encoders.frozen import FrozenEncoder  # they know all encoders, those over words among them
     from crosstask.encoders.hugging_face import HuggingFaceEncoder
+    from crosstask.encoders.in_context import draw_passages, places_of
 
-    encoder = FrozenEncoder(HuggingFaceEncoder.from_tasks([], path=source.encoder, pooling="mean"))
-    encoder.show_on(current(), "word vectors")
+    encoder = HuggingFaceEncoder.from_tasks([], path=source.encoder, pooling="mean")
+    frozen = FrozenEncoder(encoder)
     if torch.cuda.is_available():
-        encoder.to("cuda")
+        frozen.to("cuda")
     if not words:
         return WordVectors([], np.zeros((0, min(source.dimension, encoder.width)), dtype=np.float32))
-    whole = np.concatenate([row["pooled"] for row in encoder.prepare(list(words), "text")])  # [words, width]
+    frozen.show_on(current(), "word vectors")
+    whole = np.concatenate([row["pooled"] for row in frozen.prepare(list(words), "text")])  # [words, width]
+    passages = draw_passages(texts, source.texts)
+    if passages:
+        frozen.show_on(current(), "words in texts")
+        sums, counts = places_of(words, passages, encoder, frozen.progress)
+        whole = (whole + sums) / (1 + counts[:, None])
     return WordVectors(list(words), _components(whole, source.dimension))
 
 

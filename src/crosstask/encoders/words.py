@@ -99,14 +99,11 @@ class WordEmbedding(nn.Module):
             check_counts(dimension=dimension)
         sources = vector_sources(vectors)
         trained = not sources if train_vectors is None else bool(train_vectors)
-        counts: Counter[str] = Counter()
-        for task in tasks:
-            if task.spec.form != "vector":
-                for item in task.train.inputs:
-                    for part in split_words(item, task.spec.form, lower):
-                        counts.update(part)
+        texts = [_texts(task, lower) for task in tasks]
+        counts = Counter(word for found in texts for words in found for word in words)
         known = Vocabulary.from_counts(counts, min_count=min_count, limit=vocabulary)
-        known, parts = _pretrained(known, sources, room=0 if trained else vocabulary - len(known.words), lower=lower)
+        room = 0 if trained else vocabulary - len(known.words)
+        known, parts = _pretrained(known, sources, texts, room=room, lower=lower)
         width = sum(part.dimension for part in parts)
         if parts and dimension not in (None, width):
             raise CrossTaskError(
@@ -234,8 +231,20 @@ def fresh_table(vocabulary: Vocabulary, found: WordVectors | None, dimension: in
     return table
 
 
+def _texts(task: Task, lower: bool) -> list[Sequence[str]]:
+    """The words of every training text; a pair is two texts."""
+    if task.spec.form == "vector":
+        return []
+    return [part for item in task.train.inputs for part in split_words(item, task.spec.form, lower)]
+
+
 def _pretrained(
-    known: Vocabulary, sources: Sequence[str | Path | Distilled], *, room: int, lower: bool
+    known: Vocabulary,
+    sources: Sequence[str | Path | Distilled],
+    texts: Sequence[Sequence[Sequence[str]]],
+    *,
+    room: int,
+    lower: bool,
 ) -> tuple[Vocabulary, list[WordVectors]]:
     """What each source has on the words, in order, and the words with those that files had room to add."""
     parts: dict[int, WordVectors] = {}
@@ -248,7 +257,7 @@ def _pretrained(
         known = Vocabulary(list(dict.fromkeys([*known.words, *added])))
     for place, source in enumerate(sources):
         if isinstance(source, Distilled):
-            parts[place] = distilled_vectors(known.words, source)
+            parts[place] = distilled_vectors(known.words, source, texts)
     return known, [parts[place] for place in sorted(parts)]
 
 
