@@ -48,8 +48,9 @@ class MLP(WordEncoder):
             hidden: width of each layer.
             layers: number of layers.
             vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
-                `{encoder: minilm, dimension: 200}`, a Hugging Face encoder whose view of each word alone becomes its
-                vector, cut to so many numbers; or a list of these, joined.
+                `{encoder: minilm, dimension: 200, texts: 0}`, a Hugging Face encoder whose view of each word alone
+                becomes its vector, cut to so many numbers, and with `texts` its view of the word where it stands, in
+                so many passages of the training texts; or a list of these, joined.
             dimension: size of a word vector; that of `vectors` where they are given.
             train_vectors: whether word vectors learn too; when left out, only without `vectors`.
             vocabulary: how many words at most; the most frequent stay.

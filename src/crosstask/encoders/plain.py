@@ -66,8 +66,9 @@ class PlainWords(WordEncoder):
         Args:
             tasks: whose training texts make the vocabulary.
             vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
-                `{encoder: minilm, dimension: 200}`, a Hugging Face encoder whose view of each word alone becomes its
-                vector, cut to so many numbers; or a list of these, joined.
+                `{encoder: minilm, dimension: 200, texts: 0}`, a Hugging Face encoder whose view of each word alone
+                becomes its vector, cut to so many numbers, and with `texts` its view of the word where it stands, in
+                so many passages of the training texts; or a list of these, joined.
             vocabulary: how many words at most; the most frequent stay.
             min_count: words that occur less often in training are unknown.
             lower: take words without regard to case.
