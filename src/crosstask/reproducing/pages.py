@@ -1,6 +1,7 @@
 """From runs to what people read: results.json, a Markdown page, an HTML page. All are made from the runs alone."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +110,10 @@ def html_page(
         missing,
     )
     colours = {"holds": "good", "does not hold": "bad"}
-    lines = [[*_texts(claim)[:-1], badge(claim.verdict, colours.get(claim.verdict))] for claim in claims]
+    lines: list[list[object]] = [
+        [claim.text, claim.paper, _unbroken(claim.ours), badge(claim.verdict, colours.get(claim.verdict))]
+        for claim in claims
+    ]
     parts = [part("Claims", made(["claim", "paper", "ours", "verdict"], lines, caption="Claims"))]
     if results["why"]:
         parts.append(part("Where a claim does not hold", tag("p", results["why"])))
@@ -149,6 +153,15 @@ def shown(item: "str | int | float | Mean | None") -> str:
 def shown_json(item: Any) -> str:
     """The same for a cell as `results.json` holds it."""
     return shown(Mean(**item) if isinstance(item, dict) else item)
+
+
+def _unbroken(text: str) -> str:
+    """With spaces that no line breaks at around signs: "p = 0.02" stays whole.
+
+    >>> _unbroken("+1.0 ± 0.2, p = 0.02").replace(chr(160), "_")
+    '+1.0_±_0.2, p_=_0.02'
+    """
+    return re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
 
 
 def _texts(claim: Claim) -> list[object]:
