@@ -7,6 +7,7 @@ import torch
 import crosstask as ct
 from crosstask import checkpoints
 from crosstask.demo.methods import OPTIONS
+from crosstask.steps import Stepper
 from crosstask.weighting import WEIGHTINGS
 
 SPECIAL = {**OPTIONS, "fixed": {"weights": {"target": 1.0, "helpful": 0.5, "noise": 0.5}}}
@@ -97,10 +98,47 @@ def test_tawt_with_a_probe_and_one_task_a_step():
         learner("mgda", schedule="mixed").fit(target, sources)
 
 
-def test_the_query_part_never_trains():
+def what_is_shown(monkeypatch, **options):
+    """The inputs that trained the model and those that judged the weights, by task, and the tasks."""
+    shown = {"trained": {}, "judged": {}}
+    run = Stepper.run
+
+    def watched(self, data, step, *given, **named):
+        part = "trained" if named.get("transfers", True) else "judged"
+        for task, places in step.items():
+            shown[part].setdefault(task, set()).update(tuple(data[task].rows[i]["features"].tolist()) for i in places)
+        return run(self, data, step, *given, **named)
+
+    monkeypatch.setattr(Stepper, "run", watched)
     target, sources = tasks()
-    run = learner("metaweighting").fit(target, sources)
-    assert [row for row in run.history if row["event"] == "held_out"]
+    sources = [ct.Task.from_arrays(task.name, task.train.inputs, task.train.labels, dev=False) for task in sources]
+    weighting = {"name": "metaweighting", **options}
+    ct.Learner(
+        {"name": "relu", "hidden": 8}, weighting=weighting, epochs=4, batch_size=8, progress=False
+    ).fit(target, sources)  # fmt: skip
+    return shown["trained"], shown["judged"], [target, *sources]
+
+
+def inputs(examples):
+    return {tuple(np.float32(row).tolist()) for row in examples.inputs}
+
+
+def test_the_query_part_never_trains(monkeypatch):
+    trained, judged, given = what_is_shown(monkeypatch, query=0.25)
+    for task in given:
+        assert trained[task.name].isdisjoint(judged[task.name])
+        assert trained[task.name] | judged[task.name] == inputs(task.train)
+        assert len(judged[task.name]) == round(0.25 * len(task.train))
+
+
+def test_dev_sets_as_query_sets_leave_everything_to_train_on(monkeypatch):
+    trained, judged, (target, *sources) = what_is_shown(monkeypatch, query="dev")
+    assert trained["target"] == inputs(target.train)
+    assert judged["target"] == inputs(target.dev)
+    for task in sources:  # without a dev set
+        assert task.dev is None
+        assert len(judged[task.name]) == round(0.1 * len(task.train))
+        assert trained[task.name].isdisjoint(judged[task.name])
 
 
 @pytest.mark.parametrize("name", ["tawt", "mgda-ub", "tawt-samples", "metaweighting", "svd"])

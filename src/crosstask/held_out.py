@@ -1,4 +1,4 @@
-"""Examples that a weighting learns from: a query part of each training set that never trains, or a fresh draw."""
+"""Examples that a weighting learns from: a query part of each training set, the dev sets, or a fresh draw."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +10,28 @@ from torch import Tensor
 from crosstask.batches import Prepared, Step
 from crosstask.errors import CrossTaskError
 from crosstask.sampling import stratified_cut
+from crosstask.weighting.base import Query
 
 if TYPE_CHECKING:
     from crosstask.steps import Stepper
+
+
+SHARE = 0.1
+"""Of a training set, for a task that has no dev set to judge by."""
+
+
+def support_and_query(
+    train: Mapping[str, Prepared], dev: Mapping[str, Prepared], tasks: Sequence[str], query: Query, seed: int
+) -> tuple[dict[str, Prepared], dict[str, Prepared]]:
+    """What trains the model, and what tells how well that generalises, by task.
+
+    With "dev" the dev sets tell, and all training examples train; a task without one still gives a part of them away.
+    """
+    if query != "dev":
+        return split_support_and_query(train, tasks, query, seed)
+    judged = {task: dev[task] for task in tasks if task in dev}
+    support, cut = split_support_and_query(train, [task for task in tasks if task not in dev], SHARE, seed)
+    return support, {**judged, **cut}
 
 
 def split_support_and_query(

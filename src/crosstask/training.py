@@ -17,7 +17,7 @@ from crosstask.checkpoints import Checkpoint
 from crosstask.devices import Devices
 from crosstask.errors import CrossTaskError
 from crosstask.evaluation import chosen_metric, score
-from crosstask.held_out import draw, held_out_losses, split_support_and_query
+from crosstask.held_out import draw, held_out_losses, support_and_query
 from crosstask.model import Model
 from crosstask.prediction import evaluate, features_and_labels
 from crosstask.progress import Progress
@@ -120,7 +120,9 @@ class Trainer:
         weighting.reduce, weighting.num_ranks = self.devices.sum, self.devices.num_ranks
         self.support, self.query = dict(self.train_data), {}
         if weighting.needs_held_out and weighting.held_out == "query":
-            self.support, self.query = split_support_and_query(self.train_data, phase.tasks, weighting.query, self.seed)
+            self.support, self.query = support_and_query(
+                self.train_data, self.dev_data, phase.tasks, weighting.query, self.seed
+            )
         stream = Stream(
             {task: self.support[task].lengths() for task in dict.fromkeys((*phase.tasks, *phase.observed))},
             batch_size=settings.batch_size,

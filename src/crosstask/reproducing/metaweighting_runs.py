@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crosstask.batches import Prepared
-from crosstask.held_out import split_support_and_query
+from crosstask.held_out import support_and_query
 from crosstask.learner import Learner
 from crosstask.model import Model
 from crosstask.options import name_and_options
@@ -21,6 +21,7 @@ from crosstask.run import Run
 from crosstask.sampling import balanced_subset
 from crosstask.tasks import Task
 from crosstask.transfer.base import Transfer
+from crosstask.weighting.base import Query
 
 DEV_SHARE = 0.1
 """Of each training set: chooses the update whose model is kept, for every method alike."""
@@ -234,7 +235,7 @@ class LossWatch(Transfer):
     name: ClassVar[str] = "losses"
     summary: ClassVar[str] = "losses of support, query and test sets on the way"
 
-    def __init__(self, query: float, seed: int) -> None:
+    def __init__(self, query: Query, seed: int) -> None:
         super().__init__()
         self.query = query
         self.seed = seed
@@ -244,9 +245,11 @@ class LossWatch(Transfer):
         """Split as the trainer does, which has the same seed, and prepare the test sets."""
         # A tuple, so that the model does not become a part of this module.
         self._model = (model,)
-        train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in tasks}
-        support, query = split_support_and_query(train, list(targets), self.query, self.seed)
-        test = {task.name: Prepared.of(model.encoder, task.spec, task.test) for task in tasks if task.test is not None}
+        train, dev, test = (
+            {task.name: Prepared.of(model.encoder, task.spec, found) for task in tasks if (found := part(task))}
+            for part in (lambda task: task.train, lambda task: task.dev, lambda task: task.test)
+        )
+        support, query = support_and_query(train, dev, list(targets), self.query, self.seed)
         generator = np.random.default_rng(self.seed)
         self.data = {
             part: {

@@ -12,6 +12,9 @@ from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.papers import Paper
 
+Query = float | Literal["dev"]
+"""What judges weights: a share of each training set, or the dev sets."""
+
 
 class Weighting(ABC):
     """How much each task counts.
@@ -33,13 +36,13 @@ class Weighting(ABC):
     needs_held_out: bool = False
     """Whether `after_step` wants losses on held-out examples."""
     held_out: ClassVar[Literal["query", "probe"]] = "query"
-    """Which ones: of a part of each training set that never trains, or a fresh draw from the training set."""
+    """Which ones: those of `query`, which never train, or a fresh draw from the training set."""
     needs_every_task: bool = False
     """Whether each step must have a batch of every task, as the schedule `parallel` gives."""
     observes_targets: bool = False
     """Whether it wants the targets' losses even in a phase that trains the sources alone."""
-    query: float = 0.1
-    """Share of each training set that becomes the query part."""
+    query: Query = 0.1
+    """Share of each training set that becomes the query part, or "dev" for the dev sets."""
     held_out_size: int | None = None
     """Held-out examples of each task at a look; as many as a training batch has when left out."""
     learning_rate: float = 1.0

@@ -10,7 +10,7 @@ from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.weighting import checks
-from crosstask.weighting.base import Weighting, reduced_values, weighted_backward
+from crosstask.weighting.base import Query, Weighting, reduced_values, weighted_backward
 from crosstask.weighting.look_ahead import (
     SOLVERS,
     Solver,
@@ -50,7 +50,8 @@ class MetaWeighting(Weighting):
     parameters, and for `i = t` on the head as well (in general: on all that both losses reach).
 
     Args:
-        query: share of each training set that becomes the query set; 0.1 in the paper.
+        query: share of each training set that becomes the query set; 0.1 in the paper. Or "dev": the dev sets judge
+            the weights too, and no example is kept from training; a task without one gives a tenth. Not in the paper.
         step_size: alpha; 0.1 for sentiment and 0.5 for topics in the paper.
         every: calls of `backward` from one look to the next; 1 in the paper. In between, a step is a plain joint step.
         solver: "exact" by `simplex.min_norm_point`, or "frank-wolfe", the paper's Algorithm 2. Both let those tasks
@@ -101,7 +102,7 @@ class MetaWeighting(Weighting):
     def __init__(
         self,
         *,
-        query: float = 0.1,
+        query: Query = 0.1,
         step_size: float = 0.1,
         every: int = 1,
         solver: Solver = "exact",
@@ -111,9 +112,11 @@ class MetaWeighting(Weighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.query = checks.number(self.name, "query", query, above=0.0)
-        if self.query >= 1.0:
-            raise CrossTaskError(f"weighting '{self.name}': `query` must be a share below 1, found {query!r}.")
+        if query != "dev" and (isinstance(query, str) or checks.number(self.name, "query", query, above=0.0) >= 1.0):
+            raise CrossTaskError(
+                f"weighting '{self.name}': `query` must be a share below 1, or 'dev' for the dev sets; found {query!r}."
+            )
+        self.query = query
         self.step_size = checks.number(self.name, "step_size", step_size, above=0.0)
         self.every = checks.count(self.name, "every", every)
         checks.choice(self.name, "solver", solver, SOLVERS)
