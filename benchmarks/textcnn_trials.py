@@ -17,7 +17,7 @@ from typing import Any
 
 from crosstask.processes import finished
 from crosstask.record import environment
-from crosstask.reproducing.metaweighting import IN_TEXTS, LOOKS, TEXTCNN, TRAINING, joined_vectors
+from crosstask.reproducing.metaweighting import LOOKS, TEXTCNN, TRAINING, joined_vectors
 from crosstask.reproducing.metaweighting_runs import BENCHMARKS, train_method, with_vectors
 
 SEEDS = (100, 101)
@@ -41,9 +41,6 @@ UNIFORM: dict[str, dict[str, Any]] = {
     "long joined len400": {**JOINED, "max_length": 400},
     "long joined 384": {"long": True, "vectors": joined_vectors(384)},
     "long joined 384 drop5": {"long": True, "vectors": joined_vectors(384), "dropout": 0.5},
-    "long in texts drop3": {"long": True, "vectors": joined_vectors(200, IN_TEXTS), "dropout": 0.3},
-    "long in texts drop5": {"long": True, "vectors": joined_vectors(200, IN_TEXTS), "dropout": 0.5},
-    "long in texts len400": {"long": True, "vectors": joined_vectors(200, IN_TEXTS), "max_length": 400},
 }
 """By name: what differs from the experiments' settings, with uniform weights."""
 NORMALISED = {"normalise": True, "keep_sum": True}

@@ -115,8 +115,7 @@ def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_enc
     monkeypatch.setattr(compared, "PRETRAINED", tiny_encoder("bert"))
     experiment = compared.MetaWeightingTopics(Options(data))
     rows = []
-    monkeypatch.setitem(compared.PASSAGES, "in texts", 5)
-    for vectors in ({}, {"vectors": "joined"}, {"vectors": "in texts"}):
+    for vectors in ({}, {"vectors": "joined"}):
         cell = Cell.of(length="long", **vectors, text="whole", method="uniform", seed=0)
         assert cell in experiment.cells()
         rows.append({"cell": dict(cell.values), **experiment.run(cell)})
@@ -124,8 +123,8 @@ def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_enc
     means = [found for table in tables for found in table.lines[0] if isinstance(found, Mean)]
     assert [found.mean for found in means] == [row["score"] for row in rows]
     claims = {claim.text: claim.verdict for claim in experiment.claims(Rows(rows))}
-    for kind in ("joined vectors", "joined vectors of words in texts"):
-        assert claims[f"in long runs, {kind} are better than GloVe's alone (uniform)"] != "not measured"
+    text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe's alone (uniform)"
+    assert claims[text] != "not measured"
 
 
 def test_reviews_of_all_domains(data: Path) -> None:
@@ -182,7 +181,7 @@ def test_cells_have_whole_seeds_first() -> None:
     pretrained = [cell for cell in cells if "encoder" in dict(cell.values)]
     long = [cell for cell in cells if "length" in dict(cell.values)]
     assert len(pretrained) == compared.PRETRAINED_SEEDS * len(compared.PRETRAINED_METHODS)
-    methods = (*compared.LONG_METHODS, *compared.JOINED_METHODS, *compared.IN_TEXTS_METHODS)
+    methods = (*compared.LONG_METHODS, *compared.JOINED_METHODS)
     assert set(methods) <= set(runs.METHODS)
     assert len(long) == compared.MetaWeightingTopics.seeds * len(methods)
     later = len(pretrained) + len(long)

@@ -62,13 +62,9 @@ LONG_METHODS = (
     OURS, "getmtl",
 )  # fmt: skip
 """Those that are not far behind in runs of the usual length."""
-JOINED, IN_TEXTS = "joined", "in texts"
-PASSAGES = {JOINED: 0, IN_TEXTS: 20_000}
-"""Of the training texts, in which MiniLM sees each word before its vectors are joined to GloVe's, in long runs; with
-none it sees the word alone. See `benchmarks/distilled_vectors.py`."""
-JOINED_AS = {JOINED: "joined vectors", IN_TEXTS: "joined vectors of words in texts"}
+JOINED = "joined"
+"""To GloVe: what MiniLM makes of each word, in long runs; see `benchmarks/distilled_vectors.py`."""
 JOINED_METHODS = ("uniform", "uncertainty", "gradnorm", "mgda", "bandit", "metaweighting", OURS, "getmtl")
-IN_TEXTS_METHODS = ("uniform", "uncertainty", "gradnorm", "metaweighting", "getmtl")
 PRETRAINED = "minilm"
 """Instead of the paper's BERT."""
 PRETRAINED_METHODS = (
@@ -89,9 +85,9 @@ PUBLISHED_SENTIMENT = {
 """The same for the 14 domains."""
 
 
-def joined_vectors(dimension: int, kind: str = JOINED) -> list[Any]:
-    """TextCNN's vectors, and so many numbers of MiniLM's."""
-    return [TEXTCNN["vectors"], {"encoder": PRETRAINED, "dimension": dimension, "texts": PASSAGES[kind]}]
+def joined_vectors(dimension: int) -> list[Any]:
+    """TextCNN's vectors, and so many numbers of what MiniLM makes of each word alone."""
+    return [TEXTCNN["vectors"], {"encoder": PRETRAINED, "dimension": dimension, "texts": 0}]
 
 
 class WeighingExperiment(Experiment):
@@ -131,7 +127,7 @@ class WeighingExperiment(Experiment):
         *,
         encoder: Named | None = None,
         long: bool = False,
-        vectors: str | None = None,
+        joined: bool = False,
         watch: bool = False,
         **options: Any,
     ) -> Row:
@@ -141,10 +137,10 @@ class WeighingExperiment(Experiment):
         if long:
             sizes = replace(sizes, updates=benchmark.long.updates)
             given = {**given, "dropout": benchmark.long.dropout}
-        if vectors:
-            joined = benchmark.joined
-            sizes = replace(sizes, max_length=joined.max_length)
-            given = {**given, "dropout": joined.dropout, "vectors": joined_vectors(joined.dimension, vectors)}
+        if joined:
+            sizes = replace(sizes, max_length=benchmark.joined.max_length)
+            vectors = joined_vectors(benchmark.joined.dimension)
+            given = {**given, "dropout": benchmark.joined.dropout, "vectors": vectors}
         return train_method(
             benchmark.tasks(self.options.data, text, sizes, seed),
             method,
@@ -176,7 +172,7 @@ class MethodsCompared(WeighingExperiment):
 
     def settings(self) -> dict[str, Any]:
         pretrained = {"encoder": PRETRAINED, **asdict(self.benchmark.tuned)}
-        long = {LONG: asdict(self.benchmark.long), JOINED: asdict(self.benchmark.joined), "passages": PASSAGES}
+        long = {LONG: asdict(self.benchmark.long), JOINED: asdict(self.benchmark.joined)}
         return {**super().settings(), "pretrained": pretrained, **long}
 
     def cells(self) -> list[Cell]:
@@ -189,16 +185,15 @@ class MethodsCompared(WeighingExperiment):
             for method in methods
         ]
         if not (self.options.quick or self.options.encoder):
-            kinds = {None: LONG_METHODS, JOINED: JOINED_METHODS, IN_TEXTS: IN_TEXTS_METHODS}
             found += [
                 Cell.of(encoder=PRETRAINED, text=texts[0], method=method, seed=seed)
                 for seed in range(PRETRAINED_SEEDS)
                 for method in PRETRAINED_METHODS
             ]
             found += [
-                Cell.of(length=LONG, **({"vectors": kind} if kind else {}), text=texts[0], method=method, seed=seed)
+                Cell.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
                 for seed in self.used_seeds
-                for kind, chosen in kinds.items()
+                for vectors, chosen in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
                 for method in chosen
             ]
         return found
@@ -208,7 +203,7 @@ class MethodsCompared(WeighingExperiment):
         encoder, long = values.get("encoder"), values.get("length") == LONG
         return self.train(
             self.benchmark, cell["text"], cell["method"], cell["seed"], encoder=encoder, long=long,
-            vectors=values.get("vectors"), watch=encoder is None and not long,
+            joined=values.get("vectors") == JOINED, watch=encoder is None and not long,
         )  # fmt: skip
 
     def tables(self, rows: Rows) -> list[Table]:
@@ -218,7 +213,7 @@ class MethodsCompared(WeighingExperiment):
         return [
             averages("Average accuracy", rows, self.published),
             *([averages("Average accuracy, long runs", long, self.published)] if long.rows else []),
-            *(averages(f"Average accuracy, long runs with {JOINED_AS[kind]}", joined[kind], {}) for kind in joined),
+            *([averages("Average accuracy, long runs with joined vectors", joined, {})] if joined.rows else []),
             *([averages("Average accuracy, MiniLM", pretrained, {})] if pretrained.rows else []),
             by_task(f"Accuracy by task, {text}", main, self.tasks),
             boxes(f"Runs of each method, {text}", main),
@@ -283,16 +278,13 @@ class MethodsCompared(WeighingExperiment):
         ]  # fmt: skip
         text = "MetaWeighting is above uniform weights that have as few examples to train on"
         claims.append(Claim.of_gains(text, "–", gains_over(main, "metaweighting", "uniform on support")))
-        for kind, part in joined.items():
-            text = f"in long runs, {JOINED_AS[kind]} are better than GloVe's alone (uniform)"
-            gains = paired(part.by_seed(method="uniform"), long.by_seed(method="uniform"))
-            claims.append(Claim.of_gains(text, "–", gains))
-            text = f"with {JOINED_AS[kind]}, MetaWeighting is above uniform weights"
-            claims.append(Claim.of_gains(text, "–", gains_over(part, "metaweighting", "uniform")))
-        claims += [self._against_published(main), self._against_published(long, ", in long runs")]
-        return claims + [
-            self._against_published(part, f", in long runs with {JOINED_AS[kind]}") for kind, part in joined.items()
-        ]
+        text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe's alone (uniform)"
+        gains = paired(joined.by_seed(method="uniform"), long.by_seed(method="uniform"))
+        claims.append(Claim.of_gains(text, "–", gains))
+        text = "with joined vectors, MetaWeighting is above uniform weights"
+        claims.append(Claim.of_gains(text, "–", gains_over(joined, "metaweighting", "uniform")))
+        published = (main, ""), (long, ", in long runs"), (joined, ", in long runs with joined vectors")
+        return [*claims, *(self._against_published(part, where) for part, where in published)]
 
     def _against_published(self, rows: Rows, where: str = "") -> Claim:
         """The method that the dev sets choose, next to the best figure that has been published."""
@@ -306,11 +298,10 @@ class MethodsCompared(WeighingExperiment):
         return Claim.of_gains(f"{text} ({best})" if best else text, f"{record:.2f}", gains)
 
 
-def _parts(rows: Rows) -> tuple[Rows, Rows, dict[str, Rows], Rows]:
-    """Runs with the pretrained encoder, long ones with GloVe and, by kind, with joined vectors, and all others."""
+def _parts(rows: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    """Runs with the pretrained encoder, long ones with GloVe and with joined vectors, and all others."""
     long, usual = rows.of(length=LONG), rows.of(encoder=None, length=None)
-    joined = {kind: found for kind in JOINED_AS if (found := long.of(vectors=kind)).rows}
-    return rows.of(encoder=PRETRAINED), long.of(vectors=None), joined, usual
+    return rows.of(encoder=PRETRAINED), long.of(vectors=None), long.of(vectors=JOINED), usual
 
 
 class MetaWeightingTopics(MethodsCompared):
