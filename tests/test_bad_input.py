@@ -166,6 +166,11 @@ RECIPES = {
     "typo in a key of training": ("epochs: 3", "epoch: 3", ["'training.epoch'", "Did you mean 'epochs'?"]),
     "typo in a paradigm": ("paradigm: joint", "paradigm: jiont", ["paradigm 'jiont'", "Did you mean 'joint'?"]),
     "typo in a choice": ("epochs: 3", "keep: beste", ["`keep` cannot be 'beste'", "Did you mean 'best'?"]),
+    "neither a number nor the word": (
+        "paradigm: joint",
+        "weighting: {name: metaweighting, query: tes}",
+        ["`query` must be a number or 'dev'", "'tes'"],
+    ),
     "typo in a schedule": ("epochs: 3", "schedule: mixd", ["`schedule` cannot be 'mixd'", "Did you mean 'mixed'?"]),
     "typo in an option of the format": (
         "text: review, label: stars",

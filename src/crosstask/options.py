@@ -47,7 +47,7 @@ def check_values(where: str, function: Callable[..., Any], options: Mapping[str,
         if fits(value, hint):
             continue
         choices = [str(choice) for choice in _choices(hint)]
-        if choices and isinstance(value, str):
+        if choices and isinstance(value, str) and _is_choice(hint):
             raise CrossTaskError(f"{where}: `{key}` cannot be '{value}'. {did_you_mean(value, choices)}")
         raise CrossTaskError(f"{where}: `{key}` must be {describe(hint)}; found {shown(value)}.")
 
@@ -104,6 +104,12 @@ def _choices(hint: Any) -> list[Any]:
     if get_origin(hint) in (Union, types.UnionType):
         return [choice for part in get_args(hint) for choice in _choices(part)]
     return list(get_args(hint)) if get_origin(hint) is Literal else []
+
+
+def _is_choice(hint: Any) -> bool:
+    """Whether nothing but choices, or nothing at all, will do."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return all(part is types.NoneType or get_origin(part) is Literal for part in parts)
 
 
 def name_and_options(where: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
