@@ -65,7 +65,7 @@ def test_sums_over_all_places(tiny_encoder, architecture, monkeypatch):
 def test_a_piece_that_is_only_a_space_goes_to_the_word_after_it():
     passage = ["a", "bc", "d"]  # "a bc d"
     spans = [(0, 0), (0, 1), (1, 2), (2, 4), (4, 6), (0, 0)]
-    assert in_context._pieces(passage, spans, {"a": 0, "bc": 1, "d": 2}) == {0: [[1]], 1: [[2, 3]], 2: [[4]]}
+    assert list(in_context._pieces(passage, spans, {"a": 0, "bc": 1, "d": 2})) == [(0, [1]), (1, [2, 3]), (2, [4])]
 
 
 def test_what_is_cut_off_does_not_count(tiny_encoder):
@@ -73,6 +73,11 @@ def test_what_is_cut_off_does_not_count(tiny_encoder):
     long = ["film"] * (2 * encoder.max_length)
     _, counts = places_of(["film"], [long], encoder)
     assert 0 < counts[0] <= encoder.max_length - 2  # two marks
+
+
+def test_texts_without_a_word_of_the_vocabulary(tiny_encoder):
+    sums, counts = places_of(["never-met"], PASSAGES, read(tiny_encoder("bert")))
+    assert (sums.tolist(), counts.tolist()) == ([[0.0] * sums.shape[1]], [0])
 
 
 def test_second_time_from_disk_but_not_for_other_texts(tiny_encoder, monkeypatch):

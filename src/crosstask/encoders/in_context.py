@@ -8,7 +8,7 @@ Representations via Reductions to Static Embeddings").
 import hashlib
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -85,38 +85,30 @@ def _add_up(
     for start in range(0, len(ordered), BATCH):
         chosen = ordered[start : start + BATCH]
         texts = [" ".join(passage) for passage in chosen]
-        offsets = encoder.tokenizer(texts, truncation=True, max_length=encoder.max_length, return_offsets_mapping=True)[
-            "offset_mapping"
-        ]
+        told = encoder.tokenizer(texts, truncation=True, max_length=encoder.max_length, return_offsets_mapping=True)
         inputs = encoder.collate(encoder.prepare(texts, "text"))
         tokens = encoder({key: value.to(device) for key, value in inputs.items()}).tokens
         assert tokens is not None
-        rows, columns, numbers, shares = [], [], [], []
-        for row, (passage, spans) in enumerate(zip(chosen, offsets, strict=True)):
-            for number, pieces in _pieces(passage, spans, index).items():
-                counts[number] += len(pieces)
-                for places in pieces:
-                    rows += [row] * len(places)
-                    columns += places
-                    numbers += [number] * len(places)
-                    shares += [1.0 / len(places)] * len(places)
-        weights = torch.tensor(shares, device=device).unsqueeze(1)
-        sums.index_add_(0, torch.tensor(numbers, device=device, dtype=torch.long), tokens[rows, columns] * weights)
+        found: list[tuple[int, int, int, float]] = []  # row and column of a piece, its word, and its share of that
+        for row, (passage, spans) in enumerate(zip(chosen, told["offset_mapping"], strict=True)):
+            for word, pieces in _pieces(passage, spans, index):
+                counts[word] += 1
+                found += [(row, piece, word, 1.0 / len(pieces)) for piece in pieces]
+        table = torch.tensor(found, dtype=torch.float64, device=device).reshape(-1, 4)
+        rows, columns, numbers = table[:, :3].long().unbind(dim=1)
+        sums.index_add_(0, numbers, tokens[rows, columns] * table[:, 3:].to(tokens.dtype))
         show(min(start + BATCH, len(ordered)), len(ordered))
     return sums.cpu().numpy(), counts
 
 
-def _pieces(passage: Passage, spans: Sequence[tuple[int, int]], index: Mapping[str, int]) -> dict[int, list[list[int]]]:
-    """By the word's number, for each of its places in the passage: where its pieces stand."""
+def _pieces(
+    passage: Passage, spans: Sequence[tuple[int, int]], index: Mapping[str, int]
+) -> Iterator[tuple[int, list[int]]]:
+    """For every word of the passage that is known and was read: its number, and where its pieces stand."""
     ends = np.cumsum([len(word) + 1 for word in passage]) - 1  # in the text; the space that follows is the next word's
     places: dict[int, list[int]] = {}
     for position, (start, stop) in enumerate(spans):
         if stop > start:  # no mark at an end of the text
             # The last character decides, for some tokenizers count the space before a word as its own.
             places.setdefault(int(np.searchsorted(ends, stop - 1, side="right")), []).append(position)
-    found: dict[int, list[list[int]]] = {}
-    for place, pieces in places.items():
-        number = index.get(passage[place])
-        if number is not None:
-            found.setdefault(number, []).append(pieces)
-    return found
+    return ((index[passage[place]], pieces) for place, pieces in places.items() if passage[place] in index)
