@@ -97,9 +97,10 @@ class TextCNN(WordEncoder):
         lengths = mask.sum(dim=1, keepdim=True)  # [batch, 1]
         strongest = []
         for kernel, convolution in zip(self.kernels, self.convolutions, strict=True):
-            answers = F.relu(convolution(vectors))  # [batch, channels, length - kernel + 1]
+            answers = convolution(vectors)  # [batch, channels, length - kernel + 1]
             starts = torch.arange(answers.shape[2], device=answers.device)
             inside = (starts == 0) | (starts + kernel <= lengths)  # [batch, length - kernel + 1]
-            # Zero is the least that ReLU gives, so a window outside never wins.
-            strongest.append(answers.masked_fill(~inside.unsqueeze(1), 0.0).amax(dim=2))  # [batch, channels]
+            # Where the strongest answer stands is found aside, for autograd would keep copies of all answers for it.
+            place = answers.detach().masked_fill(~inside.unsqueeze(1), -torch.inf).argmax(dim=2, keepdim=True)
+            strongest.append(F.relu(answers.gather(2, place).squeeze(2)))  # [batch, channels]
         return Representation(pooled=torch.cat(strongest, dim=1))  # [batch, kernels * channels]
