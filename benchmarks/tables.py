@@ -14,6 +14,7 @@ from narrow_alignment import table as narrow
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
+from strongest_answers import table as strongest
 from textcnn_trials import table as trials
 from weighting_overhead import table
 
@@ -139,6 +140,10 @@ def main() -> None:
         lines += ["## Word vectors out of MiniLM, and those of GloVe", "", *distilled(path), ""]
         note = f"Accuracy of a small TextCNN by training texts of a task, {len(DISTILLED_SEEDS)} seeds, uniform weights"
         lines += [f"{note}; judged by training texts that no run sees. Numbers of a word's vector after its name.", ""]
+    path = RESULTS / "strongest_answers.json"
+    if path.exists():
+        lines += ["## TextCNN's strongest answers", "", *strongest(path), ""]
+        lines += ["Forward and backward of the encoder on one batch; ratios of found aside to through all answers.", ""]
     path = RESULTS / "narrow_alignment.json"
     if path.exists():
         lines += ["## Alignment by the width of the shared part", "", *narrow(path), ""]

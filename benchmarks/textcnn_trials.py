@@ -39,6 +39,9 @@ UNIFORM: dict[str, dict[str, Any]] = {
     "long joined drop5": {**JOINED, "dropout": 0.5},
     "long joined drop5 len400": {**JOINED, "dropout": 0.5, "max_length": 400},
     "long joined len400": {**JOINED, "max_length": 400},
+    "long joined len800": {**JOINED, "max_length": 800},
+    "long joined len400 twice": {**JOINED, "max_length": 400, "times": 2},
+    "long joined len400 channels400": {**JOINED, "max_length": 400, "channels": 400},
     "long joined 384": {"long": True, "vectors": joined_vectors(384)},
     "long joined 384 drop5": {"long": True, "vectors": joined_vectors(384), "dropout": 0.5},
 }
@@ -69,7 +72,7 @@ def run(trial: Trial) -> dict[str, Any]:
     given = dict(UNIFORM.get(trial.name, {"dropout": 0.5}))
     sizes = benchmark.full
     if given.pop("long", False):
-        sizes = replace(sizes, updates=LONG[trial.bench])
+        sizes = replace(sizes, updates=LONG[trial.bench] * given.pop("times", 1))
     sizes = replace(sizes, max_length=given.pop("max_length", sizes.max_length))
     training = {
         **TRAINING, "learning_rate": given.pop("rate", 3e-3), "batch_size": sizes.batch_size,

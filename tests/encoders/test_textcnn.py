@@ -36,6 +36,18 @@ def test_windows_beyond_the_text_never_win(text_task):
         assert torch.allclose(pooled[i], by_hand(encoder, row["ids"]), atol=1e-4)
 
 
+def test_gradients_once_and_twice(text_task):
+    encoder = TextCNN.from_tasks([text_task], kernels=[2, 3], channels=3, dimension=4).double()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+    vectors = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
+
+    def squares(given):
+        return encoder.represent(given, {"mask": mask}).pooled ** 2
+
+    assert torch.autograd.gradcheck(squares, vectors)
+    assert torch.autograd.gradgradcheck(squares, vectors)
+
+
 def test_defaults(text_task):
     encoder = TextCNN.from_tasks([text_task])
     assert encoder.kernels == [3, 5, 7]
