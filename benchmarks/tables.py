@@ -143,7 +143,8 @@ def main() -> None:
     path = RESULTS / "strongest_answers.json"
     if path.exists():
         lines += ["## TextCNN's strongest answers", "", *strongest(path), ""]
-        lines += ["Forward and backward of the encoder on one batch; ratios of found aside to through all answers.", ""]
+        note = "Forward and backward of the encoder on one batch; ratios of found aside to through all answers."
+        lines += [f"{note} {machine(json.loads(path.read_text()))}.", ""]
     path = RESULTS / "narrow_alignment.json"
     if path.exists():
         lines += ["## Alignment by the width of the shared part", "", *narrow(path), ""]
