@@ -11,6 +11,8 @@ from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
 from narrow_alignment import table as narrow
+from query_sets import SEEDS as QUERY_SEEDS
+from query_sets import table as query_sets
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
@@ -140,6 +142,11 @@ def main() -> None:
         lines += ["## Word vectors out of MiniLM, and those of GloVe", "", *distilled(path), ""]
         note = f"Accuracy of a small TextCNN by training texts of a task, {len(DISTILLED_SEEDS)} seeds, uniform weights"
         lines += [f"{note}; judged by training texts that no run sees. Numbers of a word's vector after its name.", ""]
+    path = RESULTS / "query_sets.json"
+    if path.exists():
+        lines += ["## MetaWeighting judged by the dev sets", "", *query_sets(path), ""]
+        note = f"Accuracy of a small TextCNN with 100 texts of a task, {len(QUERY_SEEDS)} seeds, normalised steps"
+        lines += [f"{note}; judged by training texts that no run sees.", ""]
     path = RESULTS / "strongest_answers.json"
     if path.exists():
         lines += ["## TextCNN's strongest answers", "", *strongest(path), ""]
