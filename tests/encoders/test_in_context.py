@@ -116,6 +116,9 @@ class TestDrawing:
         texts = [[[str(i)] for i in range(50)]]
         assert draw_passages(texts, 5) == draw_passages(texts, 5) != texts[0][:5]
         assert draw_passages(texts, 0) == draw_passages([], 5) == []
+        unread = iter(texts[0])
+        draw_passages([unread], 0)
+        assert len(list(unread)) == 50  # nothing was gone through
 
 
 class TestVectors:

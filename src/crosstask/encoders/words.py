@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -99,11 +99,10 @@ class WordEmbedding(nn.Module):
             check_counts(dimension=dimension)
         sources = vector_sources(vectors)
         trained = not sources if train_vectors is None else bool(train_vectors)
-        texts = [_texts(task, lower) for task in tasks]
-        counts = Counter(word for found in texts for words in found for word in words)
+        counts = Counter(word for task in tasks for words in _texts(task, lower) for word in words)
         known = Vocabulary.from_counts(counts, min_count=min_count, limit=vocabulary)
         room = 0 if trained else vocabulary - len(known.words)
-        known, parts = _pretrained(known, sources, texts, room=room, lower=lower)
+        known, parts = _pretrained(known, sources, tasks, room=room, lower=lower)
         width = sum(part.dimension for part in parts)
         if parts and dimension not in (None, width):
             raise CrossTaskError(
@@ -231,17 +230,17 @@ def fresh_table(vocabulary: Vocabulary, found: WordVectors | None, dimension: in
     return table
 
 
-def _texts(task: Task, lower: bool) -> list[Sequence[str]]:
-    """The words of every training text; a pair is two texts."""
-    if task.spec.form == "vector":
-        return []
-    return [part for item in task.train.inputs for part in split_words(item, task.spec.form, lower)]
+def _texts(task: Task, lower: bool) -> Iterator[Sequence[str]]:
+    """The words of one training text after the other; a pair is two texts."""
+    if task.spec.form != "vector":
+        for item in task.train.inputs:
+            yield from split_words(item, task.spec.form, lower)
 
 
 def _pretrained(
     known: Vocabulary,
     sources: Sequence[str | Path | Distilled],
-    texts: Sequence[Sequence[Sequence[str]]],
+    tasks: Sequence[Task],
     *,
     room: int,
     lower: bool,
@@ -257,7 +256,7 @@ def _pretrained(
         known = Vocabulary(list(dict.fromkeys([*known.words, *added])))
     for place, source in enumerate(sources):
         if isinstance(source, Distilled):
-            parts[place] = distilled_vectors(known.words, source, texts)
+            parts[place] = distilled_vectors(known.words, source, [_texts(task, lower) for task in tasks])
     return known, [parts[place] for place in sorted(parts)]
 
 
