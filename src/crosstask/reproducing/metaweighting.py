@@ -321,11 +321,12 @@ class MetaWeightingTopics(MethodsCompared):
         "before (the figure of weights); with normalised steps they do move, away from the task with the largest "
         "losses, for the shortest mixture of slopes listens to those tasks most that are nearly learned. And a tenth "
         "of each training set, the query set, trains nothing. Tried on dev of other seeds, without gain: steps a "
-        "hundred times as large, normalised steps of two sizes. Runs three times as long, with more dropout, are a "
-        "point better for most methods, with better word vectors too, and no method is above uniform weights there "
-        "beyond chance. What is best on dev need not be on test: dev is drawn from the training messages, and the "
-        "test messages are later ones. With MiniLM single tasks are ahead of all joint training: there three hundred "
-        "steps of an encoder serve one task, here all four. Longer runs with MiniLM were not made."
+        "hundred times as large, normalised steps of two sizes. Runs three times as long, with more dropout, are "
+        "nearly a point better for most methods, and no method is above uniform weights there beyond chance, neither "
+        "with GloVe's vectors nor with joined ones. What is best on dev need not be on test: dev is drawn from the "
+        "training messages, and the test messages are later ones. With MiniLM single tasks are ahead of all joint "
+        "training: there three hundred steps of an encoder serve one task, here all four. Longer runs with MiniLM "
+        "were not made."
     )
     seeds: ClassVar[int] = 5
     benchmark: ClassVar[Benchmark] = TOPICS_BENCHMARK
