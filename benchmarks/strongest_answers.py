@@ -1,6 +1,8 @@
-"""TextCNN's maximum over a text: where it stands found aside, next to autograd through the maximum of all answers.
+"""TextCNN's maximum over a text, in three ways, each better than the one before.
 
-Forward and backward of the encoder on one batch, in turns; the median of each, and the memory that autograd keeps.
+Autograd through the maximum of all answers; where the maximum stands found aside; and a way back that only looks at
+the strongest windows (`encoders/strongest.py`). Forward and backward of the encoder on one batch, in turns; the median
+of each, and the memory that is kept for the way back.
 
     python benchmarks/strongest_answers.py --output benchmarks/results/strongest_answers.json
 """
@@ -17,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from crosstask.encoders import strongest
 from crosstask.encoders.textcnn import TextCNN
 from crosstask.record import environment
 from crosstask.tasks import Task
@@ -24,28 +27,35 @@ from crosstask.tasks import Task
 SIZES = {"128 texts of 100 words": (128, 100), "448 texts of 200 words": (448, 200)}
 """Those of a small batch, and of one of every task of the reviews."""
 DIMENSION, CHANNELS, TURNS = 100, 200, 7
+SHORT = strongest.DEVICES
 
 
 def through_all(encoder: TextCNN, vectors: Tensor, mask: Tensor) -> Tensor:
     """The maximum of all answers after ReLU, with autograd."""
     vectors = vectors.masked_fill(~mask.unsqueeze(-1), 0.0).transpose(1, 2)
-    lengths, strongest = mask.sum(dim=1, keepdim=True), []
+    lengths, found = mask.sum(dim=1, keepdim=True), []
     for kernel, convolution in zip(encoder.kernels, encoder.convolutions, strict=True):
         answers = F.relu(convolution(vectors))
         starts = torch.arange(answers.shape[2], device=answers.device)
         inside = (starts == 0) | (starts + kernel <= lengths)
-        strongest.append(answers.masked_fill(~inside.unsqueeze(1), 0.0).amax(dim=2))
-    return torch.cat(strongest, dim=1)
+        found.append(answers.masked_fill(~inside.unsqueeze(1), 0.0).amax(dim=2))
+    return torch.cat(found, dim=1)
 
 
 def aside(encoder: TextCNN, vectors: Tensor, mask: Tensor) -> Tensor:
-    """As the encoder does it."""
+    """As the encoder does it where more than a gradient is wanted."""
+    strongest.DEVICES = set()
+    return alone(encoder, vectors, mask)
+
+
+def alone(encoder: TextCNN, vectors: Tensor, mask: Tensor) -> Tensor:
+    """As the encoder does it in training."""
     pooled = encoder.represent(vectors, {"mask": mask}).pooled
     assert pooled is not None
     return pooled
 
 
-WAYS = {"through all answers": through_all, "found aside": aside}
+WAYS = {"through all answers": through_all, "found aside": aside, "strongest windows alone": alone}
 
 
 def timed(way: str, encoder: TextCNN, vectors: Tensor, mask: Tensor) -> tuple[float, float]:
@@ -62,6 +72,7 @@ def timed(way: str, encoder: TextCNN, vectors: Tensor, mask: Tensor) -> tuple[fl
             torch.cuda.synchronize()
         return time.perf_counter()
 
+    strongest.DEVICES = SHORT
     started = now()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         result = WAYS[way](encoder, vectors, mask)
@@ -88,14 +99,15 @@ def measure(texts: int, words: int) -> list[dict[str, Any]]:
 
 
 def table(path: Path) -> Iterator[str]:
-    """Milliseconds and megabytes, and how they compare."""
-    yield "| batch | " + " | ".join(WAYS) + " | time | kept for the way back |"
+    """Milliseconds and megabytes, and how the last way compares with the others."""
+    yield "| batch | " + " | ".join(WAYS) + " | time of the last way | kept for the way back |"
     yield "|---" * (3 + len(WAYS)) + "|"
     for name, rows in json.loads(path.read_text())["sizes"].items():
-        before, after = rows
-        times = " | ".join(f"{1000 * row['seconds']:.0f} ms, {row['kept_bytes'] / 2**20:.0f} MB" for row in rows)
-        ratios = f"{after['seconds'] / before['seconds']:.2f} | {after['kept_bytes'] / before['kept_bytes']:.2f}"
-        yield f"| {name} | {times} | {ratios} |"
+        cells = [f"{1000 * row['seconds']:.0f} ms, {row['kept_bytes'] / 2**20:.0f} MB" for row in rows]
+        ratios = [
+            ", ".join(f"{rows[-1][what] / row[what]:.2f}" for row in rows[:-1]) for what in ("seconds", "kept_bytes")
+        ]
+        yield f"| {name} | " + " | ".join([*cells, *ratios]) + " |"
 
 
 def main() -> None:

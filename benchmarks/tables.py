@@ -10,6 +10,7 @@ from typing import Any
 from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
+from joint_steps import table as joint_steps
 from narrow_alignment import table as narrow
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
@@ -137,6 +138,10 @@ def main() -> None:
             "Mean dev accuracy (runs) of seeds that no experiment has; `textcnn_trials.py` says what differs.",
             "",
         ]
+    path = RESULTS / "joint_steps.json"
+    if path.exists():
+        lines += ["## Joint training of MiniLM on newsgroups, by updates and rate", "", *joint_steps(path), ""]
+        lines += ["Mean dev accuracy (runs) of seeds that no experiment has.", ""]
     path = RESULTS / "distilled_vectors.json"
     if path.exists():
         lines += ["## Word vectors out of MiniLM, and those of GloVe", "", *distilled(path), ""]
@@ -150,7 +155,7 @@ def main() -> None:
     path = RESULTS / "strongest_answers.json"
     if path.exists():
         lines += ["## TextCNN's strongest answers", "", *strongest(path), ""]
-        note = "Forward and backward of the encoder on one batch; ratios of found aside to through all answers."
+        note = "Forward and backward of the encoder on one batch; ratios of the last way to the first and the second."
         lines += [f"{note} {machine(json.loads(path.read_text()))}.", ""]
     path = RESULTS / "narrow_alignment.json"
     if path.exists():

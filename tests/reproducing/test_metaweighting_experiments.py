@@ -115,12 +115,14 @@ def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_enc
     monkeypatch.setattr(compared, "PRETRAINED", tiny_encoder("bert"))
     experiment = compared.MetaWeightingTopics(Options(data))
     rows = []
-    for vectors in ({}, {"vectors": "joined"}):
-        cell = Cell.of(length="long", **vectors, text="whole", method="uniform", seed=0)
+    joined = {"vectors": "joined"}
+    for more in ({}, joined, {**joined, "dev": "none"}, {**joined, "dev": "latest"}):
+        cell = Cell.of(length="long", **more, text="whole", method="uniform", seed=0)
         assert cell in experiment.cells()
         rows.append({"cell": dict(cell.values), **experiment.run(cell)})
+    assert [row["dev"] is None for row in rows] == [False, False, True, False]
     tables = [table for table in experiment.tables(Rows(rows)) if "long" in table.title]
-    means = [found for table in tables for found in table.lines[0] if isinstance(found, Mean)]
+    means = [[found for found in table.lines[0] if isinstance(found, Mean)][-1] for table in tables]
     assert [found.mean for found in means] == [row["score"] for row in rows]
     claims = {claim.text: claim.verdict for claim in experiment.claims(Rows(rows))}
     text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe's alone (uniform)"
@@ -179,15 +181,25 @@ def test_sensitivity_end_to_end(data: Path, tmp_path: Path) -> None:
 def test_cells_have_whole_seeds_first() -> None:
     cells = compared.MetaWeightingTopics(Options(Path())).cells()
     pretrained = [cell for cell in cells if "encoder" in dict(cell.values)]
-    long = [cell for cell in cells if "length" in dict(cell.values)]
+    refits = [cell for cell in cells if "dev" in dict(cell.values)]
+    long = [cell for cell in cells if "length" in dict(cell.values) and cell not in refits]
     assert len(pretrained) == compared.PRETRAINED_SEEDS * len(compared.PRETRAINED_METHODS)
     methods = (*compared.LONG_METHODS, *compared.JOINED_METHODS)
     assert set(methods) <= set(runs.METHODS)
     assert len(long) == compared.MetaWeightingTopics.seeds * len(methods)
-    later = len(pretrained) + len(long)
-    assert cells[-later:] == [*pretrained, *long]
+    assert len(refits) == compared.REFIT_SEEDS + compared.LATEST_SEEDS * len(compared.LATEST_METHODS)
+    later = len(pretrained) + len(long) + len(refits)
+    assert cells[-later:] == [*pretrained, *long, *refits]
     assert len(cells) - later == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
     assert {cell["seed"] for cell in cells[: 2 * len(runs.METHODS)]} == {0}
+
+
+def test_the_latest_messages_of_every_group_are_dev(data: Path) -> None:
+    topics, sizes = runs.BENCHMARKS["topics"], replace(SMALL, train=None)
+    latest, everything = (topics.tasks(data, "whole", sizes, 0, dev)[0] for dev in ("latest", "none"))
+    assert [message.split("\n")[1] for message in latest.dev.inputs] == [f"Subject: comp {i}" for i in range(36, 40)]
+    assert len(latest.train) == 36
+    assert (len(everything.train), everything.dev) == (40, None)
 
 
 def _rows(scores: dict[str, list[float]], text: str = "whole", dev: dict[str, float] | None = None) -> list[dict]:
@@ -234,6 +246,24 @@ def test_claims_against_numbers_worked_out_by_hand() -> None:
     missing = experiment.claims(Rows([]))
     assert {claim.verdict for claim in missing} == {"not measured"}
     assert all(not table.lines or table.title.startswith("Accuracy by task") for table in experiment.tables(Rows([])))
+
+
+def test_runs_on_all_labels_are_a_part_of_their_own() -> None:
+    joined = {"length": "long", "vectors": "joined"}
+    rows = [row | {"cell": row["cell"] | joined} for row in _rows({"uniform": [91.0, 91.4], "uncertainty": [90.0]})]
+    refits = _rows({"uniform": [92.19, 92.59]}), _rows({"uniform": [1.0]}, dev={"uniform": 95.0})
+    for dev, part in zip(("none", "latest"), refits, strict=True):
+        rows += [row | {"cell": row["cell"] | joined | {"dev": dev}} for row in part]
+    experiment = compared.MetaWeightingTopics(Options(Path()))
+    claims = {claim.text: claim.ours for claim in experiment.claims(Rows(rows))}
+    assert claims["in such runs, uniform weights are better when they are trained on the dev sets too"].startswith(
+        "+1.19"
+    )
+    assert claims["they are above the best published average then"].startswith("+0.30")
+    tables = {table.title.partition(", ")[2]: table.lines for table in experiment.tables(Rows(rows))}
+    assert [line[0] for line in tables["long runs with joined vectors"]] == ["uniform", "uncertainty"]
+    (latest,) = tables["the latest messages as dev sets"]
+    assert (latest[1].mean, latest[2].mean) == (95.0, 1.0)
 
 
 def test_the_best_by_dev_is_chosen_on_seeds_that_all_methods_have() -> None:

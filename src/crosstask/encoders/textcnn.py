@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from crosstask.encoders.base import Representation
 from crosstask.encoders.checks import check_counts
+from crosstask.encoders.strongest import strongest_answers
 from crosstask.encoders.words import VectorSource, WordEmbedding, WordEncoder
 from crosstask.errors import CrossTaskError
 from crosstask.tasks import Task
@@ -97,10 +98,8 @@ class TextCNN(WordEncoder):
         lengths = mask.sum(dim=1, keepdim=True)  # [batch, 1]
         strongest = []
         for kernel, convolution in zip(self.kernels, self.convolutions, strict=True):
-            answers = convolution(vectors)  # [batch, channels, length - kernel + 1]
-            starts = torch.arange(answers.shape[2], device=answers.device)
+            starts = torch.arange(vectors.shape[2] - kernel + 1, device=vectors.device)
             inside = (starts == 0) | (starts + kernel <= lengths)  # [batch, length - kernel + 1]
-            # Where the strongest answer stands is found aside, for autograd would keep copies of all answers for it.
-            place = answers.detach().masked_fill(~inside.unsqueeze(1), -torch.inf).argmax(dim=2, keepdim=True)
-            strongest.append(F.relu(answers.gather(2, place).squeeze(2)))  # [batch, channels]
+            assert isinstance(convolution, nn.Conv1d)
+            strongest.append(F.relu(strongest_answers(convolution, vectors, inside)))  # [batch, channels]
         return Representation(pooled=torch.cat(strongest, dim=1))  # [batch, kernels * channels]

@@ -4,11 +4,12 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from crosstask.batches import Prepared
+from crosstask.examples import Examples
 from crosstask.held_out import support_and_query
 from crosstask.learner import Learner
 from crosstask.model import Model
@@ -25,6 +26,9 @@ from crosstask.weighting.base import Query
 
 DEV_SHARE = 0.1
 """Of each training set: chooses the update whose model is kept, for every method alike."""
+DevPart = Literal["random", "latest", "none"]
+"""Which part of a training set that is: drawn at random, or the last examples of every label in the order of the file,
+for a test set of still later ones. With "none" all labels are trained on, and the last update is kept."""
 PARTS = ("training", "query", "test")
 WATCHED = 200
 """Examples of each task and part whose loss is followed, at most."""
@@ -98,12 +102,14 @@ class Benchmark:
     long: Long
     joined: Joined
     quick: Sizes
+    by_date: bool = False
+    """Whether training examples stand in the order of their dates, and test examples are later ones."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Of a method's weighting: the papers' choices for these tasks, and one of ours for the normalised variant."""
 
-    def tasks(self, data: Path, text: str, sizes: Sizes, seed: int) -> list[Task]:
+    def tasks(self, data: Path, text: str, sizes: Sizes, seed: int, dev: DevPart = "random") -> list[Task]:
         """All tasks, each with its dev part cut off: the same for every method."""
-        return [_ready(task, sizes, seed) for task in self.read(data, text)]
+        return [_ready(task, sizes, seed, dev) for task in self.read(data, text)]
 
 
 TOPICS_BENCHMARK = Benchmark(
@@ -115,6 +121,7 @@ TOPICS_BENCHMARK = Benchmark(
     long=Long(updates=2000, dropout=0.5),
     joined=Joined(dropout=0.3, max_length=256, dimension=200),
     quick=Sizes(400, 300, max_length=64, batch_size=16, updates=120),
+    by_date=True,
     options={
         "metaweighting": {"step_size": 0.5},
         "metaweighting-normalised": {"step_size": 0.2},
@@ -139,16 +146,34 @@ SENTIMENT_BENCHMARK = Benchmark(
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (TOPICS_BENCHMARK, SENTIMENT_BENCHMARK)}
 
 
-def _ready(task: Task, sizes: Sizes, seed: int) -> Task:
+def _ready(task: Task, sizes: Sizes, seed: int, dev: DevPart) -> Task:
     assert task.test is not None
     measured = task.test
     if sizes.test is not None:
         places = balanced_subset(measured.labels, min(sizes.test, len(measured)), np.random.default_rng(0))
         measured = measured.take(places)
     limit = None if sizes.train is None else min(sizes.train, len(task.train))
+    train = task.train
+    held_out: Examples | float | bool = DEV_SHARE if dev == "random" else False
+    if dev == "latest":
+        early, late = latest_cut(train.labels, DEV_SHARE)
+        train, held_out = train.take(early), train.take(late)
     return Task.assemble(
-        task.name, task.train, DEV_SHARE, measured, labels=task.labels, limit=limit, seed=seed, metric="accuracy"
+        task.name, train, held_out, measured, labels=task.labels, limit=limit, seed=seed, metric="accuracy"
     )
+
+
+def latest_cut(labels: Sequence[Any], share: float) -> tuple[list[int], list[int]]:
+    """The places of all but the last examples of every label, and of those.
+
+    >>> latest_cut(["a", "b", "a", "a", "b"], 0.4)
+    ([0, 1, 2], [3, 4])
+    """
+    places: dict[Any, list[int]] = {}
+    for place, label in enumerate(labels):
+        places.setdefault(label, []).append(place)
+    late = {place for found in places.values() for place in found[len(found) - round(share * len(found)) :]}
+    return [place for place in range(len(labels)) if place not in late], sorted(late)
 
 
 def with_vectors(encoder: Named, data: Path) -> Named:
@@ -184,8 +209,9 @@ def train_method(
         watch: follow losses, where the method has query sets.
 
     Returns:
-        `score` and `dev`, mean accuracies over tasks in percent; `tasks`, the test accuracy of each; where tasks are
-        trained together, `weights` at some updates; where losses are followed, `losses` of all parts at each look.
+        `score` and `dev`, mean accuracies over tasks in percent (`dev` None without dev sets); `tasks`, the test
+        accuracy of each; where tasks are trained together, `weights` at some updates; where losses are followed,
+        `losses` of all parts at each look.
     """
     common: dict[str, Any] = {"encoder": encoder, "training": dict(training), "seed": seed, "progress": False}
     if method == "single":
@@ -208,8 +234,8 @@ def train_method(
 def _accuracies(runs: Sequence[Run]) -> Row:
     scores = {task: found for run in runs for task, found in run.scores.items()}
     tasks = {task: 100 * found["test"]["accuracy"] for task, found in scores.items()}
-    dev = statistics.fmean(100 * found["dev"]["accuracy"] for found in scores.values())
-    return {"score": statistics.fmean(tasks.values()), "dev": dev, "tasks": tasks}
+    dev = [100 * found["dev"]["accuracy"] for found in scores.values() if "dev" in found]
+    return {"score": statistics.fmean(tasks.values()), "dev": statistics.fmean(dev) if dev else None, "tasks": tasks}
 
 
 def trajectory(run: Run) -> list[Row]:

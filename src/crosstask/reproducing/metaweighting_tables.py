@@ -35,6 +35,14 @@ def averages(title: str, rows: Rows, published: Mapping[str, float]) -> Table:
     return Table(title, head, lines, note)
 
 
+def dev_and_test(title: str, rows: Rows) -> Table:
+    """What the dev sets say of every method, and the test sets."""
+    lines: list[list[Any]] = [
+        [method, rows.mean("dev", method=method), rows.mean(method=method)] for method in rows.values("method")
+    ]
+    return Table(title, ["method", "dev", "test"], lines, "Mean accuracies of the tasks, over seeds.")
+
+
 def gains_over(rows: Rows, better: str, worse: str) -> list[float]:
     """What one method has over another, seed by seed."""
     return paired(rows.by_seed(method=better), rows.by_seed(method=worse))
