@@ -94,7 +94,8 @@ class TextCNN(WordEncoder):
         """One vector per text, [batch, kernels * channels]."""
         mask = inputs["mask"]  # [batch, length]
         vectors = vectors.masked_fill(~mask.unsqueeze(-1), 0.0).transpose(1, 2)  # [batch, dimension, length]
-        vectors = F.pad(vectors, (0, max(0, max(self.kernels) - vectors.shape[2])))
+        if vectors.shape[2] < max(self.kernels):
+            vectors = F.pad(vectors, (0, max(self.kernels) - vectors.shape[2]))
         lengths = mask.sum(dim=1, keepdim=True)  # [batch, 1]
         strongest = []
         for kernel, convolution in zip(self.kernels, self.convolutions, strict=True):

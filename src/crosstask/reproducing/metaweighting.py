@@ -356,10 +356,10 @@ class MetaWeightingTopics(MethodsCompared):
         "of each training set, the query set, trains nothing. Tried on dev of other seeds, without gain: steps a "
         "hundred times as large, normalised steps of two sizes. Runs three times as long, with more dropout, are "
         "nearly a point better for most methods, and no method is above uniform weights there beyond chance, neither "
-        "with GloVe's vectors nor with joined ones. What is best on dev need not be on test: dev is drawn from the "
-        "training messages, and the test messages are later ones. With MiniLM single tasks are ahead of all joint "
-        "training: there three hundred steps of an encoder serve one task, here all four. Longer runs with MiniLM "
-        "were not made."
+        "with GloVe's vectors nor with joined ones. Dev sets drawn at random choose `uncertainty`, which is behind on "
+        "test: test messages are later ones. Dev sets of the latest messages tell the two apart. With MiniLM single "
+        "tasks are ahead of all joint training, for three hundred steps are few for an encoder that serves four "
+        "tasks: with three times the rate both are better on dev, and close (`benchmarks/joint_steps.py`)."
     )
     seeds: ClassVar[int] = 5
     benchmark: ClassVar[Benchmark] = TOPICS_BENCHMARK
@@ -387,7 +387,9 @@ class MetaWeightingSentiment(MethodsCompared):
         "examples, it is not behind. Normalised steps and the mean query loss do move the weights, without "
         "gain. Tchebycheff's methods train the worst task alone, for which there are too few updates here. Runs three "
         "times as long are hardly better with GloVe's vectors; with those joined to MiniLM's, and longer texts, "
-        "uniform weights come close to the best published average, and no other method is above them so far."
+        "uniform weights come close to the best published average, and no other method is above them. Still longer "
+        "texts, twice as many updates and more filters were tried on dev of other seeds, without gain "
+        "(`benchmarks/textcnn_trials.py`)."
     )
     seeds: ClassVar[int] = 3
     benchmark: ClassVar[Benchmark] = SENTIMENT_BENCHMARK
