@@ -181,6 +181,21 @@ def test_split():
     assert stars(split=(0.75, 0.25), limit=10).test.inputs == task.test.inputs
 
 
+def test_the_latest_examples_of_every_class_are_cut():
+    task = stars(dev=0.1, cut="latest")
+    assert task.dev.inputs == TEXTS[-10:]  # classes take turns in these data
+    assert task.train.inputs == TEXTS[:-10]
+    assert task.notes == ("10 latest examples were cut from train as dev set",)
+    assert stars(dev=0.1, cut="latest", seed=5).dev.inputs == task.dev.inputs
+    task = stars(split=(0.6, 0.2, 0.2), cut="latest")
+    assert (task.train.inputs, task.dev.inputs, task.test.inputs) == (TEXTS[:60], TEXTS[60:80], TEXTS[80:])
+    values = [i / 10 for i in range(10)]
+    numbers = ct.Task.from_arrays("n", TEXTS[:10], values, kind="regression", cut="latest")
+    assert numbers.dev.labels == [0.8, 0.9]
+    with pytest.raises(ct.CrossTaskError, match="Task 'stars': Unknown cut 'last'"):
+        stars(cut="last")
+
+
 @given(parts=st.lists(st.integers(1, 5), min_size=2, max_size=3), count=st.integers(30, 60), seed=st.integers(0, 3))
 def test_split_is_a_partition(parts, count, seed):
     shares = [part / sum(parts) for part in parts]

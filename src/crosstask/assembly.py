@@ -4,12 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.examples import FORM_WORDS, KINDS, Examples, Form, Kind, TaskSpec
+from crosstask.examples import FORM_WORDS, KINDS, Cut, Examples, Form, Kind, TaskSpec
 from crosstask.labels import LabelMap, infer_kind, ordered_labels
 from crosstask.sampling import balanced_subset, covering_subset, random_subset, stratified_cut
 
@@ -27,6 +27,7 @@ def assemble(
     dev_limit: int | None,
     seed: int,
     split: Sequence[float] | None,
+    cut: Cut,
     drop_overlap: bool,
     metric: str | None,
 ) -> tuple[dict[str, Examples], TaskSpec, list[str]]:
@@ -34,6 +35,9 @@ def assemble(
     if seed < 0:
         raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {seed}.")
     _check_examples(name, {"train": train, "dev": dev, "test": test})
+    if cut not in get_args(Cut):
+        raise CrossTaskError(f"Task '{name}': {unknown('cut', cut, get_args(Cut))}")
+    cut_seed = None if cut == "latest" else seed
     kind = kind or infer_kind(train)
     if kind not in KINDS:
         raise CrossTaskError(f"Task '{name}': {unknown('kind', kind, KINDS)}")
@@ -46,7 +50,7 @@ def assemble(
         parts["test"] = test
     parts = {part: label_map.apply(name, kind, examples) for part, examples in parts.items()}
     if split is not None:
-        parts = _split(name, kind, parts, split, seed, notes)
+        parts = _split(name, kind, parts, split, cut_seed, notes)
     if drop_overlap:
         parts["train"] = _drop_overlap(parts, notes)
         if not len(parts["train"]):
@@ -61,9 +65,10 @@ def assemble(
     if "dev" not in parts and dev is not False:
         usual = 0.2 if len(parts["train"]) < 500 else 0.1
         share = float(dev) if isinstance(dev, int | float) and dev is not True else usual
-        parts["train"], parts["dev"] = _cut(name, kind, parts["train"], share, seed)
+        parts["train"], parts["dev"] = _cut(name, kind, parts["train"], share, cut_seed)
         if len(parts["dev"]):
-            notes.append(f"{len(parts['dev'])} examples were cut from train as dev set")
+            which = "latest examples" if cut == "latest" else "examples"
+            notes.append(f"{len(parts['dev'])} {which} were cut from train as dev set")
         else:
             del parts["dev"]
             notes.append("too few examples to cut a dev set from: the last epoch's model is kept")
@@ -167,17 +172,18 @@ def _limited(name: str, kind: Kind, examples: Examples, limit: int, seed: int) -
     return examples.take(kept)
 
 
-def _cut(name: str, kind: Kind, examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+def _cut(name: str, kind: Kind, examples: Examples, share: float, seed: int | None) -> tuple[Examples, Examples]:
+    """At random by the seed, or without one the last examples."""
     if not 0.0 < share < 1.0:
         raise CrossTaskError(f"Task '{name}': the share to cut from train must lie between 0 and 1, found {share:g}.")
     held_out = min(round(share * len(examples)), len(examples) - 1)
-    generator = np.random.default_rng(seed)
+    generator = None if seed is None else np.random.default_rng(seed)
     kept, cut = stratified_cut(_strata(kind, examples), len(examples), held_out, generator)
     return examples.take(kept), examples.take(cut)
 
 
 def _split(
-    name: str, kind: Kind, parts: dict[str, Examples], shares: Sequence[float], seed: int, notes: list[str]
+    name: str, kind: Kind, parts: dict[str, Examples], shares: Sequence[float], seed: int | None, notes: list[str]
 ) -> dict[str, Examples]:
     roles = ("train", "dev", "test") if len(shares) == 3 else ("train", "test")
     if len(shares) not in (2, 3) or abs(sum(shares) - 1.0) > 1e-6 or min(shares) <= 0:
@@ -190,7 +196,8 @@ def _split(
         raise CrossTaskError(f"Task '{name}': `split` would cut a {clash[0]} set, but one is given. Leave one out.")
     whole = len(parts["train"])
     rest = parts["train"]
-    for role, share in zip(roles[1:], shares[1:], strict=True):
+    cuts = list(zip(roles[1:], shares[1:], strict=True))
+    for role, share in cuts if seed is not None else reversed(cuts):  # of the latest, the very latest are for test
         rest, parts[role] = _cut(name, kind, rest, share * whole / len(rest), seed)
     parts["train"] = rest
     for role in roles:

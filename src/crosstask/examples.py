@@ -10,6 +10,7 @@ from crosstask.errors import CrossTaskError
 
 Kind = Literal["classification", "pair", "tagging", "regression", "multilabel"]
 Form = Literal["text", "pair", "tokens", "vector"]
+Cut = Literal["random", "latest"]
 KINDS: tuple[Kind, ...] = ("classification", "pair", "tagging", "regression", "multilabel")
 
 FORM_WORDS: dict[Form, str] = {

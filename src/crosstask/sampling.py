@@ -64,17 +64,20 @@ def random_subset(count: int, size: int, generator: np.random.Generator) -> list
 
 
 def stratified_cut(
-    labels: Sequence[Hashable] | None, count: int, held_out: int, generator: np.random.Generator
+    labels: Sequence[Hashable] | None, count: int, held_out: int, generator: np.random.Generator | None
 ) -> tuple[list[int], list[int]]:
     """Cut `held_out` of `count` positions away, class by class in proportion; returns (kept, held out).
 
-    Every class keeps at least one example on the side that trains. Without labels the cut is at random.
+    At random, or without a generator the last ones. Every class keeps at least one example on the side that trains.
+    Without labels all are of one class.
 
     >>> kept, cut = stratified_cut(["a"] * 8 + ["b"] * 2, 10, 5, np.random.default_rng(0))
     >>> len(kept), len(cut), sum(i >= 8 for i in cut)
     (5, 5, 1)
+    >>> stratified_cut(["a", "b", "a", "b"], 4, 2, None)
+    ([0, 1], [2, 3])
     """
-    order = [int(position) for position in generator.permutation(count)]
+    order = [*reversed(range(count))] if generator is None else [int(place) for place in generator.permutation(count)]
     if labels is None:
         return sorted(order[held_out:]), sorted(order[:held_out])
     groups: dict[Hashable, list[int]] = defaultdict(list)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from crosstask.assembly import assemble
-from crosstask.examples import KINDS, Examples, Form, Kind, TaskSpec
+from crosstask.examples import KINDS, Cut, Examples, Form, Kind, TaskSpec
 from crosstask.labels import LabelMap
 
 __all__ = ["KINDS", "Examples", "Form", "Kind", "Task", "TaskSpec"]
@@ -67,6 +67,7 @@ class Task:
         dev_limit: int | None = None,
         seed: int = 0,
         split: Sequence[float] | None = None,
+        cut: Cut = "random",
         drop_overlap: bool = False,
         metric: str | None = None,
     ) -> "Task":
@@ -86,12 +87,14 @@ class Task:
             dev_limit: likewise for a dev set that is given.
             seed: of the subset and of the cut.
             split: shares of (train, dev, test), or (train, test), to cut a single set into.
+            cut: which examples go into a dev or test set that is cut off: "random" ones, or the "latest", the last of
+                every class in the order of the data. Where a model will meet later data, those choose it better.
             drop_overlap: take training examples out whose input also stands in dev or test.
             metric: score that chooses the model; each kind has its own when left out.
         """
         parts, spec, notes = assemble(
             name, train, dev, test, kind=kind, labels=labels, label_map=LabelMap(map), limit=limit, dev_limit=dev_limit,
-            seed=seed, split=split, drop_overlap=drop_overlap, metric=metric,
+            seed=seed, split=split, cut=cut, drop_overlap=drop_overlap, metric=metric,
         )  # fmt: skip
         return cls(spec, parts["train"], parts.get("dev"), parts.get("test"), tuple(notes))
 
@@ -209,6 +212,7 @@ ASSEMBLY_OPTIONS = (
     "dev_limit",
     "seed",
     "split",
+    "cut",
     "drop_overlap",
     "metric",
 )

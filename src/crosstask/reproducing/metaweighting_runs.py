@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from crosstask.batches import Prepared
-from crosstask.examples import Examples
 from crosstask.held_out import support_and_query
 from crosstask.learner import Learner
 from crosstask.model import Model
@@ -153,27 +152,10 @@ def _ready(task: Task, sizes: Sizes, seed: int, dev: DevPart) -> Task:
         places = balanced_subset(measured.labels, min(sizes.test, len(measured)), np.random.default_rng(0))
         measured = measured.take(places)
     limit = None if sizes.train is None else min(sizes.train, len(task.train))
-    train = task.train
-    held_out: Examples | float | bool = DEV_SHARE if dev == "random" else False
-    if dev == "latest":
-        early, late = latest_cut(train.labels, DEV_SHARE)
-        train, held_out = train.take(early), train.take(late)
     return Task.assemble(
-        task.name, train, held_out, measured, labels=task.labels, limit=limit, seed=seed, metric="accuracy"
-    )
-
-
-def latest_cut(labels: Sequence[Any], share: float) -> tuple[list[int], list[int]]:
-    """The places of all but the last examples of every label, and of those.
-
-    >>> latest_cut(["a", "b", "a", "a", "b"], 0.4)
-    ([0, 1, 2], [3, 4])
-    """
-    places: dict[Any, list[int]] = {}
-    for place, label in enumerate(labels):
-        places.setdefault(label, []).append(place)
-    late = {place for found in places.values() for place in found[len(found) - round(share * len(found)) :]}
-    return [place for place in range(len(labels)) if place not in late], sorted(late)
+        task.name, task.train, False if dev == "none" else DEV_SHARE, measured, labels=task.labels, limit=limit,
+        seed=seed, cut="latest" if dev == "latest" else "random", metric="accuracy",
+    )  # fmt: skip
 
 
 def with_vectors(encoder: Named, data: Path) -> Named:
