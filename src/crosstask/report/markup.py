@@ -43,6 +43,15 @@ def join(*children: object) -> Markup:
     return Markup("".join(parts))
 
 
+def prose(text: str) -> Markup:
+    """Sentences in which names stand between backticks.
+
+    >>> prose("with `cut` < 1")
+    'with <code>cut</code> &lt; 1'
+    """
+    return join(*(tag("code", part) if place % 2 else part for place, part in enumerate(text.split("`"))))
+
+
 def script_json(data: Any) -> Markup:
     """JSON that can stand inside a script element, whatever the text in it.
 

@@ -96,7 +96,7 @@ def html_page(
     results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure] = ()
 ) -> str:
     """The same as one HTML file, with figures."""
-    from crosstask.report.markup import join, tag
+    from crosstask.report.markup import join, prose, tag
     from crosstask.report.markup import table as made
     from crosstask.report.page import badge, page, part, quiet
 
@@ -106,7 +106,7 @@ def html_page(
     opening = join(
         tag("p", f"{results['paper']} · {results['name']}", class_="kicker"),
         tag("h1", f"{results['title']}: {held} of {len(claims)} claims hold."),
-        tag("p", results["about"], class_="lead"),
+        tag("p", prose(results["about"]), class_="lead"),
         missing,
     )
     colours = {"holds": "good", "does not hold": "bad"}
@@ -116,7 +116,7 @@ def html_page(
     ]
     parts = [part("Claims", made(["claim", "paper", "ours", "verdict"], lines, caption="Claims"))]
     if results["why"]:
-        parts.append(part("Where a claim does not hold", tag("p", results["why"])))
+        parts.append(part("Where a claim does not hold", tag("p", prose(results["why"]))))
     parts.append(_figures(figures))
     for table in tables:
         shown_lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
