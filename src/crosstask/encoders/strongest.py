@@ -15,7 +15,7 @@ def strongest_answers(convolution: nn.Conv1d, vectors: Tensor, inside: Tensor) -
     """The maximum of each filter over the windows that count.
 
     A gradient reaches one window of each text and filter. Autograd does not know that and goes back through all of
-    them, which is two thirds of the work of training. We go back through the strongest windows alone, unless somebody
+    them, which is two thirds of a convolution's work. We go back through the strongest windows alone, unless somebody
     listens to the layer or takes derivatives in forward mode.
 
     Args:

@@ -346,7 +346,7 @@ class MetaWeightingTopics(MethodsCompared):
         "Sixteen newsgroups as four tasks of four classes, all trained together with TextCNN. Messages are read whole, "
         "which the published accuracies speak for, and without headers, quotes and footers, which give the group away. "
         "Instead of 3,000 epochs there are some hundred updates, the same number for every method, and three times as "
-        "many in long runs; a tenth of each training set chooses the update to keep."
+        "many in long runs; a tenth of each training set chooses the update to keep, and trains too where that is said."
     )
     why: ClassVar[str] = (
         "Uniform weights and single tasks are where the published figures have them; MetaWeighting is not above them. "
@@ -378,7 +378,7 @@ class MetaWeightingSentiment(MethodsCompared):
         "Polarity of product reviews in 14 domains, all trained together with TextCNN. In the public set some test "
         "texts also stand in train: results are given with them (leaked), as published, and without (clean). Instead "
         "of 3,000 epochs there are some hundred updates, the same number for every method, and three times as many in "
-        "long runs; a tenth of each training set chooses the update to keep."
+        "long runs; a tenth of each training set chooses the update to keep, and trains too where that is said."
     )
     why: ClassVar[str] = (
         "Single tasks and uniform weights are below the published figures here: runs have some hundred updates "
