@@ -17,10 +17,11 @@ install: $(INSTALLED) ## Make .venv and install the package with all that it nee
 test: $(INSTALLED) ## Run all tests and doctests, two at a time (ARGS="-k name" runs some)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-lint: $(INSTALLED) ## Check style, format and types
+lint: $(INSTALLED) ## Check style, format, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(INSTALLED) ## Mend style and format where a tool can
 	$(BIN)/ruff check --fix .

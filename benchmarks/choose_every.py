@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 import crosstask as ct
+from crosstask.data.subsets import balanced_subset
 from crosstask.demo import make_learner, one_thread
 from crosstask.demo.methods import demo_methods
 from crosstask.demo.problem import Problem
 from crosstask.progress import Progress
-from crosstask.record import environment
-from crosstask.sampling import balanced_subset
+from crosstask.runs.environment import environment
 
 OUTPUT = Path(__file__).parent / "results" / "choose_every.json"
 LOOP = Path(__file__).parents[1] / "examples" / "plain_loop.py"

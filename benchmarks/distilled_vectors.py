@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from crosstask.comparing.statistics import paired_t_test
+from crosstask.data.task import Task
 from crosstask.learner import Learner
-from crosstask.processes import finished
-from crosstask.record import environment
-from crosstask.reproducing.metaweighting import RATE, TEXTCNN, TRAINING
-from crosstask.reproducing.metaweighting_runs import BENCHMARKS, with_vectors
-from crosstask.tasks import Task
+from crosstask.runs.environment import environment
+from crosstask.studies.executors import finished
+from crosstask.studies.significance import paired_t_test
+from crosstask_papers.metaweighting import RATE, TEXTCNN, TRAINING
+from crosstask_papers.metaweighting_runs import BENCHMARKS, with_vectors
 
 SEEDS, DEV, JUDGES, LENGTH = (100, 101), 100, 200, 100
 FEW, ALL = 100, 10**9

@@ -1,4 +1,4 @@
-"""Every task's gradient from one fused pass (`crosstask.blockwise`) against a pass per task: time of an update.
+"""Every task's gradient from one fused pass (`crosstask.gradients.fused`) against a pass per task: time of an update.
 
 Texts are made up, of one length; a weighting that looks at gradients in every update trains some, once each way, and
 again. An update is all that the learner does in one; the ratio is one of medians over rounds.
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from crosstask import blockwise
+from crosstask.data.task import Task
+from crosstask.gradients import fused as blockwise
 from crosstask.learner import Learner
-from crosstask.record import environment
-from crosstask.tasks import Task
+from crosstask.runs.environment import environment
 
 WORDS = 20_000
 ENCODERS: dict[str, dict[str, Any]] = {

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstask.processes import finished
-from crosstask.record import environment
-from crosstask.reproducing.metaweighting import LOOKS, PRETRAINED, TRAINING
-from crosstask.reproducing.metaweighting_runs import TOPICS_BENCHMARK, train_method
+from crosstask.runs.environment import environment
+from crosstask.studies.executors import finished
+from crosstask_papers.metaweighting import LOOKS, PRETRAINED, TRAINING
+from crosstask_papers.metaweighting_runs import TOPICS_BENCHMARK, train_method
 
 SEEDS = (100, 101)
 METHODS = ("single", "uniform")

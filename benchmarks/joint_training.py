@@ -50,15 +50,15 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
     """Seconds of training with crosstask's loop, four tasks in a fused pass."""
     from transformers import AutoModelForSequenceClassification
 
-    from crosstask.batches import Prepared
-    from crosstask.devices import Devices
-    from crosstask.encoders.hugging_face import HuggingFaceEncoder
-    from crosstask.model import Model
-    from crosstask.record import Record
-    from crosstask.settings import Training
-    from crosstask.tasks import TaskSpec
-    from crosstask.training import Phase, Trainer
-    from crosstask.weighting.constant import Uniform
+    from crosstask.data.task import TaskSpec
+    from crosstask.models.batches import Prepared
+    from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+    from crosstask.models.multitask import Model
+    from crosstask.runs.record import Record
+    from crosstask.training.config import Training
+    from crosstask.training.devices import Devices
+    from crosstask.training.trainer import Phase, Trainer
+    from crosstask.weighting.static import Uniform
 
     class Numbers:
         """A stand-in for a tokenizer: the texts are numbers already."""
@@ -170,7 +170,7 @@ def main() -> None:
                 seconds[name].append(taken)
     total = arguments.examples * len(LABELS)
     rates = {name: total / statistics.median(values) for name, values in seconds.items()}
-    from crosstask.record import environment
+    from crosstask.runs.environment import environment
 
     result = {
         "benchmark": "joint training, four tasks, examples per second",

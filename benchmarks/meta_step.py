@@ -23,14 +23,14 @@ import torch
 from torch import nn
 from weighting_overhead import SIZES, peak_memory, seconds_of
 
-from crosstask.batches import Batch
-from crosstask.encoders.hugging_face import HuggingFaceEncoder
-from crosstask.example_products import forward_mode_kernels
-from crosstask.losses import loss_sum
-from crosstask.model import Model
-from crosstask.tasks import TaskSpec
-from crosstask.transfer.label_network import LabelTransferNetwork
-from crosstask.transfer.meta_step import MetaStep, Reader, Term, costs_of, rows_of
+from crosstask.data.task import TaskSpec
+from crosstask.gradients.per_example import forward_mode_kernels
+from crosstask.models.batches import Batch
+from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+from crosstask.models.losses import loss_sum
+from crosstask.models.multitask import Model
+from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader, Term, costs_of, rows_of
+from crosstask.transfer.label_transfer.network import LabelTransferNetwork
 
 Step = Callable[[], None]
 VARIANTS = ("forward", "finite-difference", "double-backward")
@@ -212,7 +212,7 @@ def measure(arguments: argparse.Namespace, size: str, num_sources: int, device: 
 
 
 def main() -> None:
-    from crosstask.record import environment
+    from crosstask.runs.environment import environment
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--encoder", nargs="+", choices=list(SIZES), default=["minilm"])

@@ -15,20 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from crosstask.learner import Learner
-from crosstask.processes import finished
-from crosstask.record import environment
-from crosstask.reproducing.data import path_of
-from crosstask.reproducing.transfer_sentences import (
-    BATCH,
-    ENCODERS,
-    LOOKS,
-    RATE,
-    TASKS,
-    UPDATES,
-    VECTORS,
-    apart,
-    split_task,
-)
+from crosstask.runs.environment import environment
+from crosstask.studies.executors import finished
+from crosstask_papers.data import path_of
+from crosstask_papers.transfer_sentences import BATCH, ENCODERS, LOOKS, RATE, TASKS, UPDATES, VECTORS, apart, split_task
 
 SEEDS, WIDTHS, RATES = (100,), (20, 200), (0.03, 1.0)
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from distilled_vectors import BATCH, FEW, LENGTH, UPDATES, cut
 
-from crosstask.comparing.statistics import paired_t_test
 from crosstask.learner import Learner
-from crosstask.processes import finished
-from crosstask.record import environment
-from crosstask.reproducing.metaweighting import RATE, TEXTCNN, TRAINING
-from crosstask.reproducing.metaweighting_runs import BENCHMARKS, with_vectors
+from crosstask.runs.environment import environment
+from crosstask.studies.executors import finished
+from crosstask.studies.significance import paired_t_test
+from crosstask_papers.metaweighting import RATE, TEXTCNN, TRAINING
+from crosstask_papers.metaweighting_runs import BENCHMARKS, with_vectors
 
 SEEDS = (100, 101, 102, 103)
 NORMALISED = {"name": "metaweighting", "normalise": True, "keep_sum": True, "step_size": 0.2}

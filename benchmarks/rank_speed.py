@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from crosstask import record
+from crosstask.runs import record
 
 LEFT_OUT = "imdb"  # sixteen tasks there are; one target and fourteen sources are wanted
 

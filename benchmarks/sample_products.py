@@ -18,8 +18,8 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from weighting_overhead import Problem, peak_memory
 
-from crosstask.example_products import example_products
-from crosstask.record import environment
+from crosstask.gradients.per_example import example_products
+from crosstask.runs.environment import environment
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ def measure(data: Path, model_folder: str, k: int, seed: int) -> dict[str, Any]:
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
-    from crosstask.reproducing.data import few, stars_task
+    from crosstask_papers.data import few, stars_task
 
     target = few(stars_task(data), k, seed, dev=k)
     started = time.perf_counter()

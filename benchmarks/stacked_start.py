@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from crosstask.comparing.statistics import paired_t_test
 from crosstask.learner import Learner
-from crosstask.processes import finished
-from crosstask.record import environment
-from crosstask.reproducing.metaxt_tagging import (
+from crosstask.runs.environment import environment
+from crosstask.studies.executors import finished
+from crosstask.studies.significance import paired_t_test
+from crosstask_papers.metaxt_tagging import (
     ENTITIES,
     IMPROVED,
     METHODS,

@@ -19,10 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from crosstask.encoders import strongest
-from crosstask.encoders.textcnn import TextCNN
-from crosstask.record import environment
-from crosstask.tasks import Task
+from crosstask.data.task import Task
+from crosstask.models.encoders import max_over_time as strongest
+from crosstask.models.encoders.textcnn import TextCNN
+from crosstask.runs.environment import environment
 
 SIZES = {"128 texts of 100 words": (128, 100), "448 texts of 200 words": (448, 200)}
 """Those of a small batch, and of one of every task of the reviews."""

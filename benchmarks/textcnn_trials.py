@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from crosstask.processes import finished
-from crosstask.record import environment
-from crosstask.reproducing.metaweighting import LOOKS, TEXTCNN, TRAINING, joined_vectors
-from crosstask.reproducing.metaweighting_runs import BENCHMARKS, train_method, with_vectors
+from crosstask.runs.environment import environment
+from crosstask.studies.executors import finished
+from crosstask_papers.metaweighting import LOOKS, TEXTCNN, TRAINING, joined_vectors
+from crosstask_papers.metaweighting_runs import BENCHMARKS, train_method, with_vectors
 
 SEEDS = (100, 101)
 LONG = {"topics": 2000, "sentiment": 1200}

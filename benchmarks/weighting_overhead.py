@@ -303,7 +303,7 @@ def main() -> None:
     if arguments.table:
         print(table(arguments.table), end="")
         return
-    from crosstask.record import environment
+    from crosstask.runs.environment import environment
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = [

@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import crosstask as ct
-from crosstask.batches import Prepared
-from crosstask.linear_models import cross_validate, fit, strengths_for
-from crosstask.probes import collect
-from crosstask.understanding.distance import head_risk, weighted_representation
+from crosstask.models.batches import Prepared
+from crosstask.probing.linear_models import cross_validate, fit, strengths_for
+from crosstask.probing.probe import collect
+from crosstask.transferability.distance import head_risk, weighted_representation
 
 INPUTS, WIDTH, LABELS, BY_HEART = 20, 64, 10, 200
 FLIPS = (0.0, 0.2, 0.5, 1.0)

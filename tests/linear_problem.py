@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from crosstask.linear_models import Units
+from crosstask.probing.linear_models import Units
 
 
 def units(features, labels, kind="classification", num_outputs=None, examples=None):

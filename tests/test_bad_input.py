@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from command_line import check_sentence, crosstask, refused, tree
-from crosstask import network, storage
+from crosstask import hub as network
+from crosstask import storage
 
 
 def train(folder: Path, recipe: str = "stars.yaml") -> str:
@@ -611,7 +612,7 @@ def test_weights_that_find_no_room(long_run, monkeypatch):
     """The library that writes tensors has an error of its own for a full disk."""
     from safetensors import SafetensorError
 
-    from crosstask import checkpoints as module
+    from crosstask.training import checkpoints as module
 
     real, calls = module.save_file, []
 

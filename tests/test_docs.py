@@ -19,7 +19,7 @@ import options_table
 from command_line import crosstask
 from crosstask import catalogue, papers
 from crosstask.recipe import Recipe
-from crosstask.settings import TRAINING_KEYS
+from crosstask.training.config import TRAINING_KEYS
 from docstrings import cell, markdown, parse, table
 from method_pages import method_pages, nav_of
 from options_table import option_rows, shown_default, sort

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 import crosstask as ct
-from crosstask.options import check_options, check_values
 from crosstask.recipe import RecipeFile
-from crosstask.run import dump_yaml
+from crosstask.runs.run import dump_yaml
+from crosstask.validation import check_options, check_values
 
 SMALLEST = "target: stars\ntasks: {stars: {train: stars.csv, text: review, label: stars}}\n"
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from crosstask import catalogue, probes
-from crosstask.encoders import ENCODERS, encoder_class
-from crosstask.encoders.frozen import FrozenEncoder
+from crosstask import catalogue
+from crosstask.models.encoders import ENCODERS, encoder_class
+from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.papers import Paper
-from crosstask.paradigms import PARADIGMS
+from crosstask.probing import probe as probes
+from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 from docstrings import Docstring, markdown, parse, table

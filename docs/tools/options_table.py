@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Union, Unpack, get_args, get_origin, get_type_hints
 
-from crosstask.options import describe
+from crosstask.validation import describe
 from docstrings import cell, parse, table
 
 HEAD = ("option", "value", "when left out", "meaning")

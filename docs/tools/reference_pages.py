@@ -8,14 +8,15 @@ from typing import Any, get_type_hints
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-from crosstask.cli import app
-from crosstask.encoders.frozen import FrozenEncoder
-from crosstask.evaluation import METRICS
-from crosstask.readers import READERS, Reader, roles
+from crosstask.cli import _app as app
+from crosstask.data.metrics import METRICS
+from crosstask.data.readers import READERS, Reader
+from crosstask.data.readers import column_roles as roles
+from crosstask.data.task import Task
+from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.recipe import Recipe
-from crosstask.settings import Training
-from crosstask.tasks import Task
-from crosstask.tracking import TRACKERS
+from crosstask.runs.tracking import TRACKERS
+from crosstask.training.config import Training
 from docstrings import cell, markdown, parse, table
 from options_table import HEAD, option_rows, option_table, shown_default, sort
 from python_page import python_page

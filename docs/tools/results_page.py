@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from crosstask.reproducing import EXPERIMENTS
-from crosstask.reproducing.pages import RESULTS_FILE, markdown_table, shown_json
+from crosstask_papers import EXPERIMENTS
+from crosstask_papers.pages import RESULTS_FILE, markdown_table, shown_json
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"

@@ -8,56 +8,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crosstask.automatic import auto as auto
-    from crosstask.comparing import compare as compare
+    from crosstask.automl import auto as auto
+    from crosstask.data.task import Examples as Examples
+    from crosstask.data.task import Task as Task
     from crosstask.errors import CrossTaskError as CrossTaskError
     from crosstask.learner import Learner as Learner
-    from crosstask.reproducing import reproduce as reproduce
-    from crosstask.run import Run as Run
-    from crosstask.run import load as load
-    from crosstask.settings import Training as Training
-    from crosstask.tasks import Examples as Examples
-    from crosstask.tasks import Task as Task
-    from crosstask.understanding.affinity import linearised_affinity as linearised_affinity
-    from crosstask.understanding.affinity import task_affinity as task_affinity
-    from crosstask.understanding.capacity import capacity as capacity
-    from crosstask.understanding.distance import task_distance as task_distance
-    from crosstask.understanding.rank import rank as rank
-    from crosstask.understanding.transfer_matrix import transfer_matrix as transfer_matrix
-    from crosstask.weighting.constant import BySize as BySize
-    from crosstask.weighting.constant import Fixed as Fixed
-    from crosstask.weighting.constant import Uniform as Uniform
+    from crosstask.runs.run import Run as Run
+    from crosstask.runs.run import load as load
+    from crosstask.studies.capacity import capacity as capacity
+    from crosstask.studies.compare import compare as compare
+    from crosstask.studies.transfer_matrix import transfer_matrix as transfer_matrix
+    from crosstask.training.config import Training as Training
+    from crosstask.transferability.distance import task_distance as task_distance
+    from crosstask.transferability.rank import rank as rank
+    from crosstask.weighting.static import BySize as BySize
+    from crosstask.weighting.static import Fixed as Fixed
+    from crosstask.weighting.static import Uniform as Uniform
     from crosstask.weighting.tawt import TAWT as TAWT
+    from crosstask_papers import reproduce as reproduce
+    from crosstask_papers.linearized.affinity import linearised_affinity as linearised_affinity
+    from crosstask_papers.linearized.affinity import task_affinity as task_affinity
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
     "CrossTaskError": "crosstask.errors",
-    "Task": "crosstask.tasks",
-    "Examples": "crosstask.tasks",
+    "Task": "crosstask.data.task",
+    "Examples": "crosstask.data.task",
     "Learner": "crosstask.learner",
-    "auto": "crosstask.automatic",
-    "compare": "crosstask.comparing",
-    "rank": "crosstask.understanding.rank",
-    "Training": "crosstask.settings",
-    "Run": "crosstask.run",
-    "load": "crosstask.run",
-    "reproduce": "crosstask.reproducing",
-    "task_distance": "crosstask.understanding.distance",
-    "transfer_matrix": "crosstask.understanding.transfer_matrix",
-    "capacity": "crosstask.understanding.capacity",
-    "linearised_affinity": "crosstask.understanding.affinity",
-    "task_affinity": "crosstask.understanding.affinity",
+    "auto": "crosstask.automl",
+    "compare": "crosstask.studies.compare",
+    "rank": "crosstask.transferability.rank",
+    "Training": "crosstask.training.config",
+    "Run": "crosstask.runs.run",
+    "load": "crosstask.runs.run",
+    "task_distance": "crosstask.transferability.distance",
+    "transfer_matrix": "crosstask.studies.transfer_matrix",
+    "capacity": "crosstask.studies.capacity",
 }
+_PAPERS = {
+    "reproduce": "",
+    "linearised_affinity": "linearized.affinity",
+    "task_affinity": "linearized.affinity",
+}
+"""Names of ours that live in the package of the papers' experiments."""
 _OPEN_FOLDERS = ("crosstask.weighting", "crosstask.transfer")
 """Packages whose every method is a name of ours: `crosstask.TAWT`."""
 
-__all__ = ["__version__", *_EXPORTS]
+__all__ = ["__version__", *_EXPORTS, *_PAPERS]
 
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(import_module(_EXPORTS[name]), name)
+    if name in _PAPERS:
+        from crosstask.errors import import_papers
+
+        return getattr(import_papers(_PAPERS[name], purpose=f"`{name}`"), name)
     if not name.startswith("_"):
         for package in _OPEN_FOLDERS:
             found = getattr(import_module(package), name, None)

@@ -1,10 +1,10 @@
 """What there is, read from the registries themselves, so that the list is always true."""
 
-from crosstask.encoders import ENCODERS, encoder_class
-from crosstask.evaluation import METRICS
+from crosstask.data.metrics import METRICS
+from crosstask.data.readers import READERS
+from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.papers import MT_DNN, PROBES, STACKING, TAWT, Paper
-from crosstask.paradigms import PARADIGMS
-from crosstask.readers import READERS
+from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 

@@ -44,3 +44,16 @@ def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
             f"{purpose} needs the package '{module.split('.')[0]}', which is not installed. "
             f'Install it with: pip install "crosstask[{extra}]"'
         ) from error
+
+
+def import_papers(module: str, *, purpose: str) -> ModuleType:
+    """Import a module of `crosstask_papers`, which stands beside this package, or say how to install it."""
+    try:
+        return import_module(f"crosstask_papers.{module}" if module else "crosstask_papers")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("crosstask_papers"):
+            raise
+        raise CrossTaskError(
+            f"{purpose} is part of crosstask_papers, which is not installed. "
+            "In a clone of the repository: pip install ./src/crosstask_papers"
+        ) from error

@@ -8,27 +8,28 @@ from typing import Any, cast
 
 import torch
 
-from crosstask import checkpoints
-from crosstask.batches import Prepared
-from crosstask.devices import Devices
-from crosstask.encoders.build import build_encoder, feature_section
-from crosstask.encoders.frozen import FrozenEncoder
+from crosstask.data.metrics import check_metric, default_metric, score
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.evaluation import check_metric, default_metric, score
-from crosstask.measured import measured_rows
-from crosstask.model import Model
-from crosstask.options import check_options, name_and_options
-from crosstask.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY, Plan, plan_phases
-from crosstask.prediction import evaluate
-from crosstask.probes import limited_source
+from crosstask.models.batches import Prepared
+from crosstask.models.build import build_encoder, feature_section
+from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.models.evaluate import evaluate
+from crosstask.models.multitask import Model
+from crosstask.probing.probe import limited_source
 from crosstask.progress import make_progress, shown
-from crosstask.record import HISTORY_FILE, Record, Row
-from crosstask.run import Run, RunFolder, load
-from crosstask.settings import Training
-from crosstask.tasks import Task
-from crosstask.tracking import Tracking, check_installed, check_trackers
-from crosstask.training import Phase, Trainer
+from crosstask.report import write_run_page
+from crosstask.runs.prediction_log import measured_rows
+from crosstask.runs.record import HISTORY_FILE, Record, Row
+from crosstask.runs.run import Run, RunFolder, load
+from crosstask.runs.tracking import Tracking, check_installed, check_trackers
+from crosstask.training import checkpoints
+from crosstask.training.config import Training
+from crosstask.training.devices import Devices
+from crosstask.training.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY, Plan, plan_phases
+from crosstask.training.trainer import Phase, Trainer
 from crosstask.transfer import TRANSFERS, Transfer
+from crosstask.validation import check_options, name_and_options
 from crosstask.weighting import WEIGHTINGS, Weighting
 
 
@@ -170,10 +171,19 @@ class Learner:
             "seconds": round(time.perf_counter() - started, 1),
         }
         self.run = Run(
-            model.eval(), names, record=record, metrics=metrics, recipe=described, folder=folder, measured=examples
+            model.eval(),
+            names,
+            record=record,
+            metrics=metrics,
+            recipe=described,
+            folder=folder,
+            measured=examples,
+            write_page=write_run_page,
         )
         if folder is not None and devices.is_main:
             folder.finish(self.run, keep_model=keep_model)
+            if keep_model:
+                write_run_page(folder.path)
         devices.wait()
         return self.run
 

@@ -11,16 +11,16 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from crosstask import readers
-from crosstask.encoders import ENCODERS
+from crosstask.data import readers
+from crosstask.data.label_map import LabelMap
+from crosstask.data.task import ASSEMBLY_OPTIONS, NOT_OF_READERS, Task
 from crosstask.errors import CrossTaskError, did_you_mean
-from crosstask.labels import LabelMap
 from crosstask.learner import Learner, make_transfer, make_weighting
-from crosstask.options import check_options, check_values, describe, shown
-from crosstask.paradigms import Plan, plan_phases
-from crosstask.settings import TRAINING_KEYS, Training
-from crosstask.tasks import ASSEMBLY_OPTIONS, NOT_OF_READERS, Task
-from crosstask.tracking import check_trackers
+from crosstask.models.encoders import ENCODERS
+from crosstask.runs.tracking import check_trackers
+from crosstask.training.config import TRAINING_KEYS, Training
+from crosstask.training.paradigms import Plan, plan_phases
+from crosstask.validation import check_options, check_values, describe, shown
 
 
 class Recipe(BaseModel):

@@ -8,7 +8,7 @@ from typing import Any
 class Registry(Mapping[str, Any]):
     """A mapping from the names that recipes use to classes, given as "module:Class" within a package.
 
-    >>> weightings = Registry("crosstask.weighting", {"uniform": "constant:Uniform"})
+    >>> weightings = Registry("crosstask.weighting", {"uniform": "static:Uniform"})
     >>> weightings["uniform"].__name__, weightings.find("Uniform").name, weightings.find("Other")
     ('Uniform', 'uniform', None)
     """

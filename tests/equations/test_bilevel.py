@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from crosstask import bilevel
-from crosstask.batches import Batch
-from crosstask.encoders.hugging_face import HuggingFaceEncoder
-from crosstask.encoders.vectors import LinearEncoder
-from crosstask.model import Model
-from crosstask.tasks import TaskSpec
-from crosstask.transfer.label_network import LabelTransferNetwork
-from crosstask.transfer.meta_step import MetaStep, Reader, Term
+from crosstask.data.task import TaskSpec
+from crosstask.gradients import bilevel
+from crosstask.models.batches import Batch
+from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+from crosstask.models.encoders.numeric import LinearEncoder
+from crosstask.models.multitask import Model
+from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader, Term
+from crosstask.transfer.label_transfer.network import LabelTransferNetwork
 from crosstask.transfer.representation_transfer import RepresentationTransfer
 
 VARIANTS = ("forward", "double-backward", "finite-difference")

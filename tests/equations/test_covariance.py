@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crosstask.covariance import covariance, covariance_similarity, main_directions, similarity_of_covariances
 from crosstask.errors import CrossTaskError
+from crosstask.gradients.covariance import covariance, covariance_similarity, main_directions, similarity_of_covariances
 
 
 def inputs(seed, examples=40, dimension=6, spread=2.0):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from crosstask.simplex import min_norm_point
+from crosstask.gradients.simplex import min_norm_point
 from crosstask.weighting.getmtl import _on_support, getmtl_coefficients, worst_mixture
 
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cosine
 
-from crosstask import losses
 from crosstask.errors import CrossTaskError
-from crosstask.linear_models import LinearModel, Units, fit
-from crosstask.understanding.scores import (
+from crosstask.models import losses
+from crosstask.probing.linear_models import LinearModel, Units, fit
+from crosstask.transferability.scores import (
     HeldOut,
     confident_disagreement,
     cross_fit,

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from crosstask.simplex import frank_wolfe, min_norm_gap, min_norm_point
-from crosstask.weighting.look_ahead import common_direction, hypergradients, step_weights
+from crosstask.gradients.simplex import frank_wolfe, min_norm_gap, min_norm_point
+from crosstask.weighting.lookahead import common_direction, hypergradients, step_weights
 from crosstask.weighting.metaweighting import MetaWeighting
 
 TASKS = ("a", "b", "c", "d")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from crosstask.simplex import min_norm_gap
+from crosstask.gradients.simplex import min_norm_gap
 from crosstask.weighting.mgda import MGDA, shortest_mixture
 from crosstask.weighting.mgda_ub import MGDAUB, representation_gram
 

@@ -10,15 +10,15 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from crosstask.batch_products import batch_products, forward_mode_ready, target_direction
-from crosstask.batches import Prepared, make_batch
-from crosstask.encoders import encoder_class
-from crosstask.encoders.hugging_face import HuggingFaceEncoder
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.example_products import example_products
-from crosstask.losses import example_losses
-from crosstask.model import Model
-from crosstask.tasks import Task
+from crosstask.gradients.per_example import example_products
+from crosstask.models.batches import Prepared, make_batch
+from crosstask.models.encoders import encoder_class
+from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+from crosstask.models.losses import example_losses
+from crosstask.models.multitask import Model
+from crosstask.models.per_example import batch_products, forward_mode_ready, target_direction
 from helpers import WORDS, make_text
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from crosstask.simplex import mirror_step, mirror_step_of_logs
-from crosstask.weighting.comparison import cosine_similarities
-from crosstask.weighting.hypergradient import ProductsOnTheWay, conjugate_gradients, hessian_of, pair_products
+from crosstask.gradients.hessian import ProductsOnTheWay, conjugate_gradients, hessian_of, pair_products
+from crosstask.gradients.simplex import mirror_step, mirror_step_of_logs
+from crosstask.weighting.target_alignment import cosine_similarities
 from crosstask.weighting.tawt import TAWT, effective_sample_size
 
 

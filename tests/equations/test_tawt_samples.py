@@ -8,11 +8,11 @@ from scipy.optimize import minimize
 from torch import nn
 from torch.func import functional_call
 
-from crosstask.example_products import example_products
-from crosstask.simplex import mirror_step
+from crosstask.gradients.per_example import example_products
+from crosstask.gradients.simplex import mirror_step
 from crosstask.weighting.example_steps import effective_number, mirror_step_within, relative_products
-from crosstask.weighting.samples import SampleTAWT
 from crosstask.weighting.tawt import effective_sample_size
+from crosstask.weighting.tawt_samples import SampleTAWT
 
 
 def bound(**options):

@@ -8,8 +8,8 @@ import torchjd
 from torchjd import aggregation, scalarization
 from torchjd.autojac import jac_to_grad, mtl_backward
 
-from crosstask.weighting import torchjd_objects as objects
 from crosstask.weighting.torchjd import TorchJD
+from crosstask.weighting.torchjd import options as objects
 
 TASKS = ["ner", "pos", "chunk", "pred"]
 PER_TASK = {"ner": 0.1, "pos": 0.2, "chunk": 0.3, "pred": 0.4}

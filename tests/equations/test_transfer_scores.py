@@ -13,7 +13,7 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.metrics import mutual_info_score
 
 from crosstask.errors import CrossTaskError
-from crosstask.understanding.scores import (
+from crosstask.transferability.scores import (
     cka,
     h_score,
     label_cka,

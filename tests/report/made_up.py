@@ -5,11 +5,7 @@ import random
 from dataclasses import asdict
 from pathlib import Path
 
-from crosstask.cells import CELLS_FILE
-from crosstask.comparing.cells import Cell, run_folder
-from crosstask.comparing.methods import Words, read_methods
-from crosstask.comparing.table import Comparison, make_lines
-from crosstask.record import (
+from crosstask.runs.record import (
     ENVIRONMENT_FILE,
     HISTORY_FILE,
     METRICS_FILE,
@@ -18,8 +14,12 @@ from crosstask.record import (
     Record,
     write_rows,
 )
-from crosstask.settings import Training
-from crosstask.understanding.rank_table import RankResult, RankRow
+from crosstask.studies.compare_runs import Cell, run_folder
+from crosstask.studies.grid import CELLS_FILE
+from crosstask.studies.method import Words, read_methods
+from crosstask.studies.table import Comparison, make_lines
+from crosstask.training.config import Training
+from crosstask.transferability.table import RankResult, RankRow
 
 HOSTILE = "<script>alert(1)</script>"
 LABELS = ("جيد جدا", "非常好", "👍🏽", "so <b>so</b>", "a & b, \"c\" 'd'")

@@ -7,11 +7,11 @@ import pytest
 
 from command_line import crosstask
 from crosstask.papers import METAWEIGHTING, METAXT, MT_DNN, STACKING, TAWT
-from crosstask.record import HISTORY_FILE, REPORT_FILE
 from crosstask.report.diagnostics import DEV, HELD_OUT, MOST_CELLS, MOST_ROWS, diagnose, loss_gaps
-from crosstask.report.points import MOST_IN_A_CHART, Point, thin_together
-from crosstask.report.rows import run_rows
 from crosstask.report.run_page import run_page
+from crosstask.report.run_view import run_rows
+from crosstask.report.series import MOST_IN_A_CHART, Point, thin_together
+from crosstask.runs.record import HISTORY_FILE, REPORT_FILE
 from html_page import Page
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from crosstask.report.measured_page import corrections_part, labels_part, mistakes_part
+from crosstask.report.mistakes_page import corrections_part, labels_part, mistakes_part
 from crosstask.report.page import page
 from crosstask.report.predictions import Measured, compared, confusion, label_scores, sure_mistakes
 from html_page import Page

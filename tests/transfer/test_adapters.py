@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import crosstask as ct
-from crosstask import checkpoints
-from crosstask.batches import Prepared, make_batch
-from crosstask.model import Model
+from crosstask.models.batches import Prepared, make_batch
+from crosstask.models.multitask import Model
+from crosstask.training import checkpoints
 from crosstask.transfer.adapter_fusion import Fusion, FusionInsert
 from crosstask.transfer.adapters import AdapterInsert, Bottleneck
 from helpers import ARCHITECTURES, WORDS, make_text
@@ -193,7 +193,7 @@ def test_only_adapters_and_heads_have_gradients(architecture, tiny_encoder):
 def test_each_phase_trains_what_it_should_and_nothing_else(architecture, tiny_encoder, monkeypatch):
     """The encoder never moves; a task's phase moves its adapters and head; the fusion's its own part and that head."""
     stars, polarity = text_tasks()
-    from crosstask.training import Trainer
+    from crosstask.training.trainer import Trainer
 
     seen, run_phase = [], Trainer._run_phase
 

@@ -11,12 +11,12 @@ from torch.nn import functional as F
 
 import crosstask as ct
 from command_line import crosstask
-from crosstask import checkpoints
-from crosstask.batches import Prepared, make_batch
-from crosstask.devices import Devices
-from crosstask.encoders.build import build_encoder
-from crosstask.model import Model
-from crosstask.steps import Stepper
+from crosstask.models.batches import Prepared, make_batch
+from crosstask.models.build import build_encoder
+from crosstask.models.multitask import Model
+from crosstask.training import checkpoints
+from crosstask.training.devices import Devices
+from crosstask.training.forward import Stepper
 from crosstask.transfer.adversarial import PrivateEncoders, orthogonality, reverse_gradient, rising_strength
 from helpers import WORDS, make_text
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import crosstask as ct
-from crosstask.covariance import covariance_similarity
-from crosstask.encoders.vectors import LinearEncoder
-from crosstask.model import Model
+from crosstask.gradients.covariance import covariance_similarity
+from crosstask.models.encoders.numeric import LinearEncoder
+from crosstask.models.multitask import Model
 from crosstask.transfer import Transfer
 from helpers import WORDS, make_text
 

@@ -16,8 +16,8 @@ from scipy.stats import spearmanr
 from torch.func import functional_call, vmap
 
 import crosstask as ct
-from crosstask.encoders.vectors import LinearEncoder, ReluEncoder
-from crosstask.model import Model
+from crosstask.models.encoders.numeric import LinearEncoder, ReluEncoder
+from crosstask.models.multitask import Model
 
 DIMENSION, KAPPA, COSINE, NOISE, SEEDS = 100, 100.0, 0.96, 1.0, 32
 

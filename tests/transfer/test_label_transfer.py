@@ -10,13 +10,13 @@ from safetensors.numpy import load_file
 from torch.nn import functional as F
 
 import crosstask as ct
-from crosstask.batches import Batch
-from crosstask.devices import Devices
-from crosstask.model import Model
-from crosstask.steps import Stepper
+from crosstask.models.batches import Batch
+from crosstask.models.multitask import Model
+from crosstask.training.devices import Devices
+from crosstask.training.forward import Stepper
 from crosstask.transfer.base import Moment
-from crosstask.transfer.label_data import halves
-from crosstask.transfer.label_network import LabelTransferNetwork
+from crosstask.transfer.label_transfer.network import LabelTransferNetwork
+from crosstask.transfer.label_transfer.splits import halves
 from helpers import make_text
 
 
@@ -282,7 +282,7 @@ def test_a_source_that_is_no_classification_takes_part_in_the_look_ahead():
     amount = ct.Task.from_arrays("amount", vectors(40, seed=4), vectors(40, seed=4)[:, 1].tolist(), kind="regression")
     run = learner(ct.LabelTransfer()).fit(fine, [coarse, topics, amount])
     assert set(run.label_map) == {"coarse"}
-    from crosstask.transfer.meta_step import MetaStep, Reader
+    from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader
 
     batch = Batch({}, {"topics": torch.zeros(5, 2), "amount": torch.full((5,), -100.0)}, {}, {})
     counts = MetaStep(Reader(run.model), None, [])._counts(batch, ["topics", "amount", "coarse"])

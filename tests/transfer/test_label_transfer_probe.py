@@ -6,11 +6,11 @@ import torch
 from label_problem import fine_and_coarse, learner, same, state
 
 import crosstask as ct
-from crosstask.batches import Prepared
-from crosstask.linear_models import LinearModel
-from crosstask.probes import collect
-from crosstask.transfer.label_data import probe_of, stacked_probe_of
-from crosstask.transfer.label_network import LabelTransferNetwork
+from crosstask.models.batches import Prepared
+from crosstask.probing.linear_models import LinearModel
+from crosstask.probing.probe import collect
+from crosstask.transfer.label_transfer.network import LabelTransferNetwork
+from crosstask.transfer.label_transfer.splits import probe_of, stacked_probe_of
 
 
 def test_at_first_the_network_says_what_the_probe_says():

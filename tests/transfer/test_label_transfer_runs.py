@@ -12,8 +12,8 @@ from label_problem import ENCODER, fine_and_coarse, learner, same, state, transf
 from safetensors.numpy import load_file
 
 import crosstask as ct
-from crosstask import checkpoints
 from crosstask.recipe import RecipeFile
+from crosstask.training import checkpoints
 
 
 def test_the_known_map_is_found_and_of_use():

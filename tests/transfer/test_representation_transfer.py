@@ -7,9 +7,9 @@ import torch
 from label_problem import fine_and_coarse, learner, same, state
 
 import crosstask as ct
-from crosstask import checkpoints
-from crosstask.inserts import Insert, Surrounded, Surroundings, same_when_run_again, surroundings
-from crosstask.transfer.label_network import RepresentationTransferNetwork
+from crosstask.models.hooks import Insert, Surrounded, Surroundings, same_when_run_again, surroundings
+from crosstask.training import checkpoints
+from crosstask.transfer.label_transfer.network import RepresentationTransferNetwork
 from helpers import WORDS, make_text
 
 

@@ -20,9 +20,9 @@ from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask.weighting.mgda import MGDA
 from crosstask.weighting.mgda_ub import MGDAUB
 from crosstask.weighting.random_weights import RandomWeights
-from crosstask.weighting.samples import SampleTAWT
 from crosstask.weighting.svd import SVDWeighting
 from crosstask.weighting.tawt import TAWT
+from crosstask.weighting.tawt_samples import SampleTAWT
 from crosstask.weighting.tchebycheff import Tchebycheff
 from crosstask.weighting.torchjd import TorchJD
 from crosstask.weighting.uncertainty import Uncertainty

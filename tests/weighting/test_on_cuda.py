@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
-from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import task_gradients as grads
 from crosstask.weighting import WEIGHTINGS
 
 TASKS = ("own", "like", "unlike")

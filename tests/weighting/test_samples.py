@@ -12,15 +12,15 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from crosstask.batch_products import batch_products, target_direction
-from crosstask.batches import Prepared, make_batch
-from crosstask.encoders import encoder_class
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.example_products import example_products
-from crosstask.losses import loss_sum
-from crosstask.model import Model
-from crosstask.tasks import Task
-from crosstask.weighting.samples import SampleTAWT
+from crosstask.gradients.per_example import example_products
+from crosstask.models.batches import Prepared, make_batch
+from crosstask.models.encoders import encoder_class
+from crosstask.models.losses import loss_sum
+from crosstask.models.multitask import Model
+from crosstask.models.per_example import batch_products, target_direction
+from crosstask.weighting.tawt_samples import SampleTAWT
 from weighting_problem import Ranks
 
 NUM_SOURCE, NUM_TARGET, NUM_CLASSES = 600, 60, 6

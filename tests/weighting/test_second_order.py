@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 
 import crosstask as ct
-from crosstask import training
 from crosstask.errors import CrossTaskError
-from crosstask.steps import twice_differentiable
+from crosstask.models.modes import twice_differentiable
+from crosstask.training import trainer as training
 from helpers import make_text
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from crosstask.errors import CrossTaskError
-from crosstask.simplex import min_norm_point
+from crosstask.gradients.simplex import min_norm_point
 from crosstask.weighting.getmtl import GetMTL, getmtl_coefficients
 from weighting_problem import TinyProblem
 

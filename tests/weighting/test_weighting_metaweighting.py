@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients import leaves_of
-from crosstask.weighting.constant import Uniform
-from crosstask.weighting.look_ahead import Support
+from crosstask.gradients.task_gradients import leaves_of
+from crosstask.weighting.lookahead import Support
 from crosstask.weighting.metaweighting import MetaWeighting
+from crosstask.weighting.static import Uniform
 from weighting_problem import NAMES, Ranks, TinyProblem
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import TAWT as PAPER
-from crosstask.weighting.constant import Uniform
+from crosstask.weighting.static import Uniform
 from crosstask.weighting.tawt import TAWT
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from crosstask.weighting.constant import Uniform
+from crosstask.weighting.static import Uniform
 from crosstask.weighting.tawt import TAWT
 
 

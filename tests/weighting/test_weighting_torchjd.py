@@ -8,9 +8,9 @@ import torch
 from torchjd import aggregation
 
 from crosstask.errors import CrossTaskError
-from crosstask.options import check_options
-from crosstask.weighting import torchjd_objects as objects
+from crosstask.validation import check_options
 from crosstask.weighting.torchjd import TorchJD
+from crosstask.weighting.torchjd import options as objects
 
 TASKS = ["a", "b", "c", "d"]
 SIZES = dict(zip(TASKS, (1.0, 2.0, 3.0, 4.0), strict=True))

@@ -4,7 +4,7 @@ import atexit  # noqa: I001 - commands in the order of the help
 import gc
 
 from crosstask.cli import runs, studies, papers, about  # noqa: F401
-from crosstask.cli.app import app
+from crosstask.cli._app import app
 
 __all__ = ["app", "main"]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli.app import QuietOption, app, flag
+from crosstask.cli._app import QuietOption, app, flag
 
 
 @app.command()
@@ -16,7 +16,7 @@ def methods(
 
     [dim]crosstask methods[/dim]
     """
-    from crosstask.commands import list_methods
+    from crosstask.cli.commands import list_methods
 
     list_methods(as_json=json)
 

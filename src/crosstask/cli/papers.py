@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli.app import QuietOption, app, flag
+from crosstask.cli._app import QuietOption, app, flag
 
 
 @app.command()
@@ -41,11 +41,13 @@ def reproduce(
     [dim]crosstask reproduce tawt-table1 --data DIR --quick[/dim]
     [dim]crosstask reproduce metaxt-sentiment --data DIR --seeds 5 --jobs 8[/dim]
     """
-    from crosstask.reproducing.command import list_experiments, reproduce_and_show
+    from crosstask.errors import import_papers
+
+    command = import_papers("command", purpose="`crosstask reproduce`")
 
     if not names:
-        list_experiments()
+        command.list_experiments()
         return
-    reproduce_and_show(
+    command.reproduce_and_show(
         names, data, encoder=encoder, seeds=seeds, quick=quick, jobs=jobs, minutes=minutes, output=output, quiet=quiet
     )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli.app import QuietOption, RecipeArgument, RunArgument, TaskOption, app, flag
+from crosstask.cli._app import QuietOption, RecipeArgument, RunArgument, TaskOption, app, flag
 
 
 @app.command()
@@ -28,7 +28,7 @@ def train(
     [dim]crosstask train stars.yaml --resume[/dim]
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
-    from crosstask.commands import train_recipe
+    from crosstask.cli.commands import train_recipe
 
     train_recipe(recipe, output, resume=resume, seed=seed, quiet=quiet)
 
@@ -49,7 +49,7 @@ def evaluate(
     [dim]crosstask evaluate runs/stars[/dim]
     [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
     """
-    from crosstask.commands import evaluate_run
+    from crosstask.cli.commands import evaluate_run
 
     evaluate_run(run, data, task=task, as_json=json)
 
@@ -91,7 +91,7 @@ def predict(
     [dim]crosstask predict runs/stars reviews.csv -o labelled.csv[/dim]
     [dim]crosstask predict runs/stars reviews.jsonl --text body --probabilities[/dim]
     """
-    from crosstask.labelling import label_file
+    from crosstask.cli.predict import label_file
 
     label_file(run, data, output, task=task, format=format, text=text, probabilities=probabilities, encoding=encoding)
 
@@ -108,7 +108,7 @@ def export(
 
     [dim]crosstask export runs/stars stars-model[/dim]
     """
-    from crosstask.commands import export_run
+    from crosstask.cli.commands import export_run
 
     export_run(run, folder, task=task)
 

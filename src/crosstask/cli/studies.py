@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli.app import JobsOption, QuietOption, RecipeArgument, SeedsOption, StudyOption, app, flag
+from crosstask.cli._app import JobsOption, QuietOption, RecipeArgument, SeedsOption, StudyOption, app, flag
 
 
 @app.command()
@@ -45,7 +45,7 @@ def rank(
     [dim]crosstask rank stars.yaml -o ranking.json[/dim]
     [dim]crosstask rank stars.yaml --method linearised[/dim]
     """
-    from crosstask.understanding.rank import rank_recipe
+    from crosstask.transferability.rank import rank_recipe
 
     rank_recipe(recipe, target=target, examples=examples, method=method, output=output, as_json=json, quiet=quiet)
 
@@ -71,7 +71,7 @@ def transfer_matrix(
     [dim]crosstask transfer-matrix stars.yaml[/dim]
     [dim]crosstask transfer-matrix stars.yaml --target stars --seeds 5 --jobs 4[/dim]
     """
-    from crosstask.understanding.transfer_matrix import matrix_of_recipe
+    from crosstask.studies.transfer_matrix import matrix_of_recipe
 
     matrix_of_recipe(recipe, targets=target, seeds=seeds, jobs=jobs, output=output, as_json=json, quiet=quiet)
 
@@ -95,7 +95,7 @@ def capacity(
 
     [dim]crosstask capacity stars.yaml --widths 5,50,200[/dim]
     """
-    from crosstask.understanding.capacity import capacity_of_recipe
+    from crosstask.studies.capacity import capacity_of_recipe
 
     capacity_of_recipe(recipe, widths=widths, seeds=seeds, jobs=jobs, output=output, as_json=json, quiet=quiet)
 
@@ -128,7 +128,7 @@ def auto(
     [dim]crosstask predict runs/stars-auto/run < texts.txt[/dim]
     """
     started = time.monotonic()  # what is imported here takes time too
-    from crosstask.automatic.command import auto_recipe
+    from crosstask.cli.auto import auto_recipe
 
     auto_recipe(
         recipe, minutes=minutes, target=target, output=output, seed=seed, as_json=json, quiet=quiet, started=started
@@ -185,7 +185,7 @@ def compare(
     [dim]crosstask compare stars.yaml --targets stars,polarity --seeds 10 --jobs 4[/dim]
     [dim]crosstask compare stars.yaml --search learning_rate=5e-5,2e-4 --on ray[/dim]
     """
-    from crosstask.comparing.command import compare_recipe
+    from crosstask.cli.compare import compare_recipe
 
     compare_recipe(
         recipe, methods=methods, targets=targets, seeds=seeds, baseline=baseline, search=search or [], trials=trials,

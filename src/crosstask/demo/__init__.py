@@ -11,21 +11,22 @@ from typing import Any
 import torch
 import typer
 
+from crosstask.data.metrics import chosen_metric
+from crosstask.data.task import Task
 from crosstask.demo.methods import demo_methods
 from crosstask.demo.problem import Problem
 from crosstask.errors import CrossTaskError
-from crosstask.evaluation import chosen_metric
 from crosstask.learner import Learner
-from crosstask.paradigms import Plan, plan_phases
 from crosstask.progress import Progress, make_progress, shown
-from crosstask.record import REPORT_FILE, environment, finite
 from crosstask.report import write_comparison_page
-from crosstask.report.comparison import RESULTS_FILE, ComparisonRows, comparison_rows, read_comparison
+from crosstask.report.comparison_view import RESULTS_FILE, ComparisonRows, comparison_rows, read_comparison
+from crosstask.report.formatting import plain_sentence, spread
 from crosstask.report.results_file import as_comparison
-from crosstask.report.words import plain_sentence, spread
-from crosstask.run import Run
+from crosstask.runs.environment import environment
+from crosstask.runs.record import REPORT_FILE, finite
+from crosstask.runs.run import Run
 from crosstask.storage import new_folder, write_text
-from crosstask.tasks import Task
+from crosstask.training.paradigms import Plan, plan_phases
 
 MADE_BY = "crosstask demo"
 RUN_FOLDER = "run"

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from crosstask.data.task import Task
 from crosstask.demo.problem import Pool, Problem
-from crosstask.settings import Training
-from crosstask.tasks import Task
+from crosstask.training.config import Training
 
 NUM_LABELS = 50
 TEST_SIZE = 500

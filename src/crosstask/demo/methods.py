@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crosstask.demo.problem import Problem
-from crosstask.paradigms import ON_FEATURES, PARADIGMS
+from crosstask.training.paradigms import ON_FEATURES, PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from crosstask.data.subsets import balanced_subset
+from crosstask.data.task import Examples, Task
 from crosstask.progress import Progress
-from crosstask.sampling import balanced_subset
-from crosstask.settings import Training
-from crosstask.tasks import Examples, Task
+from crosstask.training.config import Training
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from crosstask.data.task import Task
 from crosstask.demo.problem import Pool, Problem
 from crosstask.errors import CrossTaskError
 from crosstask.progress import Progress
-from crosstask.settings import Training
 from crosstask.storage import write_text
-from crosstask.tasks import Task
+from crosstask.training.config import Training
 
 PACKAGE = "vaderSentiment==3.3.2"
 SHA256 = "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9"
@@ -58,7 +58,7 @@ class Sentence:
 
 def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) -> Problem:
     """The target has a hundred labels of five levels; polarity and domain have thousands."""
-    from crosstask.encoders.features import cache_folder
+    from crosstask.models.encoders.feature_cache import cache_folder
 
     sentences = choose(load_sentences(cache_folder() / "demo"), PER_DOMAIN)
     texts = [sentence.text for sentence in sentences]
@@ -128,8 +128,8 @@ def choose(sentences: list[Sentence], per_domain: int) -> list[Sentence]:
 
 def compute_features(texts: list[str], task: Task, progress: Progress) -> None:
     """Run the frozen encoder over all texts once; every run after that finds the features on disk."""
-    from crosstask.encoders.build import build_encoder
-    from crosstask.encoders.frozen import FrozenEncoder
+    from crosstask.models.build import build_encoder
+    from crosstask.models.encoders.frozen import FrozenEncoder
 
     encoder = build_encoder(ENCODER, [task])
     assert isinstance(encoder, FrozenEncoder)

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from crosstask.errors import CrossTaskError
-from crosstask.record import HISTORY_FILE, RECIPE_FILE, REPORT_FILE
+from crosstask.runs.record import HISTORY_FILE, RECIPE_FILE, REPORT_FILE
 from crosstask.storage import write_text
 
 
 def write_page(folder: Path, output: Path | None = None) -> Path:
     """Write the page of a run or of a comparison, whichever the folder holds; returns where it is."""
-    from crosstask.report.comparison import CELLS_FILE, COMPARISON_FILE, RESULTS_FILE
+    from crosstask.report.comparison_view import CELLS_FILE, COMPARISON_FILE, RESULTS_FILE
 
     if not folder.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
@@ -39,16 +39,16 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 
 def write_run_page(folder: Path, output: Path | None = None) -> None:
     """Write `report.html` of a run from the other files of its folder."""
-    from crosstask.report.rows import read_run
     from crosstask.report.run_page import run_page
+    from crosstask.report.run_view import read_run
 
     write_text(output or folder / REPORT_FILE, run_page(read_run(folder)))
 
 
 def write_comparison_page(folder: Path, output: Path | None = None) -> None:
     """Write `report.html` of a comparison from the other files of its folder."""
-    from crosstask.report.comparison import read_comparison
     from crosstask.report.comparison_page import comparison_page
+    from crosstask.report.comparison_view import read_comparison
 
     place = output or folder / REPORT_FILE
     write_text(place, comparison_page(read_comparison(folder), place.parent))

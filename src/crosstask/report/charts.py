@@ -12,7 +12,7 @@ from crosstask.report.drawing import (
     lines,
     phase_marks,
 )
-from crosstask.report.rows import RunRows
+from crosstask.report.run_view import RunRows
 
 
 def losses_chart(run: RunRows) -> Chart | None:

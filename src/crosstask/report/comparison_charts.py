@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from crosstask.report.comparison import MethodRow, TargetRows
+from crosstask.report.comparison_view import MethodRow, TargetRows
 from crosstask.report.drawing import PALETTE, Chart, Data, chart_of, colour_scale, colours, finished, in_words
-from crosstask.report.markup import join, tag
-from crosstask.report.words import metric_name
+from crosstask.report.formatting import metric_name
+from crosstask.report.html import join, tag
 
 OTHER, ALONE, CHOSEN = PALETTE[0], PALETTE[1], PALETTE[2]
 

@@ -4,17 +4,17 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-from crosstask.report.comparison import ComparisonRows, MethodRow, TargetRows
 from crosstask.report.comparison_charts import method_weights, method_weights_chart, scores_chart
+from crosstask.report.comparison_view import ComparisonRows, MethodRow, TargetRows
 from crosstask.report.drawing import charts_available
-from crosstask.report.markup import Markup, join, table, tag
-from crosstask.report.measured_page import corrections_part, labels_part, mistakes_part
+from crosstask.report.formatting import answer, metric_name, number, spread
+from crosstask.report.html import Markup, join, table, tag
+from crosstask.report.mistakes_page import corrections_part, labels_part, mistakes_part
 from crosstask.report.page import Grid, Part, badge, folded, listed, page, part, quiet, role_badge, without_charts
 from crosstask.report.provenance import again_part, as_yaml
 from crosstask.report.rank_page import rank_part
 from crosstask.report.run_page import WARNINGS, warning_line
 from crosstask.report.run_parts import citations, course_parts, remarks_list
-from crosstask.report.words import answer, metric_name, number, spread
 
 VERDICTS = {"helps": "good", "hurts": "bad"}
 

@@ -26,9 +26,9 @@ from crosstask.report.drawing import (
     lines,
     phase_marks,
 )
-from crosstask.report.markup import join, tag
-from crosstask.report.points import Point
-from crosstask.report.rows import RunRows
+from crosstask.report.html import join, tag
+from crosstask.report.run_view import RunRows
+from crosstask.report.series import Point
 
 SORTS = {TRAINING: PALETTE[0], HELD_OUT: PALETTE[1], DEV: PALETTE[2]}
 DASHES = {TRAINING: None, HELD_OUT: (2, 2), DEV: (5, 3)}

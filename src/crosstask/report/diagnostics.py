@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from crosstask.papers import MT_DNN, TAWT, Paper
-from crosstask.record import Row
-from crosstask.report.points import MOST_IN_A_CHART, Point, of_event, points_of, thin, thin_together
+from crosstask.report.series import MOST_IN_A_CHART, Point, of_event, points_of, thin, thin_together
+from crosstask.runs.record import Row
 
 MOST_IN_ALL = 2000
 """Points in the charts of all tasks' losses together."""
@@ -221,7 +221,7 @@ def papers_of(methods: Sequence[Mapping[str, Any]], schedule: str | None) -> tup
     What is of the user's own making has no paper here.
     """
     from crosstask import catalogue
-    from crosstask.paradigms import PARADIGMS
+    from crosstask.training.paradigms import PARADIGMS
     from crosstask.transfer import TRANSFERS
     from crosstask.weighting import WEIGHTINGS
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from crosstask.report.points import Point
-from crosstask.report.rows import PhaseRow
+from crosstask.report.run_view import PhaseRow
+from crosstask.report.series import Point
 
 PALETTE = (
     "#3b7fd4", "#d9772b", "#2f9e73", "#a566c9", "#c9527f", "#2a97ad", "#a58516", "#7d8790", "#cf5148", "#8a7557",

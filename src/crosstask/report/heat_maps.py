@@ -5,7 +5,7 @@ from typing import Any
 
 from crosstask.report.diagnostics import LabelMapRows
 from crosstask.report.drawing import PALETTE, Chart, Data, chart_of, finished
-from crosstask.report.markup import join, tag
+from crosstask.report.html import join, tag
 from crosstask.report.predictions import Confusion
 
 FEW_CELLS = 80

@@ -6,7 +6,7 @@ from datetime import datetime
 from importlib import resources
 
 from crosstask.report.drawing import INSTALL_CHARTS, Chart, charts_available, javascript
-from crosstask.report.markup import Markup, join, script_json, tag
+from crosstask.report.html import Markup, join, script_json, tag
 
 
 @dataclass(frozen=True)

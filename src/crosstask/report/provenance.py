@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from crosstask.report.markup import table, tag
+from crosstask.report.html import table, tag
 from crosstask.report.page import Part, folded, part
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from crosstask.report.markup import table, tag
+from crosstask.report.formatting import number
+from crosstask.report.html import table, tag
 from crosstask.report.page import Part, badge, folded, part, quiet
-from crosstask.report.words import number
 
 COLOURS = {"likely helps": "good", "may hurt": "bad"}
 

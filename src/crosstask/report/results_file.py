@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from crosstask.comparing.cells import Cell
-from crosstask.comparing.methods import Method
-from crosstask.comparing.table import Comparison, make_lines
-from crosstask.report.comparison import BASELINE, chosen_method
+from crosstask.report.comparison_view import BASELINE, chosen_method
+from crosstask.studies.compare_runs import Cell
+from crosstask.studies.method import Method
+from crosstask.studies.table import Comparison, make_lines
 
 
 def as_comparison(results: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """The page of one run: the answer first, then what it rests on."""
 
-from crosstask.report.markup import Markup, join, table, tag
-from crosstask.report.measured_page import labels_part, mistakes_part
+from crosstask.report.formatting import metric_name, number
+from crosstask.report.html import Markup, join, table, tag
+from crosstask.report.mistakes_page import labels_part, mistakes_part
 from crosstask.report.page import Part, page, part, quiet
 from crosstask.report.provenance import again_part
 from crosstask.report.rank_page import rank_part
-from crosstask.report.rows import RunRows, ScoreRow
 from crosstask.report.run_parts import citations, course_parts, remarks_list, tasks_part
-from crosstask.report.words import metric_name, number
+from crosstask.report.run_view import RunRows, ScoreRow
 
 WARNINGS = "Warnings and notes"
 

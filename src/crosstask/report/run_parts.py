@@ -7,11 +7,11 @@ from crosstask.report import diagnostic_charts as draw
 from crosstask.report.charts import dev_chart, losses_chart, weights_chart
 from crosstask.report.diagnostics import DEV, HELD_OUT, AlignmentRow, AttentionRow, LabelMapRows
 from crosstask.report.drawing import Chart, charts_available
+from crosstask.report.formatting import metric_name, number
 from crosstask.report.heat_maps import label_map_chart
-from crosstask.report.markup import Markup, table, tag
+from crosstask.report.html import Markup, table, tag
 from crosstask.report.page import Grid, Part, folded, listed, part, quiet, role_badge, without_charts
-from crosstask.report.rows import RunRows, TaskRow
-from crosstask.report.words import metric_name, number
+from crosstask.report.run_view import RunRows, TaskRow
 
 
 def course_parts(run: RunRows, *more_weights: object) -> list[Part | None]:

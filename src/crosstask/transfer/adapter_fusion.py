@@ -13,14 +13,14 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.papers import ADAPTER_FUSION, Paper
 from crosstask.transfer.adapters import AdapterInsert, AdapterShape, ByTask, refuse_others
 from crosstask.transfer.base import Pass, Transfer
-from crosstask.weighting.constant import Uniform
+from crosstask.weighting.static import Uniform
 
 if TYPE_CHECKING:
-    from crosstask.encoders.base import Representation
-    from crosstask.model import Model
-    from crosstask.paradigms import Plan
-    from crosstask.tasks import Task
-    from crosstask.training import Phase
+    from crosstask.data.task import Task
+    from crosstask.models.encoder import Representation
+    from crosstask.models.multitask import Model
+    from crosstask.training.paradigms import Plan
+    from crosstask.training.trainer import Phase
 
 QUERY_SPREAD = 0.02
 """Standard deviation of the queries' and keys' first weights."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from crosstask.encoders.frozen import FrozenEncoder
 from crosstask.errors import CrossTaskError
-from crosstask.inserts import Insert
+from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.models.hooks import Insert
 from crosstask.papers import ADAPTERS, Paper
 from crosstask.transfer.base import Transfer
 
 if TYPE_CHECKING:
-    from crosstask.encoders.base import Encoder
-    from crosstask.model import Model
-    from crosstask.tasks import Task
+    from crosstask.data.task import Task
+    from crosstask.models.encoder import Encoder
+    from crosstask.models.multitask import Model
 
 
 class Bottleneck(nn.Module):

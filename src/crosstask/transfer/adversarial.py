@@ -10,22 +10,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from crosstask.encoders.base import Encoder, LinearHead, Representation
-from crosstask.encoders.frozen import FrozenEncoder
-from crosstask.encoders.words import WordEncoder
 from crosstask.errors import CrossTaskError
-from crosstask.inserts import Insert
+from crosstask.models.encoder import Encoder, LinearHead, Representation
+from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.models.encoders.word_encoder import WordEncoder
+from crosstask.models.hooks import Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
 from crosstask.transfer.base import Moment, Pass, Transfer
-from crosstask.weighting.constant import Uniform
+from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
 
 if TYPE_CHECKING:
-    from crosstask.batches import Step
-    from crosstask.model import Model
-    from crosstask.paradigms import Plan
-    from crosstask.tasks import Task
-    from crosstask.training import Phase
+    from crosstask.data.task import Task
+    from crosstask.models.batches import Step
+    from crosstask.models.multitask import Model
+    from crosstask.training.paradigms import Plan
+    from crosstask.training.trainer import Phase
 
 
 class _Reversal(torch.autograd.Function):

@@ -8,25 +8,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.batches import Prepared, Step, in_batches, make_batch
-from crosstask.covariance import covariance, similarity_of_covariances
-from crosstask.encoders.base import LinearHead
-from crosstask.encoders.frozen import FrozenEncoder
-from crosstask.encoders.vectors import LinearEncoder, ReluEncoder
-from crosstask.encoders.words import WordEncoder
+from crosstask.data.subsets import random_subset
 from crosstask.errors import CrossTaskError
-from crosstask.inserts import Insert
-from crosstask.options import check_values
+from crosstask.gradients.covariance import covariance, similarity_of_covariances
+from crosstask.models.batches import Prepared, Step, in_batches, make_batch
+from crosstask.models.encoder import LinearHead
+from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.models.encoders.numeric import LinearEncoder, ReluEncoder
+from crosstask.models.encoders.word_encoder import WordEncoder
+from crosstask.models.evaluate import PREDICTION_BATCH
+from crosstask.models.hooks import Insert
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.prediction import PREDICTION_BATCH
-from crosstask.sampling import random_subset
 from crosstask.transfer.base import Moment, Transfer
+from crosstask.validation import check_values
 
 if TYPE_CHECKING:
-    from crosstask.model import Model
-    from crosstask.paradigms import Plan
-    from crosstask.tasks import Task
-    from crosstask.training import Phase
+    from crosstask.data.task import Task
+    from crosstask.models.multitask import Model
+    from crosstask.training.paradigms import Plan
+    from crosstask.training.trainer import Phase
 
 WHERE = "transfer 'alignment'"
 
@@ -160,7 +160,7 @@ class Alignment(Transfer):
     - `B`, `g`: the rest of the encoder, which all tasks share;
     - `A_t`: `model.head(t)`.
 
-    What is recorded: the covariance similarity score (eq. 6, `crosstask.covariance`) of every source with every target,
+    What is recorded: the covariance similarity score (eq. 6, `gradients.covariance`) of every source with every target,
     now (`similarity`), and with the same embeddings but R = I (`similarity_before`). An example is one row, as in the
     paper; where it has a vector per token, that is their mean.
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from crosstask.papers import Paper
 
 if TYPE_CHECKING:
-    from crosstask.batches import Batch, Prepared, Step
-    from crosstask.devices import Devices
-    from crosstask.encoders.base import Representation
-    from crosstask.model import Model
-    from crosstask.paradigms import Plan
-    from crosstask.tasks import Task
-    from crosstask.training import Phase
+    from crosstask.data.task import Task
+    from crosstask.models.batches import Batch, Prepared, Step
+    from crosstask.models.encoder import Representation
+    from crosstask.models.multitask import Model
+    from crosstask.training.devices import Devices
+    from crosstask.training.paradigms import Plan
+    from crosstask.training.trainer import Phase
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.inserts import Surrounded, surroundings
+from crosstask.models.hooks import Surrounded, surroundings
 from crosstask.papers import METAXT, Paper
 from crosstask.transfer.base import Transfer
-from crosstask.transfer.label_network import RepresentationTransferNetwork
+from crosstask.transfer.label_transfer.network import RepresentationTransferNetwork
 from crosstask.weighting import checks
 
 if TYPE_CHECKING:
-    from crosstask.model import Model
-    from crosstask.tasks import Task
+    from crosstask.data.task import Task
+    from crosstask.models.multitask import Model
 
 
 class RepresentationTransfer(Transfer):

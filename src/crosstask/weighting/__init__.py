@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 WEIGHTINGS = Registry(
     "crosstask.weighting",
     {
-        "uniform": "constant:Uniform",
-        "by-size": "constant:BySize",
-        "fixed": "constant:Fixed",
+        "uniform": "static:Uniform",
+        "by-size": "static:BySize",
+        "fixed": "static:Fixed",
         "random": "random_weights:RandomWeights",
         "tawt": "tawt:TAWT",
-        "tawt-samples": "samples:SampleTAWT",
+        "tawt-samples": "tawt_samples:SampleTAWT",
         "metaweighting": "metaweighting:MetaWeighting",
         "uncertainty": "uncertainty:Uncertainty",
         "dwa": "dwa:DWA",

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.gradients import task_gradients as grads
 from crosstask.papers import Paper
 
 Query = float | Literal["dev"]
@@ -24,7 +24,7 @@ class Weighting(ABC):
 
     On several ranks every rank must reach the same weights: `reduce` is called on whatever the weights are computed
     from (losses, gradients). The learner sets it; in a loop of one's own `ranks.share_ranks(weighting)` does, see
-    `crosstask.ranks` for such a loop with or without DistributedDataParallel.
+    `crosstask.gradients.distributed` for such a loop with or without DistributedDataParallel.
     """
 
     name: ClassVar[str]

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from crosstask.gradients.simplex import min_norm_point
 from crosstask.papers import GETMTL, Paper
-from crosstask.simplex import min_norm_point
 from crosstask.weighting import checks
 from crosstask.weighting.base import GradientWeighting
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients import Gradient
+from crosstask.gradients.task_gradients import Gradient
 from crosstask.papers import GRADNORM, Paper
 from crosstask.weighting import checks
 from crosstask.weighting.base import GradientWeighting

@@ -6,19 +6,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import task_gradients as grads
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.weighting import checks
 from crosstask.weighting.base import Query, Weighting, reduced_values, weighted_backward
-from crosstask.weighting.look_ahead import (
-    SOLVERS,
-    Solver,
-    Support,
-    common_direction,
-    hypergradients,
-    step_weights,
-)
+from crosstask.weighting.lookahead import SOLVERS, Solver, Support, common_direction, hypergradients, step_weights
 
 SMALL = 2**21
 """Shared parameters of a model whose gradients are copied into one vector rather than gone through one by one."""

@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from crosstask.gradients.simplex import min_norm_point
 from crosstask.papers import MGDA as MGDA_PAPER
 from crosstask.papers import Paper
-from crosstask.simplex import min_norm_point
 from crosstask.weighting import checks
 from crosstask.weighting.base import GradientWeighting
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import task_gradients as grads
 from crosstask.papers import MGDA as MGDA_PAPER
 from crosstask.papers import Paper
 from crosstask.weighting import checks

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from crosstask import gradients as grads
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import task_gradients as grads
+from crosstask.gradients.simplex import mirror_step_of_logs
 from crosstask.papers import TAWT as TAWT_PAPER
 from crosstask.papers import Paper
-from crosstask.simplex import mirror_step_of_logs
 from crosstask.weighting import checks
 from crosstask.weighting.base import Weighting, weighted_backward
-from crosstask.weighting.comparison import Look, Solve, compare_with_targets
+from crosstask.weighting.target_alignment import Look, Solve, compare_with_targets
 
 Similarity = Literal["cosine", "dot", "exact"]
 Initial = Literal["by-size", "uniform"]

@@ -1,0 +1,84 @@
+"""What a search found: the model, the leaderboard and the reasons, in memory, in files and in words."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from crosstask.automl.leaderboard import Line, table
+from crosstask.runs.run import Run, RunFolder, load
+from crosstask.storage import write_text
+
+RUN_FOLDER, EXPORT_FOLDER = "run", "model"
+LEADERBOARD_FILE, AUTO_FILE = "leaderboard.json", "auto.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The model that was found, and why.
+
+    - `run`: fitted on all labels, with its record and, where there is a test set, its score;
+    - `facts`: all that `auto.json` holds: ranking, scores of every fold, times, choice.
+    """
+
+    run: Run
+    facts: Mapping[str, Any]
+    folder: Path | None = None
+
+    @property
+    def winner(self) -> str:
+        """The candidate that won."""
+        return str(self.facts["winner"])
+
+    @property
+    def sources_help(self) -> bool:
+        """Whether sources have earned their place."""
+        return bool(self.facts["sources_help"])
+
+    @property
+    def leaderboard(self) -> list[Line]:
+        """Every candidate, the best first."""
+        return [Line.from_json(line) for line in self.facts["leaderboard"]]
+
+    def predict(self, inputs: Sequence[Any]) -> list[Any]:
+        """Labels for new inputs."""
+        return self.run.predict(inputs)
+
+    def __str__(self) -> str:
+        facts = self.facts
+        left_out = [f"Left out: '{name}' ({why})" for name, why in facts["left_out"].items()]
+        not_tried = [f"Not tried: {line.candidate} ({line.note})" for line in self.leaderboard if line.note]
+        scores = self.run.scores.get(facts["target"], {}).get("test", {})
+        measured = scores.get(facts["metric"])
+        parts = [
+            f"Candidates for '{facts['target']}', by cross-validation on {facts['labels']} labels",
+            table(self.leaderboard, facts["metric"]),
+            "",
+            *left_out,
+            *not_tried,
+            *(f"Note: {note}" for note in facts["notes"]),
+            "",
+            f"Chosen: {self.winner}; {facts['why']}",
+            *([f"{facts['target']}: {facts['metric']} {measured:.4f} on test"] if measured is not None else []),
+            f"It took {facts['seconds']:.0f} of {60 * facts['minutes']:.0f} seconds.",
+        ]
+        return "\n".join(parts)
+
+    def write(self) -> None:
+        """The leaderboard and the reasons, as JSON; the reasons last: with them the search has finished."""
+        if self.folder is not None:
+            _write_json(self.folder / LEADERBOARD_FILE, self.facts["leaderboard"])
+            _write_json(self.folder / AUTO_FILE, self.facts)
+
+
+def read_found(folder: Path) -> Found | None:
+    """What a search in this folder has found; None if it has not finished."""
+    path = folder / AUTO_FILE
+    if not path.is_file() or not RunFolder(folder / RUN_FOLDER).is_finished:
+        return None
+    return Found(cast(Run, load(folder / RUN_FOLDER)), json.loads(path.read_text(encoding="utf-8")), folder)
+
+
+def _write_json(path: Path, data: Any) -> None:
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,1 @@
+"""From files to tasks: readers, examples, label sets, splits and metrics."""

@@ -1,0 +1,119 @@
+"""Readers: from a file of any known format to `Examples`. A new format is a file here and a line in `READERS`."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from crosstask.data.readers.arff import read_arff
+from crosstask.data.readers.columns import read_columns
+from crosstask.data.readers.conllu import read_conllu
+from crosstask.data.readers.csv import read_csv
+from crosstask.data.readers.hub import read_hub
+from crosstask.data.readers.jsonl import read_jsonl
+from crosstask.data.readers.lines import read_lines
+from crosstask.data.readers.parquet import read_parquet
+from crosstask.data.readers.source import Source
+from crosstask.data.readers.tsv import read_tsv
+from crosstask.data.task import ASSEMBLY_OPTIONS, Examples
+from crosstask.errors import CrossTaskError, did_you_mean
+
+__all__ = ["READERS", "Reader", "check", "read", "reader_for"]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A format: its name, the function that reads it, the file names it is known by, and what it is in one line."""
+
+    name: str
+    read: Callable[..., Examples]
+    suffixes: tuple[str, ...]
+    summary: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of this format: the keyword parameters of its function."""
+        names: list[str] = []
+        for parameter in inspect.signature(self.read).parameters.values():
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                names.append(parameter.name)
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:  # annotated with the TypedDict of its keys
+                names.extend(get_args(parameter.annotation)[0].__annotations__)
+        return tuple(names)
+
+
+READERS: dict[str, Reader] = {
+    reader.name: reader
+    for reader in (
+        Reader("csv", read_csv, (".csv",), "comma-separated table, quoted as RFC 4180 says"),
+        Reader("tsv", read_tsv, (".tsv", ".tab"), "tab-separated table without quoting"),
+        Reader("jsonl", read_jsonl, (".jsonl", ".ndjson", ".json"), "a JSON object a line"),
+        Reader("parquet", read_parquet, (".parquet",), "Parquet table"),
+        Reader("columns", read_columns, (".conll", ".iob", ".iob2", ".bio"), "a word and its labels a line"),
+        Reader("conllu", read_conllu, (".conllu", ".conllulex", ".conllup"), "Universal Dependencies and extensions"),
+        Reader("lines", read_lines, (), "label, space or tab, text on each line"),
+        Reader("arff", read_arff, (".arff",), "numeric features with one or several labels"),
+        Reader("hub", read_hub, (), "Hugging Face data set, owner/name:split, or a folder of that kind"),
+    )
+}
+
+
+def read(
+    path: str | Path,
+    *,
+    format: str | None = None,
+    folder: str | Path = ".",
+    task: str = "task",
+    options: Mapping[str, Any] | None = None,
+) -> Examples:
+    """The examples of one file.
+
+    Args:
+        path: the file; relative paths start at `folder`.
+        format: a key of `READERS`; inferred from the file's name when left out.
+        folder: where relative paths start.
+        task: the name of the task that wants the file, for error messages.
+        options: those of the format's reader.
+    """
+    reader = check(path, format=format, task=task, options=options)
+    return reader.read(Source(task, str(path), Path(folder) / path), **(options or {}))
+
+
+def check(path: str | Path, *, format: str | None, task: str, options: Mapping[str, Any] | None = None) -> Reader:
+    """The reader of a file, and an error for options that it does not have; no file is touched."""
+    reader = reader_for(str(path), format, task)
+    _check_options(reader, options or {}, task)
+    return reader
+
+
+def reader_for(path: str, format: str | None, task: str) -> Reader:
+    """The reader of a format that is named, or that the file's name tells."""
+    if format is not None:
+        if format not in READERS:
+            raise CrossTaskError(f"Task '{task}': unknown format '{format}'. {did_you_mean(str(format), READERS)}")
+        return READERS[format]
+    name = path.lower().removesuffix(".gz")
+    for reader in READERS.values():
+        if name.endswith(reader.suffixes):
+            return reader
+    raise CrossTaskError(
+        f"Task '{task}': the format of {path} cannot be told from its name; name it with `format`, one of "
+        f"{', '.join(READERS)}."
+    )
+
+
+def _check_options(reader: Reader, options: Mapping[str, Any], task: str) -> None:
+    for key in options:
+        if key in reader.options:
+            continue
+        others = [other.name for other in READERS.values() if key in other.options]
+        if others:
+            raise CrossTaskError(
+                f"Task '{task}': the format {reader.name} has no option '{key}' (it belongs to {', '.join(others)}); "
+                f"its options: {', '.join(reader.options)}."
+            )
+        known = (*reader.options, *ASSEMBLY_OPTIONS, "train", "dev", "test", "format")
+        raise CrossTaskError(
+            f"Task '{task}': unknown option '{key}' for the format {reader.name}. {did_you_mean(str(key), known)}"
+        )

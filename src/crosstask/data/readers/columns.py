@@ -1,0 +1,156 @@
+"""CoNLL-style columns: a word a line with its labels, sentences apart by empty lines."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.task import Examples
+from crosstask.errors import CrossTaskError, did_you_mean
+
+Column = str | int
+Row = tuple[int, list[str]]
+
+
+def read_columns(
+    source: Source,
+    *,
+    token: Column = 0,
+    label: Column = -1,
+    separator: str | None = None,
+    comment: str | None = "auto",
+    header: bool = False,
+    names: Sequence[str] | None = None,
+    encoding: Encoding = "utf-8",
+) -> Examples:
+    """Sentences from a file with a word a line.
+
+    Tab-separated lines may differ in how many columns they have as long as both columns are counted from the left
+    (files that leave trailing columns out are common); otherwise a change in number is an error.
+
+    Args:
+        source: the file.
+        token: the column with the word: a number from 0, a negative one from the end, or a name.
+        label: the column with the label, likewise.
+        separator: what stands between columns; when left out, tabs if the first line has one, else any spaces and tabs.
+        comment: how lines begin that are no words; None for no comments. "auto" takes lines as comments that begin with
+            `#` and have no tab in a file with tabs, and none in any other file, since `#` can be a word.
+        header: whether the first line names the columns.
+        names: the names of the columns, where the file has no header.
+        encoding: of the text; of several the first that fits.
+    """
+    if comment is not None and (not isinstance(comment, str) or not comment):
+        raise source.option_error(f"`comment` is how a comment begins, such as '#', or null; found {comment!r}.")
+    lines = source.lines(encoding)
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator) if isinstance(separator, str) else separator
+    if separator is None:
+        first = next((line for line in lines if line.strip() and not line.startswith("#")), lines[0])
+        separator = "\t" if "\t" in first else ""
+    elif not isinstance(separator, str) or not separator:
+        raise source.option_error(f"`separator` is what stands between columns; found {separator!r}.")
+    if comment == "auto":
+        is_comment = _is_untabbed_comment if separator == "\t" else None
+    else:
+        is_comment = None if comment is None else (lambda line: line.startswith(comment))
+    numbered = ((n, line) for n, line in enumerate(lines, start=1) if is_comment is None or not is_comment(line))
+    if header:
+        _, line = next(((n, line) for n, line in numbered if line.strip()), (0, ""))
+        names = _fields(line, separator)
+    places = [_place(source, column, option, names) for option, column in (("token", token), ("label", label))]
+    ragged = separator == "\t" and min(places) >= 0
+    return sentences(source, _rows(source, numbered, separator, ragged), *places)
+
+
+def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int) -> Examples:
+    """Examples from the rows of a file, None where a sentence ends; two empty lines in a row make no sentence."""
+    inputs: list[list[str]] = []
+    labels: list[list[str]] = []
+    starts: list[int] = []
+    words: list[str] = []
+    tags: list[str] = []
+    start = 0
+
+    def close() -> None:
+        nonlocal words, tags
+        # CoNLL-2003 begins each document with a sentence of this one word.
+        if words and words != ["-DOCSTART-"]:
+            inputs.append(words)
+            labels.append(tags)
+            starts.append(start)
+        words, tags = [], []
+
+    for row in rows:
+        if row is None:
+            close()
+            continue
+        number, fields = row
+        try:
+            word, tag = fields[token], fields[label]
+        except IndexError:
+            raise _too_few(source, number, fields, token, label) from None
+        if not word:
+            raise source.error(f"has an empty word in column {token}.", number)
+        if not tag:
+            raise source.error(f"has no label: column {label} of the word '{word}' is empty.", number)
+        if not words:
+            start = number
+        words.append(word)
+        tags.append(tag)
+    close()
+    if not inputs:
+        raise source.error("holds no sentences.")
+    return Examples(inputs, labels, source.name, starts)
+
+
+def _is_untabbed_comment(line: str) -> bool:
+    return line.startswith("#") and "\t" not in line
+
+
+def _fields(line: str, separator: str) -> list[str]:
+    if separator:
+        return line.split(separator)
+    # Not `str.split()`, which would also cut at no-break spaces and other characters inside words.
+    return [field for field in line.replace("\t", " ").split(" ") if field]
+
+
+def _rows(source: Source, lines: Iterable[tuple[int, str]], separator: str, ragged: bool) -> Iterator[Row | None]:
+    """Line numbers and fields, None where a sentence ends; unless `ragged`, all with as many columns as the first."""
+    first = width = 0
+    for number, line in lines:
+        if not line.strip():
+            yield None
+            continue
+        fields = _fields(line, separator)
+        if not ragged and len(fields) != width:
+            if width:
+                raise _other_width(source, number, fields, first, width)
+            first, width = number, len(fields)
+        yield number, fields
+
+
+def _place(source: Source, column: Column, option: str, names: Sequence[str] | None) -> int:
+    if isinstance(column, int) and not isinstance(column, bool):
+        return column
+    if names is None:
+        raise source.option_error(
+            f"`{option}: {column}` names a column, but the columns of {source.name} have no names; use a number from "
+            "0, list them under `names`, or set `header: true`."
+        )
+    known = [str(name) for name in names]
+    if str(column) not in known:
+        raise source.error(f"has no column '{column}' (`{option}`). {did_you_mean(str(column), known)}")
+    return known.index(str(column))
+
+
+def _other_width(source: Source, number: int, fields: Sequence[str], first: int, width: int) -> CrossTaskError:
+    if len(fields) == 1:
+        return source.error(f"has no label: '{fields[0]}' is its only column, line {first} has {width}.", number)
+    hint = ' If it is a comment, set `comment: "#"`.' if fields[0].startswith("#") else ""
+    return source.error(f"has {len(fields)} columns; expected {width}, as in line {first}.{hint}", number)
+
+
+def _too_few(source: Source, number: int, fields: Sequence[str], token: int, label: int) -> CrossTaskError:
+    if len(fields) == 1:
+        return source.error(f"has no label: '{fields[0]}' is its only column; column {label} was expected.", number)
+    needed = max(token, label, -token - 1, -label - 1)
+    return source.error(
+        f"has {len(fields)} columns, numbered from 0 to {len(fields) - 1}; column {needed} was expected.", number
+    )

@@ -1,0 +1,63 @@
+"""CoNLL-U and its extensions with more columns."""
+
+from collections.abc import Iterator, Sequence
+
+from crosstask.data.readers.columns import Column, Row, sentences
+from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.task import Examples
+from crosstask.errors import did_you_mean
+
+NAMES: tuple[str, ...] = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+_GLOBAL_COLUMNS = "# global.columns ="
+
+
+def read_conllu(
+    source: Source, *, token: Column = "form", label: Column = "upos", encoding: Encoding = "utf-8"
+) -> Examples:
+    """Sentences of syntactic words; ranges such as `4-5` and empty nodes such as `8.1` are left out.
+
+    Args:
+        source: the file.
+        token: the column with the word: a standard name (id, form, lemma, upos, ...), a name that the file's first line
+            `# global.columns = ...` gives, or a number from 0 or from the end.
+        label: the column with the label, likewise.
+        encoding: of the text; of several the first that fits.
+    """
+    lines = source.lines(encoding)
+    names = NAMES
+    if lines[0].startswith(_GLOBAL_COLUMNS):
+        names = tuple(lines[0][len(_GLOBAL_COLUMNS) :].split())
+    width = next((line.count("\t") + 1 for line in lines if line and not line.startswith("#")), 0)
+    if names is NAMES and 0 < width < len(NAMES):
+        raise source.error(
+            f"is no CoNLL-U: its words have {width} columns separated by tabs, not 10; `format: columns` may fit."
+        )
+    places = [_place(source, column, option, names, width) for option, column in (("token", token), ("label", label))]
+    return sentences(source, _rows(source, lines, width), *places)
+
+
+def _rows(source: Source, lines: Sequence[str], width: int) -> Iterator[Row | None]:
+    for number, line in enumerate(lines, start=1):
+        if not line or line.isspace():
+            yield None
+        elif not line.startswith("#"):
+            fields = line.split("\t")
+            if len(fields) != width:
+                raise source.error(
+                    f"has {len(fields)} column{'s' * (len(fields) != 1)} separated by tabs; expected {width}.", number
+                )
+            if fields[0].isdigit():
+                yield number, fields
+            elif not fields[0].replace("-", "").replace(".", "").isdigit():
+                raise source.error(f"begins with '{fields[0]}'; a CoNLL-U line begins with the word's number.", number)
+
+
+def _place(source: Source, column: Column, option: str, names: Sequence[str], width: int) -> int:
+    if isinstance(column, int) and not isinstance(column, bool):
+        if not -width <= column < width:
+            raise source.error(f"has {width} columns, numbered from 0 to {width - 1}; `{option}` asks for {column}.")
+        return column % width
+    lowered = [name.lower() for name in names]
+    if str(column).lower() not in lowered:
+        raise source.error(f"has no column '{column}' (`{option}`). {did_you_mean(str(column), names)}")
+    return lowered.index(str(column).lower())

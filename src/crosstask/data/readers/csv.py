@@ -1,0 +1,96 @@
+"""Comma-separated files, quoted as RFC 4180 says; and what they share with every delimited table."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Unpack
+
+from crosstask.data.readers.column_roles import TableOptions
+from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.table import Table
+from crosstask.data.readers.table_examples import examples_from
+from crosstask.data.task import Examples
+
+_LARGEST_FIELD = 2**31 - 1
+
+
+def read_csv(
+    source: Source,
+    *,
+    delimiter: str = ",",
+    quoting: bool = True,
+    header: bool = True,
+    encoding: Encoding = "utf-8",
+    **options: Unpack[TableOptions],
+) -> Examples:
+    """Examples from a delimited table.
+
+    Args:
+        source: the file.
+        delimiter: the character between columns ("tab" is understood).
+        quoting: whether fields may stand in double quotes, over several lines too.
+        header: whether the first record names the columns; without it they are numbered from 0.
+        encoding: of the text; of several the first that fits.
+        options: see `TableOptions`.
+    """
+    return examples_from(csv_table(source, delimiter, quoting, header, encoding), options)
+
+
+def csv_table(source: Source, delimiter: str, quoting: bool, header: bool, encoding: Encoding) -> Table:
+    """A delimited table as it stands in its file; see `read_csv`."""
+    delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+        raise source.option_error(f"`delimiter` is a single character such as ';' or tab; found {delimiter!r}.")
+    for name, value in {"quoting": quoting, "header": header}.items():
+        if not isinstance(value, bool):
+            raise source.option_error(f"`{name}` is true or false; found {value!r}.")
+    lines = source.lines(encoding)
+    # Without a quote in the file there is nothing to parse, and cutting lines is several times faster.
+    quoted = quoting and any('"' in line for line in lines)
+    records = _quoted(source, lines, delimiter) if quoted else _plain(lines, delimiter)
+    return _table(source, records, header)
+
+
+def _plain(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, start=1):
+        if line:
+            yield number, line.split(delimiter)
+
+
+def _quoted(source: Source, lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Records with the line that each begins on."""
+    old_limit = csv.field_size_limit(_LARGEST_FIELD)  # the library's own limit is 128 kB, less than a long document
+    number = 1
+    try:
+        reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
+        for record in reader:
+            if record:
+                yield number, record
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise source.error(
+            f"begins a record that cannot be cut into columns ({error}); a quote inside quotes is written twice, and "
+            "`quoting: false` takes quotes as plain characters.",
+            number,
+        ) from error
+    finally:
+        csv.field_size_limit(old_limit)
+
+
+def _table(source: Source, records: Iterator[tuple[int, list[str]]], header: bool) -> Table:
+    first_line, first = next(records)
+    names = [name.strip() for name in first] if header else [str(place) for place in range(len(first))]
+    numbers, rows = ([], []) if header else ([first_line], [first])
+    width = len(names)
+    for number, row in records:
+        if len(row) != width:
+            if len(row) == 1 and not row[0].strip():
+                continue  # nothing but spaces
+            model = "the header" if header else f"line {first_line}"
+            raise source.error(
+                f"has {len(row)} column{'s' * (len(row) != 1)}; expected {width}, as in {model}. Is a delimiter or a "
+                "quote missing, or one too many?",
+                number,
+            )
+        numbers.append(number)
+        rows.append(row)
+    return Table(source, names, lambda place: [row[place] for row in rows], numbers, numbered=True)

@@ -1,0 +1,40 @@
+"""A label, a space or tab, and a text on each line."""
+
+import re
+
+from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.table_examples import check_empty, full_rows
+from crosstask.data.task import Examples
+
+
+def read_lines(
+    source: Source, *, separator: str | None = None, encoding: Encoding = "utf-8", empty: str = "error"
+) -> Examples:
+    """Examples from lines that begin with their label.
+
+    Args:
+        source: the file.
+        separator: what stands between label and text; the first space or tab when left out.
+        encoding: of the text; of several the first that fits.
+        empty: what to do about a label without a text: "error", "keep" or "drop".
+    """
+    check_empty(source, empty)
+    separator = "\t" if separator in ("tab", "\\t") else separator
+    if separator is not None and (not isinstance(separator, str) or not separator):
+        raise source.option_error(f"`separator` is what stands between label and text; found {separator!r}.")
+    cut = re.compile("[ \t]" if separator is None else re.escape(separator))
+    labels: list[str] = []
+    texts: list[str] = []
+    numbers: list[int] = []
+    for number, line in enumerate(source.lines(encoding), start=1):
+        if not line.strip():
+            continue
+        label, *rest = cut.split(line, maxsplit=1)
+        if not label.strip():
+            raise source.error("begins without a label; a line is a label, a space or tab, and a text.", number)
+        labels.append(label.strip())
+        texts.append(rest[0] if rest else "")
+        numbers.append(number)
+    kept = full_rows(source, [bool(text.strip()) for text in texts], numbers, empty)
+    examples = Examples(texts, labels, source.name, numbers)
+    return examples if len(kept) == len(texts) else examples.take(kept)

@@ -1,0 +1,1 @@
+"""Tensor algebra of task gradients: torch alone, no model, no data."""

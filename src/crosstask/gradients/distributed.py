@@ -1,0 +1,86 @@
+"""Several ranks in a loop of one's own, through torch.distributed alone. The learner does all this by itself.
+
+A weighting takes gradients task by task and combines them, so that DistributedDataParallel (DDP), which waits for one
+plain `.backward()` of everything, must not add them up. Under `torchrun`, after `init_process_group`:
+
+    model = DistributedDataParallel(model)                   # here it only makes all ranks start with the same model
+    share_ranks(weighting)
+    for batches in loader:                                   # each rank has its own examples
+        with model.no_sync():                                # around the forward pass too
+            losses = {name: loss_of(model, name, batch) / weighting.num_ranks for name, batch in batches.items()}
+            weighting.backward(losses, shared=model.module.encoder.parameters())
+        sum_gradients(model.parameters())                    # what DDP would have done
+        optimizer.step(); optimizer.zero_grad()
+        if weighting.wants_held_out:
+            with model.no_sync():
+                weighting.after_step(held_out_losses(), shared=...)
+
+Without the wrapper it is the same loop without `no_sync`; then the ranks must start from the same parameters, for
+instance by the same seed.
+
+A loss here is this rank's part of the task's whole loss: added up over ranks it is the whole. Where all ranks have
+the same number of examples that is its mean loss divided by `num_ranks`, as above; where not, the sum over its examples
+divided by the number of all. Each rank must pass the same tasks in the same order, and its losses must reach the same
+parameters: one without examples of a task passes `0.0 * sum(parameter.sum() for parameter in ...)` for it.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor, distributed, nn
+
+from crosstask.errors import CrossTaskError
+
+
+class Shareable(Protocol):
+    """What has to reach the same values on every rank: any `Weighting`."""
+
+    reduce: Callable[[Tensor], Tensor]
+    num_ranks: int
+
+
+def share_ranks(weighting: Shareable) -> None:
+    """Let every rank reach the same weights; with one process nothing changes, so that a script can run either way."""
+    weighting.reduce, weighting.num_ranks = sum_over_ranks, _num_ranks()
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """A copy, added up over all ranks."""
+    if _num_ranks() == 1:
+        return values
+    total = values.detach().clone(memory_format=torch.contiguous_format)
+    distributed.all_reduce(total)
+    return total
+
+
+def sum_gradients(parameters: Iterable[nn.Parameter], add_up: Callable[[Tensor], Tensor] = sum_over_ranks) -> None:
+    """Add every `.grad` up over all ranks, in one message for each type of number; a rank that has none adds zero.
+
+    Args:
+        parameters: those of the optimizer, in the same order on every rank.
+        add_up: how one tensor is added up over ranks.
+    """
+    groups: dict[tuple[torch.device, torch.dtype], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+    for group in groups.values():
+        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in group])
+        reached = torch.tensor([float(p.grad is not None) for p in group], device=flat.device)
+        flat, reached = add_up(flat), add_up(reached)
+        parts = flat.split([p.numel() for p in group])
+        for parameter, part, count in zip(group, parts, reached.tolist(), strict=True):
+            parameter.grad = part.view_as(parameter).clone() if count else None
+
+
+def _num_ranks() -> int:
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    expected = os.environ.get("WORLD_SIZE", "1")
+    if expected not in ("", "1"):
+        raise CrossTaskError(
+            f"{expected} ranks were started, but they do not know of each other yet: call "
+            "`torch.distributed.init_process_group()` before the weighting is shared."
+        )
+    return 1

@@ -1,0 +1,1 @@
+"""One encoder, one head per task: batches, losses, evaluation and export."""

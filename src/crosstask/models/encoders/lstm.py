@@ -1,0 +1,131 @@
+"""LSTM: words are read one after another, forwards and backwards."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from crosstask.data.task import Task
+from crosstask.errors import unknown
+from crosstask.models.encoder import Representation
+from crosstask.models.encoders.checks import check_counts
+from crosstask.models.encoders.word_encoder import VectorSource, WordEmbedding, WordEncoder
+
+Pooling = Literal["max", "mean", "last"]
+
+
+class LSTM(WordEncoder):
+    """A recurrent network over word vectors: a vector per word for tagging, pooled for everything else.
+
+    Sentences are packed, so that no state ever sees padding.
+    """
+
+    name: ClassVar[str] = "lstm"
+    summary: ClassVar[str] = "recurrent network over word vectors, both ways; the light choice for tagging"
+    gives_tokens: ClassVar[bool] = True
+
+    def __init__(
+        self, words: WordEmbedding, *, hidden: int, layers: int, bidirectional: bool, pooling: Pooling
+    ) -> None:
+        super().__init__(words)
+        check_counts(hidden=hidden, layers=layers)
+        if pooling not in get_args(Pooling):
+            raise unknown("pooling of the encoder", pooling, get_args(Pooling))
+        self.hidden = hidden
+        self.layers = layers
+        self.bidirectional = bool(bidirectional)
+        self.pooling = pooling
+        self.width = 2 * hidden if self.bidirectional else hidden
+        self.recurrent = nn.LSTM(
+            words.dimension,
+            hidden,
+            layers,
+            batch_first=True,
+            bidirectional=self.bidirectional,
+            dropout=words.dropout.p if layers > 1 else 0.0,  # torch warns where there is no "between layers"
+        )
+
+    @classmethod
+    def from_tasks(
+        cls,
+        tasks: Sequence[Task],
+        *,
+        hidden: int = 200,
+        layers: int = 1,
+        bidirectional: bool = True,
+        pooling: Pooling = "max",
+        vectors: VectorSource | Sequence[VectorSource] | None = None,
+        dimension: int | None = None,
+        train_vectors: bool | None = None,
+        vocabulary: int = 100_000,
+        min_count: int = 1,
+        lower: bool = True,
+        max_length: int = 256,
+        dropout: float = 0.1,
+    ) -> Self:
+        """A new LSTM with the vocabulary of these tasks.
+
+        Args:
+            tasks: whose training texts make the vocabulary.
+            hidden: size of the state, per direction.
+            layers: networks on top of one another.
+            bidirectional: read backwards too, and join both states.
+            pooling: how a text's vector comes from its words': "max" or "mean" over words, or the "last" state of each
+                direction.
+            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
+                `{encoder: minilm, dimension: 200, texts: 0}`, a Hugging Face encoder whose view of each word alone
+                becomes its vector, cut to so many numbers, and with `texts` its view of the word where it stands, in
+                so many passages of the training texts; or a list of these, joined.
+            dimension: size of a word vector; that of `vectors` where they are given.
+            train_vectors: whether word vectors learn too; when left out, only without `vectors`.
+            vocabulary: how many words at most; the most frequent stay.
+            min_count: words that occur less often in training are unknown.
+            lower: take words without regard to case.
+            max_length: longer texts are cut, in words.
+            dropout: share of numbers that is set to zero in training, in word vectors and between layers.
+        """
+        words = WordEmbedding.from_tasks(
+            tasks,
+            vectors=vectors,
+            dimension=dimension,
+            train_vectors=train_vectors,
+            vocabulary=vocabulary,
+            min_count=min_count,
+            lower=lower,
+            max_length=max_length,
+            dropout=dropout,
+        )
+        return cls(words, hidden=hidden, layers=layers, bidirectional=bidirectional, pooling=pooling)
+
+    def architecture(self) -> dict[str, Any]:
+        """Size, depth, directions and pooling."""
+        return {
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "bidirectional": self.bidirectional,
+            "pooling": self.pooling,
+        }
+
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """A vector per word, [batch, length, width], zero at padding, and one per text, [batch, width]."""
+        mask = inputs["mask"]  # [batch, length]
+        lengths, order = mask.sum(dim=1).sort(descending=True)  # [batch]
+        back = order.argsort()
+        # Packed by indexing, which unlike torch's own packing has forward-mode derivatives: at each step in time come
+        # the texts that still go on, the longest first.
+        steps = mask[order].T  # [length, batch]
+        counts = steps.sum(dim=1).cpu()
+        counts = counts[counts > 0]  # a task's rows of a longer batch may end in padding alone: no step for cuDNN
+        packed = PackedSequence(vectors[order].transpose(0, 1)[steps], counts, order, back)
+        states, (last, _) = self.recurrent(packed)  # last: [layers * directions, batch, hidden]
+        tokens = states.data.new_zeros(*steps.shape, self.width).masked_scatter(steps.unsqueeze(-1), states.data)
+        tokens = tokens[:, back].transpose(0, 1)  # [batch, length, width]
+        if self.pooling == "max":
+            pooled = tokens.masked_fill(~mask.unsqueeze(-1), float("-inf")).amax(dim=1)
+        elif self.pooling == "mean":
+            pooled = tokens.sum(dim=1) / lengths[back].unsqueeze(-1)  # tokens are zero at padding
+        else:
+            pooled = torch.cat(list(last[-2:] if self.bidirectional else last[-1:]), dim=-1)
+        return Representation(tokens=tokens, pooled=pooled, mask=mask)

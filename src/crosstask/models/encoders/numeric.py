@@ -1,0 +1,198 @@
+"""Encoders for numeric vectors: a linear map, and layers of ReLU."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from crosstask.data.task import Form, Task
+from crosstask.errors import CrossTaskError
+from crosstask.models.encoder import Encoder, PreparedInput, Representation
+from crosstask.models.encoders.checks import check_counts, check_dropout
+from crosstask.models.encoders.mlp import relu_stack
+from crosstask.models.hooks import Site
+
+
+class VectorEncoder(Encoder):
+    """An encoder over vectors that all have the same width, standardised or as they are.
+
+    Means and deviations are taken over the training vectors of all tasks, each vector counting once. They are buffers,
+    so a saved or exported model takes vectors as they stand in the user's files. A feature that never changes is only
+    moved to zero.
+    """
+
+    forms: ClassVar[frozenset[Form]] = frozenset({"vector"})
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, inputs: int, *, standardise: bool) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.standardise = bool(standardise)
+        self.entry = nn.Identity()  # where vectors enter: a place that others can find
+        if self.standardise:
+            self.register_buffer("mean", torch.zeros(inputs))
+            self.register_buffer("scale", torch.ones(inputs))
+
+    def fit_scale(self, tasks: Sequence[Task]) -> None:
+        """Take mean and deviation of each feature from the tasks' training vectors."""
+        rows = np.concatenate([task.train.inputs for task in tasks if task.spec.form == "vector"]).astype(np.float64)
+        mean, scale = rows.mean(axis=0), rows.std(axis=0)
+        # Against the feature's size: a constant keeps a deviation of rounding errors, which must not be blown up.
+        scale[scale <= 1e-6 * np.abs(mean)] = 1.0
+        self.mean.copy_(torch.from_numpy(mean))
+        self.scale.copy_(torch.from_numpy(scale))
+
+    def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:
+        """The vectors as float32."""
+        rows = np.asarray(inputs, dtype=np.float32) if form == "vector" else None
+        if rows is None or rows.ndim != 2 or rows.shape[1] != self.inputs:
+            found = f"inputs of the form '{form}'" if rows is None else f"an array of shape {rows.shape}"
+            raise CrossTaskError(
+                f"The encoder '{self.name}' takes rows of {self.inputs} numbers, as in training; found {found}."
+            )
+        return [{"features": row} for row in rows]
+
+    def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
+        """Stacked `features`, [batch, inputs]."""
+        return {"features": torch.from_numpy(np.stack([row["features"] for row in rows]))}
+
+    @property
+    def embed_width(self) -> int:
+        """Size of the vectors that `embed` gives."""
+        return self.inputs
+
+    def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The vectors of a batch, [batch, inputs], standardised if asked for: what enters the shared part."""
+        features = inputs["features"]
+        return self.entry((features - self.mean) / self.scale if self.standardise else features)
+
+    def sites(self) -> list[Site]:
+        """The vectors as they enter."""
+        return [Site(self.entry, "output", self.inputs)]
+
+    @abstractmethod
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """Representations of a batch from its vectors, [batch, inputs]."""
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
+        """Representations of a batch."""
+        return self.represent(self.embed(inputs), inputs)
+
+    @classmethod
+    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
+        """The architecture of a saved encoder."""
+        return cls(**config)
+
+
+class LinearEncoder(VectorEncoder):
+    """The linear module of the information-transfer paper: `pooled = x B`, without bias and without activation.
+
+    `B`, [inputs, hidden], is the transpose of `linear.weight`; `hidden` is the paper's shared capacity r.
+    """
+
+    name: ClassVar[str] = "linear"
+    summary: ClassVar[str] = "one linear map of numeric vectors, as the theory has it"
+
+    def __init__(self, inputs: int, *, hidden: int, standardise: bool) -> None:
+        check_counts(hidden=hidden)
+        super().__init__(inputs, standardise=standardise)
+        self.width = hidden
+        self.linear = nn.Linear(inputs, hidden, bias=False)
+
+    @classmethod
+    def from_tasks(cls, tasks: Sequence[Task], *, hidden: int = 200, standardise: bool = False) -> Self:
+        """A new linear map for vectors of these tasks' width.
+
+        Args:
+            tasks: whose vectors it takes.
+            hidden: width of the shared representation, the paper's r.
+            standardise: bring every feature to mean 0 and deviation 1 first. Off when left out, because standardising
+                changes the covariance, and that of the raw vectors is what the theory speaks of.
+        """
+        encoder = cls(common_width(cls.name, tasks), hidden=hidden, standardise=standardise)
+        if encoder.standardise:
+            encoder.fit_scale(tasks)
+        return encoder
+
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """One vector per example, [batch, hidden]."""
+        return Representation(pooled=self.linear(vectors))
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's parameters."""
+        return {"inputs": self.inputs, "hidden": self.width, "standardise": self.standardise}
+
+
+class ReluEncoder(VectorEncoder):
+    """`layers` times a linear map and ReLU over numeric vectors."""
+
+    name: ClassVar[str] = "relu"
+    summary: ClassVar[str] = "ReLU layers over numeric vectors"
+
+    def __init__(self, inputs: int, *, hidden: int, layers: int, dropout: float, standardise: bool) -> None:
+        check_counts(hidden=hidden, layers=layers)
+        check_dropout(dropout)
+        super().__init__(inputs, standardise=standardise)
+        self.width = hidden
+        self.layers = layers
+        self.dropout = dropout
+        self.body = relu_stack(inputs, hidden, layers, dropout)
+
+    @classmethod
+    def from_tasks(
+        cls,
+        tasks: Sequence[Task],
+        *,
+        hidden: int = 200,
+        layers: int = 1,
+        dropout: float = 0.0,
+        standardise: bool = True,
+    ) -> Self:
+        """New ReLU layers for vectors of these tasks' width.
+
+        Args:
+            tasks: whose vectors they take.
+            hidden: width of each layer.
+            layers: number of layers.
+            dropout: share of numbers that is set to zero between layers in training.
+            standardise: bring every feature to mean 0 and deviation 1 first. On when left out, because features of
+                unlike size make training slow.
+        """
+        inputs = common_width(cls.name, tasks)
+        encoder = cls(inputs, hidden=hidden, layers=layers, dropout=dropout, standardise=standardise)
+        if encoder.standardise:
+            encoder.fit_scale(tasks)
+        return encoder
+
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """One vector per example, [batch, hidden]."""
+        return Representation(pooled=self.body(vectors))
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's parameters."""
+        return {
+            "inputs": self.inputs,
+            "hidden": self.width,
+            "layers": self.layers,
+            "dropout": self.dropout,
+            "standardise": self.standardise,
+        }
+
+
+def common_width(encoder: str, tasks: Sequence[Task]) -> int:
+    """The width that all tasks' vectors have; an error that names each task's where they differ."""
+    widths = {task.name: task.train.inputs.shape[1] for task in tasks if isinstance(task.train.inputs, np.ndarray)}
+    if not widths:
+        raise CrossTaskError(f"The encoder '{encoder}' takes numeric vectors, but no task has them.")
+    if len(set(widths.values())) > 1:
+        listed = ", ".join(f"'{name}' {width}" for name, width in widths.items())
+        raise CrossTaskError(
+            f"The encoder '{encoder}' needs vectors of one width for all tasks; found {listed}. "
+            "Bring them to the same features first."
+        )
+    return next(iter(widths.values()))

@@ -1,0 +1,59 @@
+"""One loss per task and per example. Labels may be soft: a distribution over classes instead of a class."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from crosstask.data.task import Kind
+
+IGNORED = -100
+"""Label of a position that does not count: padding, or a word's second piece."""
+
+
+def in_full(values: Tensor) -> Tensor:
+    """At least float32: a logarithm in half precision loses what matters."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses of the units that a task counts, and true where a unit does count; both [batch] or [batch, length].
+
+    The unit is a token for tagging and an example for every other kind. Cross-entropy for classes (hard labels as
+    integers, soft ones as distributions over the last axis), squared error for numbers, mean binary cross-entropy over
+    the labels for multilabel.
+    """
+    if kind == "regression":
+        losses = (in_full(logits).reshape(labels.shape) - labels) ** 2
+        return losses, torch.ones_like(losses, dtype=torch.bool)
+    if kind == "multilabel":
+        losses = F.binary_cross_entropy_with_logits(in_full(logits), labels, reduction="none").mean(-1)
+        return losses, torch.ones_like(losses, dtype=torch.bool)
+    log_probabilities = F.log_softmax(in_full(logits), dim=-1)
+    if labels.is_floating_point():
+        return -(labels * log_probabilities).sum(-1), labels.sum(-1) > 0
+    counts = labels != IGNORED
+    chosen = log_probabilities.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -chosen * counts, counts
+
+
+def loss_sum(kind: Kind, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum of the losses of a batch and the number of units in it: the mean is sum over count, on one rank or many.
+
+    `weights` is what each example counts, [batch].
+
+    >>> total, count = loss_sum("classification", torch.zeros(2, 4), torch.tensor([0, 3]))
+    >>> round(total.item(), 4), count.item()
+    (2.7726, 2)
+    """
+    losses, counts = unit_losses(kind, logits, labels)
+    if weights is not None:
+        losses = losses * weights.to(losses).reshape(-1, *[1] * (losses.dim() - 1))
+    return losses.sum(), counts.sum()
+
+
+def example_losses(kind: Kind, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss of each example, [batch]; for tagging the mean over the sentence's tokens."""
+    losses, counts = unit_losses(kind, logits, labels)
+    if losses.dim() == 1:
+        return losses
+    return losses.sum(1) / counts.sum(1).clamp(min=1)

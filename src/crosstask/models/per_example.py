@@ -1,0 +1,103 @@
+"""Per-example gradient products of a model on a batch: which way a task's gradient points, and who points along."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from crosstask.errors import CrossTaskError, unknown
+from crosstask.gradients.per_example import example_products
+from crosstask.models.batches import Batch
+from crosstask.models.losses import example_losses, loss_sum
+from crosstask.models.multitask import Model
+
+PLAIN_ATTENTION = ("eager", "sdpa")
+"""Attention of Hugging Face models that has forward-mode derivatives; sdpa has them with torch's math kernel."""
+
+
+@contextmanager
+def forward_mode_ready(model: nn.Module) -> Iterator[None]:
+    """A model without dropout, and with attention that forward mode can pass through; afterwards as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    switchable: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
+    attention = [(module, str(module.config._attn_implementation)) for module in switchable]
+    fused = [(module, implementation) for module, implementation in attention if implementation not in PLAIN_ATTENTION]
+    recurrent = [(module, module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
+    try:
+        model.eval()
+        for recurring, _ in recurrent:  # cuDNN has no backward pass in evaluation mode; dropout is all that differs
+            recurring.train()
+            recurring.dropout = 0.0
+        for module, _ in fused:
+            module.set_attn_implementation("eager")
+        yield
+    finally:
+        for module, implementation in reversed(fused):
+            module.set_attn_implementation(implementation)
+        for recurring, dropout in recurrent:
+            recurring.dropout = dropout
+        for module, mode in modes:
+            module.training = mode
+
+
+def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[str]) -> dict[str, Tensor]:
+    """The gradient of the targets' mean losses over these batches, on the shared parameters, without dropout.
+
+    Under the parameters' names in the model, as `batch_products` wants it; with several targets the mean of their
+    gradients. A parameter that no target reaches has no entry. `.grad` is left alone.
+    """
+    shared = {id(parameter) for parameter in model.shared_parameters()}
+    named = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in shared}
+    if not named:
+        raise CrossTaskError(
+            "Gradients of the shared parameters are wanted, but no parameter is shared and learns; "
+            "with a frozen encoder, add a shared layer: `hidden`."
+        )
+    sums: dict[str, dict[str, Tensor]] = {task: {} for task in targets}
+    counts = dict.fromkeys(targets, 0)
+    with forward_mode_ready(model), torch.enable_grad():
+        for batch in batches:
+            for task in (task for task in targets if task in batch.rows):
+                logits = _logits(model, {}, batch, task)
+                loss, num_units = loss_sum(model.specs[task].kind, logits, batch.labels[task])
+                counts[task] += int(num_units)
+                taken = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+                for name, part in zip(named, taken, strict=True):
+                    if part is not None:
+                        sums[task][name] = sums[task][name] + part if name in sums[task] else part
+    for task, count in counts.items():
+        if not count:
+            raise CrossTaskError(f"The batches hold no example of the target '{task}' with a label.")
+    direction: dict[str, Tensor] = {}
+    for task, parts in sums.items():
+        for name, part in parts.items():
+            mean = part / (counts[task] * len(targets))
+            direction[name] = direction[name] + mean if name in direction else mean
+    return direction
+
+
+def batch_products(model: Model, batch: Batch, task: str, direction: Mapping[str, Tensor]) -> Tensor:
+    """The product of a direction with the gradient of each of a task's examples in a batch, [examples of the task].
+
+    An example's loss is that of `losses.example_losses`: for tagging the mean over the sentence's words, so that a
+    sentence does not count more for being long. One pass in forward mode, see `example_products`.
+    """
+    if task not in batch.rows:
+        raise unknown("task of this batch:", task, batch.rows)
+    kind, labels = model.specs[task].kind, batch.labels[task]
+    with forward_mode_ready(model):
+        return example_products(
+            lambda values: example_losses(kind, _logits(model, values, batch, task), labels),
+            dict(model.named_parameters()),
+            direction,
+        )
+
+
+def _logits(model: Model, values: dict[str, Tensor], batch: Batch, task: str) -> Tensor:
+    """Of one task's examples alone."""
+    part = batch.rows[task]
+    inputs = {key: value[part] for key, value in batch.inputs.items()}
+    return functional_call(model, values, (inputs, {task: slice(0, part.stop - part.start)}))[task]

@@ -1,0 +1,1 @@
+"""Linear models on frozen features: linear probes and stacking."""

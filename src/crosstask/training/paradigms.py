@@ -1,0 +1,147 @@
+"""The ways to train on sources and targets, a short function each.
+
+The first four are those of Chen et al. (2022, Sec. 4). Joint and normalized joint training differ only in the weights
+they start from: every example counts the same, or every task does. A weighting that is given replaces those starting
+weights. The last two train nothing step by step: a solver fits linear models to features that stay as they are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+
+from crosstask.errors import CrossTaskError, unknown
+from crosstask.probing.probe import fit_probes, fit_stacking, place_heads
+from crosstask.training.config import Training
+from crosstask.training.trainer import Phase
+from crosstask.weighting.base import Weighting
+from crosstask.weighting.static import BySize, Uniform
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a paradigm is given: names, sizes, settings, the weighting and the transfers that the user chose, if any."""
+
+    targets: tuple[str, ...]
+    sources: tuple[str, ...]
+    sizes: Mapping[str, int]
+    settings: Training
+    weighting: Weighting | None
+    transfers: tuple[str, ...] = ()
+
+    def phase(
+        self,
+        name: str,
+        tasks: Sequence[str],
+        default: type[Weighting],
+        *,
+        watched: Sequence[str],
+        settings: Training | None = None,
+        weighting: Weighting | None = None,
+    ) -> Phase:
+        """A phase over these tasks, with the user's weighting or else the paradigm's own."""
+        chosen = deepcopy(weighting) if weighting is not None else default()
+        if chosen.needs_every_task and self.settings.schedule != "parallel":
+            raise CrossTaskError(
+                f"weighting '{chosen.name}' needs a batch of every task in each step: use `schedule: parallel`."
+            )
+        if getattr(chosen, "initial", "") is None:  # the paradigm's own start, unless the user chose one
+            chosen.initial = default.name  # type: ignore[attr-defined]
+        outside = [task for task in self.targets if task not in tasks]
+        observed = outside if chosen.observes_targets else []
+        targets = self.targets if chosen.observes_targets else [task for task in self.targets if task in tasks]
+        chosen.bind(tasks, targets, sizes=self.sizes)
+        return Phase(name, tuple(tasks), chosen, settings or self.settings, tuple(watched), tuple(observed))
+
+
+def single(plan: Plan) -> list[Phase]:
+    """The target alone, on its own labels: what every other paradigm has to beat."""
+    if len(plan.targets) > 1:
+        raise CrossTaskError(
+            f"paradigm 'single' trains one target alone, but there are {len(plan.targets)} "
+            f"({', '.join(plan.targets)}). Train each in a run of its own, or use 'joint'."
+        )
+    return [plan.phase("single", plan.targets, Uniform, watched=plan.targets)]
+
+
+def pretrain(plan: Plan) -> list[Phase]:
+    """The sources first, every example counting the same; then everything is fine-tuned on the target."""
+    _need_sources(plan, "pretrain")
+    settings = plan.settings
+    finetune = replace(
+        settings,
+        epochs=settings.finetune_epochs or settings.epochs,
+        learning_rate=settings.finetune_learning_rate or settings.learning_rate,
+    )
+    return [
+        plan.phase("pretrain", plan.sources, BySize, watched=(), weighting=plan.weighting),
+        plan.phase("finetune", plan.targets, Uniform, watched=plan.targets, settings=finetune),
+    ]
+
+
+def joint(plan: Plan) -> list[Phase]:
+    """Sources and targets together; at the start every example counts the same."""
+    _need_sources(plan, "joint")
+    tasks = plan.targets + plan.sources
+    return [plan.phase("joint", tasks, BySize, watched=plan.targets, weighting=plan.weighting)]
+
+
+def normalized_joint(plan: Plan) -> list[Phase]:
+    """Sources and targets together; at the start every task counts the same."""
+    _need_sources(plan, "normalized-joint")
+    tasks = plan.targets + plan.sources
+    return [plan.phase("normalized-joint", tasks, Uniform, watched=plan.targets, weighting=plan.weighting)]
+
+
+def probe(plan: Plan) -> list[Phase]:
+    """A linear model of the target on features of the frozen encoder, solved in seconds."""
+    return [_solved(plan, "probe")]
+
+
+def stacking(plan: Plan) -> list[Phase]:
+    """Probe that also reads what linear models of the sources say, solved in seconds."""
+    _need_sources(plan, "stacking")
+    return [_solved(plan, "stacking", plan.sources)]
+
+
+def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
+    """A phase in which a solver fits linear models; nothing in it can be weighted, nor changed by a transfer."""
+    given = [f"the weighting '{plan.weighting.name}'"] if plan.weighting is not None else []
+    given += [f"the transfer '{name}'" for name in plan.transfers]
+    if given:
+        raise CrossTaskError(
+            f"paradigm '{paradigm}' takes no gradient steps, which {' and '.join(given)} would act on: a solver fits "
+            "linear models to features that stay as they are. Leave it out, or use the paradigm 'joint'."
+        )
+    phase = plan.phase(paradigm, plan.targets, Uniform, watched=plan.targets)
+    begin = partial(place_heads, targets=plan.targets, sources=sources)
+    return replace(phase, tasks=plan.targets + sources, begin=begin, fit=fit_stacking if sources else fit_probes)
+
+
+PARADIGMS: dict[str, Callable[[Plan], list[Phase]]] = {
+    "single": single,
+    "pretrain": pretrain,
+    "joint": joint,
+    "normalized-joint": normalized_joint,
+    "probe": probe,
+    "stacking": stacking,
+}
+TARGET_ONLY = frozenset({"single", "probe"})
+"""Paradigms that never look at sources."""
+ON_FEATURES = frozenset({"probe", "stacking"})
+"""Paradigms that read features of an encoder that stays as it is."""
+
+
+def plan_phases(paradigm: str, plan: Plan) -> list[Phase]:
+    """The phases of a paradigm, by name."""
+    if paradigm not in PARADIGMS:
+        raise unknown("paradigm", paradigm, PARADIGMS)
+    return PARADIGMS[paradigm](plan)
+
+
+def _need_sources(plan: Plan, paradigm: str) -> None:
+    if not plan.sources and (paradigm in ("pretrain", "stacking") or len(plan.targets) < 2):
+        raise CrossTaskError(
+            f"paradigm '{paradigm}' needs at least one source task beside the target. "
+            f"Add one, or use the paradigm '{'probe' if paradigm in ON_FEATURES else 'single'}'."
+        )

@@ -1,0 +1,337 @@
+"""Task distance by training: how much a representation learned from weighted sources costs the target."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from crosstask.data.task import Examples, Task
+from crosstask.errors import CrossTaskError, unknown
+from crosstask.learner import Learner
+from crosstask.models.batches import Prepared
+from crosstask.models.multitask import Model
+from crosstask.papers import TAWT, Paper
+from crosstask.probing.linear_models import cross_validate
+from crosstask.probing.probe import collect
+from crosstask.progress import make_progress, shown
+from crosstask.runs.record import Row, finite
+from crosstask.studies.study import Estimate, Named, as_training, same_budget, seed_list
+from crosstask.training.config import Training
+from crosstask.training.paradigms import Plan
+from crosstask.training.trainer import Phase
+from crosstask.transfer.base import Transfer
+from crosstask.weighting.static import Fixed, Uniform
+from crosstask.weighting.tawt import effective_sample_size
+
+if TYPE_CHECKING:
+    from crosstask.runs.run import Run
+
+Split = Literal["dev", "test"]
+STRENGTHS = np.logspace(-2, 4, 7)
+"""Strengths of the target's head, over the width of the features: up to hardly any penalty."""
+MOST_UNITS = 5_000
+"""Held-out examples (tagging: words) that a loss is measured on at most; more would cost time and change little."""
+FEWEST_EXAMPLES = 10
+"""With fewer held-out examples there is no loss to speak of."""
+
+
+@dataclass(frozen=True)
+class Risk:
+    """What the best linear head on a fixed representation costs, on examples that neither was trained on."""
+
+    loss: float
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Distance:
+    """An estimate of dist(weighted sources, target), with what it was made of, seed by seed.
+
+    - `weights`: omega, on the simplex;
+    - `risks`: L_0*(phi_omega), the target's held-out loss on the representation of the weighted sources;
+    - `references`: L_0*(phi_0), the same on the representation that the target itself has taught;
+    - `effective_sample_size`: N_omega.
+    """
+
+    target: str
+    weights: Mapping[str, float]
+    seeds: tuple[int, ...]
+    risks: tuple[float, ...]
+    references: tuple[float, ...]
+    effective_sample_size: float
+    split: Split
+
+    @property
+    def differences(self) -> tuple[float, ...]:
+        """Risk over reference, seed by seed."""
+        return tuple(risk - own for risk, own in zip(self.risks, self.references, strict=True))
+
+    @property
+    def estimate(self) -> Estimate:
+        """Mean difference and its standard error: what a training run can expect."""
+        return Estimate.of(self.differences)
+
+    @property
+    def mean(self) -> float:
+        """Mean difference over seeds."""
+        return self.estimate.mean
+
+    @property
+    def standard_error(self) -> float | None:
+        """Of the mean; unknown with a single seed."""
+        return self.estimate.standard_error
+
+    @property
+    def largest(self) -> float:
+        """The worst seed: nearer to the supremum of Definition 3.1 than the mean, and never above it but for noise."""
+        return max(self.differences)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return finite(
+            {
+                "target": self.target,
+                "weights": dict(self.weights),
+                "split": self.split,
+                "seeds": list(self.seeds),
+                "distance": self.estimate.to_json(),
+                "largest": self.largest,
+                "risks": list(self.risks),
+                "references": list(self.references),
+                "effective_sample_size": self.effective_sample_size,
+            }
+        )
+
+
+def task_distance(
+    target: Task,
+    sources: Sequence[Task],
+    *,
+    weights: Mapping[str, float] | None = None,
+    encoder: Named = "minilm",
+    training: Training | Mapping[str, Any] | None = None,
+    seeds: int | Sequence[int] = 3,
+    split: Split = "dev",
+    progress: bool | None = None,
+    **settings: Any,
+) -> Distance:
+    """The representation-based distance from weighted sources to a target (Chen et al. 2022, Definition 3.1).
+
+        dist(sum_t omega_t D_t, D_0) = sup L_0*(phi_omega) - L_0*(phi_0*),    L_0*(phi) = min_f L_0(phi, f)  (eq. 3.2)
+
+    - `omega_t`: `weights[t]`; `phi_omega`: any encoder that minimises the weighted losses of the sources (eq. 3.1), and
+      the supremum is over all of those; `phi_0*`: the best encoder for the target;
+    - `L_0*`: `head_risk`; `phi_omega`: `weighted_representation`.
+
+    The estimate puts data where the definition has distributions. Each seed trains an encoder on the weighted sources
+    and, from the same start and with as many updates, another one on the target alone. Both are frozen, and what the
+    best head of the target costs on each is measured on held-out examples of the target, by cross-validation over them
+    (`head_risk`). The difference is that seed's distance.
+    A training run ends in one minimiser of many: the mean over seeds says what a run can expect, `largest` comes nearer
+    to the supremum. The last model counts, not one chosen on dev, since no dev score weighs sources as omega does.
+
+    It is asymmetric. The reference is as good as the target's training examples are many: give all that there are. An
+    estimate below zero says that they are too few to find phi_0*, so that the sources teach the encoder better than the
+    target itself does. A wide encoder keeps much of its random start, which a head can read too, so distances get
+    smaller with width: compare those of one encoder alone.
+
+    Args:
+        target: with a dev set, or a test set for `split="test"`, of some hundred examples or more: the heads are fitted
+            to and measured on them.
+        sources: what the encoder is trained on.
+        weights: by source, at least 0; scaled to sum 1. All the same when left out. The target may be among them, as
+            in joint training.
+        encoder: as a recipe names it; something in it must learn.
+        training: settings of the loop; single ones can also be given by name (`epochs=10`). Epochs are those of the
+            largest task.
+        seeds: how many, or which.
+        split: where the target's losses are measured. Use "dev" for anything that chooses sources or weights.
+        progress: show a bar; by default when the error stream is a terminal.
+
+    Differs from the paper: losses are cross-entropies or squared errors (of standardised numbers), not bounded by 1;
+    heads are linear, with a penalty that cross-validation chooses.
+    """
+    given = uniform_weights(sources) if weights is None else weights
+    measure = _Distances(target, sources, encoder, as_training(training, settings), seed_list(seeds), split, progress)
+    return measure.to([given])[0]
+
+
+def distances_along(
+    run: "Run | Sequence[Row]",
+    target: Task,
+    sources: Sequence[Task],
+    *,
+    looks: int = 5,
+    encoder: Named = "minilm",
+    training: Training | Mapping[str, Any] | None = None,
+    seeds: int | Sequence[int] = 3,
+    split: Split = "dev",
+    progress: bool | None = None,
+    **settings: Any,
+) -> list[tuple[int, Distance]]:
+    """The distance for the weights that a run had at the start, at the end, and in between: (update, distance).
+
+    TAWT should lower it. The weights come from the run's history, of the phase with the most tasks; at each of them
+    representations are trained anew with those weights fixed, as the definition wants it. Arguments as for
+    `task_distance`; `looks` is how many points of the history are taken, at even steps.
+    """
+    if looks < 2:
+        raise CrossTaskError(f"`looks` must be at least 2, the start and the end; found {looks}.")
+    path = weights_of_history(run if isinstance(run, Sequence) else run.history)
+    chosen = dict.fromkeys(np.linspace(0, len(path) - 1, looks).round().astype(int).tolist())
+    points = [path[place] for place in chosen]
+    measure = _Distances(target, sources, encoder, as_training(training, settings), seed_list(seeds), split, progress)
+    found = measure.to([weights for _, weights in points])
+    return [(update, distance) for (update, _), distance in zip(points, found, strict=True)]
+
+
+def weights_of_history(rows: Sequence[Row]) -> list[tuple[int, dict[str, float]]]:
+    """The weights of a run from its start on, one entry for each change: (update, weights by task)."""
+    phases = [row for row in rows if row["event"] == "phase" and row.get("weights")]
+    if not phases:
+        raise CrossTaskError("This history has no weights in it: it is not that of a training run.")
+    phase = max(phases, key=lambda row: len(row["weights"]))
+    path = [(0, dict(phase["weights"]))]
+    for row in rows:
+        if row["event"] in ("update", "weighting") and row["phase"] == phase["name"] and row["weights"] != path[-1][1]:
+            path.append((int(row["update"]), dict(row["weights"])))
+    return path
+
+
+def uniform_weights(sources: Sequence[Task]) -> dict[str, float]:
+    """Every source counts the same."""
+    if not sources:
+        raise CrossTaskError("A task distance needs at least one source.")
+    return {task.name: 1.0 / len(sources) for task in sources}
+
+
+class _Distances:
+    """Distances of one target for any number of weights; the references are trained once."""
+
+    def __init__(
+        self,
+        target: Task,
+        sources: Sequence[Task],
+        encoder: Named,
+        training: Training,
+        seeds: tuple[int, ...],
+        split: Split,
+        progress: bool | None,
+    ) -> None:
+        self.target, self.sources, self.encoder, self.seeds, self.split = target, sources, encoder, seeds, split
+        self.tasks = {task.name: task for task in (target, *sources)}
+        self.training = replace(same_budget(training, list(self.tasks.values())), keep="last")
+        self.progress = progress
+        uniform_weights(sources)
+        measured_part(target, split)
+
+    def to(self, all_weights: Sequence[Mapping[str, float]]) -> list[Distance]:
+        own = {self.target.name: 1.0}
+        wanted = [on_simplex(weights, self.tasks) for weights in all_weights]
+        risks: dict[int, list[float]] = {place: [] for place in range(-1, len(wanted))}  # -1: the reference
+        done, total = 0, len(risks) * len(self.seeds)
+        with shown(make_progress(self.progress)) as bar:
+            bar.start("representations", total)
+            for seed in self.seeds:
+                for place, weights in enumerate([own, *wanted], -1):
+                    risks[place].append(self._risk(weights, seed))
+                    done += 1
+                    bar.advance(done, f"seed {seed}")
+        sizes = {name: len(task.train) for name, task in self.tasks.items()}
+        return [
+            Distance(
+                self.target.name, weights, self.seeds, tuple(risks[place]), tuple(risks[-1]),
+                effective_sample_size(weights, sizes), self.split,
+            )
+            for place, weights in enumerate(wanted)
+        ]  # fmt: skip
+
+    def _risk(self, weights: Mapping[str, float], seed: int) -> float:
+        model = weighted_representation(
+            self.target, self.sources, weights, encoder=self.encoder, training=self.training, seed=seed
+        )
+        return head_risk(model, self.target, measured_part(self.target, self.split), seed=seed).loss
+
+
+def on_simplex(weights: Mapping[str, float], tasks: Mapping[str, Task]) -> dict[str, float]:
+    """Weights of known tasks, scaled to sum 1; a task that counts nothing is left out."""
+    for name in weights:
+        if name not in tasks:
+            raise unknown("task in `weights`:", name, tasks)
+    Fixed(weights)  # says what is wrong with a weight that is no number, or below zero
+    total = sum(weights.values())
+    if not total > 0:
+        raise CrossTaskError("`weights`: at least one task must count more than 0.")
+    return {name: weight / total for name, weight in weights.items() if weight > 0}
+
+
+def measured_part(target: Task, split: Split) -> Examples:
+    """The examples that measure a loss of the target."""
+    if split not in ("dev", "test"):
+        raise CrossTaskError(f"`split` must be 'dev' or 'test', found {split!r}.")
+    found = target.splits.get(split)
+    if found is None:
+        raise CrossTaskError(f"Task '{target.name}' has no {split} set to measure its distance on: give one.")
+    if len(found) < FEWEST_EXAMPLES:
+        raise CrossTaskError(
+            f"Task '{target.name}' has {len(found)} {split} examples; a distance is measured on at least "
+            f"{FEWEST_EXAMPLES}, better on some hundred."
+        )
+    return found
+
+
+class OnWeightedTasks(Transfer):
+    """Lets a run train on these tasks with these weights, and on nothing else; the target only shares the encoder."""
+
+    name: ClassVar[str] = "on-weighted-tasks"
+    summary: ClassVar[str] = "one phase of training on tasks with fixed weights"
+    paper: ClassVar[Paper | None] = TAWT
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        super().__init__()
+        self.weights = dict(weights)
+
+    def plan(self, plan: Plan, phases: Sequence[Phase]) -> list[Phase]:
+        """Eq. 3.1 as one phase."""
+        return [plan.phase("weighted", list(self.weights), Uniform, watched=(), weighting=Fixed(self.weights))]
+
+
+def weighted_representation(
+    target: Task,
+    sources: Sequence[Task],
+    weights: Mapping[str, float],
+    *,
+    encoder: Named,
+    training: Training,
+    seed: int,
+) -> Model:
+    """A model whose encoder has learned from weighted tasks (eq. 3.1).
+
+    Vocabulary and scales come from all tasks, whatever they count, so that every encoder is one of the same class.
+    """
+    learner = Learner(
+        encoder, paradigm="pretrain", transfer=[OnWeightedTasks(weights)], training=training, seed=seed, progress=False
+    )
+    model = learner.fit(target, sources).model
+    if not model.shared_parameters():
+        raise CrossTaskError(
+            "The distance between tasks is one of representations, but nothing in this encoder learns: leave `freeze` "
+            "out, or set `hidden` under `encoder`."
+        )
+    return model
+
+
+def head_risk(model: Model, task: Task, held_out: Examples, *, seed: int = 0) -> Risk:
+    """L*(phi) = min_f L(phi, f): what the best linear head costs, on examples that the encoder has not seen.
+
+    By cross-validation over the held-out examples: a solver fits the head to four fifths of them, the rest measures it,
+    with the penalty that is best so. Heads fitted to training examples would not do: an encoder that was trained on the
+    same ones makes them look easier than they are, and so the target's own encoder worse than one from elsewhere.
+    """
+    units = collect(model, Prepared.of(model.encoder, task.spec, held_out))
+    units = units.sample(MOST_UNITS, np.random.default_rng(seed))
+    tried = cross_validate(units, STRENGTHS / units.features.shape[1], seed=seed)
+    best = min(tried, key=lambda held: math.inf if math.isnan(held.loss) else held.loss)
+    return Risk(best.loss, best.accuracy)

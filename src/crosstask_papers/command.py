@@ -1,0 +1,79 @@
+"""The command: experiments by name, their claims and tables in the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crosstask.errors import CrossTaskError
+from crosstask_papers import EXPERIMENTS, find, folder_of, reproduce
+from crosstask_papers.pages import REPORT_FILE, shown_json
+
+STYLES = {"holds": "green", "same direction": "yellow", "does not hold": "red", "not measured": "dim"}
+
+
+def list_experiments() -> None:
+    """Names, papers and titles."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("name", "paper", "what"):
+        table.add_column(heading, style="cyan" if heading == "name" else None, overflow="fold")
+    for name in EXPERIMENTS:
+        experiment = find(name)
+        table.add_row(name, experiment.paper.short, escape(experiment.title))
+    Console().print(table)
+
+
+def reproduce_and_show(
+    names: Sequence[str],
+    data: Path | None,
+    *,
+    encoder: str | None,
+    seeds: int | None,
+    quick: bool,
+    jobs: int,
+    minutes: float | None,
+    output: Path,
+    quiet: bool,
+) -> None:
+    """Run, then print what was found."""
+    for name in names:
+        find(name)  # a wrong name before anything else
+    if data is None:
+        raise CrossTaskError("An experiment reads its data sets from a folder: name it with --data DIR.")
+    if minutes is not None and minutes < 0:
+        raise CrossTaskError(f"--minutes must be at least 0, found {minutes:g}.")
+    results = reproduce(
+        names, data, encoder=encoder, seeds=seeds, quick=quick, output=output, jobs=jobs, minutes=minutes,
+        progress=False if quiet else None,
+    )  # fmt: skip
+    for name, found in results.items():
+        _show(found)
+        typer.echo(f"Page: {folder_of(output, name, quick=quick) / REPORT_FILE}")
+
+
+def _show(results: dict[str, Any]) -> None:
+    console = Console()
+    console.print(f"{results['title']} · {results['paper']}", style="bold")
+    done, wanted = results["runs"]["done"], results["runs"]["wanted"]
+    if done < wanted:
+        console.print(f"{done} of {wanted} runs are done; the same command goes on.", style="yellow")
+    for table in results["tables"]:
+        made = Table(title=escape(table["title"]), title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for place, heading in enumerate(table["head"]):
+            made.add_column(escape(heading), justify="right" if place else "left", style=None if place else "cyan")
+        for line in table["lines"]:
+            made.add_row(*(escape(shown_json(item)) for item in line))
+        console.print(made)
+        if table["note"]:
+            console.print(escape(table["note"]), style="dim")
+    claims = Table(title="Claims", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for heading in ("claim", "paper", "ours", "verdict"):
+        claims.add_column(heading, overflow="fold")
+    for claim in results["claims"]:
+        verdict = f"[{STYLES[claim['verdict']]}]{claim['verdict']}[/]"
+        claims.add_row(escape(claim["text"]), escape(claim["paper"]), escape(claim["ours"]), verdict)
+    console.print(claims)

@@ -1,0 +1,1 @@
+"""Task affinity by linearization: sources ranked by one trained model and many small regressions."""

@@ -1,0 +1,44 @@
+"""The ranking that one training run gives: a base model on all tasks, linearised, tells what each source brings."""
+
+from collections.abc import Mapping, Sequence
+
+from crosstask.data.task import Task
+from crosstask.learner import Learner
+from crosstask.transferability.table import RankResult, RankRow
+from crosstask.transferability.verdict import HELPS, HURTS, LEAST_GAIN, SURE_GAIN, UNKNOWN, USELESS, VERDICTS, Gain
+from crosstask_papers.linearized.affinity import Affinity, task_affinity
+
+
+def rank_linearised(
+    target: Task, sources: Sequence[Task], learner: Learner | None = None, *, failed: Mapping[str, str] | None = None
+) -> RankResult:
+    """Rank sources by what they bring to a linearised base model; see `affinity.task_affinity`.
+
+    A source likely helps where its gain on the target's dev examples is above its standard error, and may hurt where
+    it is below minus that. The best subset of sources stands in the notes.
+
+    Args:
+        target: the task that matters; it needs a dev set.
+        sources: tasks that may help.
+        learner: how the base model is trained.
+        failed: names of sources that could not be read, and why.
+    """
+    found = task_affinity(target, sources, learner)
+    rows = [_row(found, source) for source in sources]
+    rows += [RankRow(name, UNKNOWN, reasons=(why,)) for name, why in (failed or {}).items()]
+    rows.sort(key=lambda row: (VERDICTS.index(row.verdict), -(row.score or 0.0)))
+    best = found.best_subset()
+    notes = [f"the best sources together: {', '.join(best)}" if best else "no set of sources is better than none"]
+    notes.append("gains are those of a linearised model that has seen all sources: their order counts, not their size")
+    return RankResult(target.name, tuple(rows), tuple(notes))
+
+
+def _row(found: Affinity, source: Task) -> RankRow:
+    alone = found.loss()
+    gain = Gain(found.gain(source.name) / alone, found.error(source.name) / alone) if alone else Gain(0.0, 0.0)
+    if gain.is_sure:
+        verdict = HELPS
+    else:
+        verdict = HURTS if -gain.share >= max(LEAST_GAIN, SURE_GAIN * gain.error) else USELESS
+    scores = {"gain": gain.share, "gain_error": gain.error}
+    return RankRow(source.name, verdict, gain.share, len(source.train), scores, len(source.train))

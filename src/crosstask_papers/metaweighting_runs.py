@@ -1,0 +1,275 @@
+"""One run of MetaWeighting's experiments: several tasks that all matter, one method, and what is seen on the way."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from crosstask.data.subsets import balanced_subset
+from crosstask.data.task import Task
+from crosstask.learner import Learner
+from crosstask.models.batches import Prepared
+from crosstask.models.evaluate import evaluate
+from crosstask.models.multitask import Model
+from crosstask.runs.record import Row
+from crosstask.runs.run import Run
+from crosstask.training.support_query import support_and_query
+from crosstask.transfer.base import Transfer
+from crosstask.validation import name_and_options
+from crosstask.weighting.base import Query
+from crosstask_papers.data import AMAZON, TOPICS, path_of, review_task, topic_task
+from crosstask_papers.experiment import Named
+
+DEV_SHARE = 0.1
+"""Of each training set: chooses the update whose model is kept, for every method alike."""
+DevPart = Literal["random", "latest", "none"]
+"""Which part of a training set that is: drawn at random, or the last examples of every label in the order of the file,
+for a test set of still later ones. With "none" all labels are trained on, and the last update is kept."""
+PARTS = ("training", "query", "test")
+WATCHED = 200
+"""Examples of each task and part whose loss is followed, at most."""
+MOMENTS = 12
+"""Points of a run at which the weights are written down."""
+DIGITS = 4
+
+METHODS: dict[str, dict[str, Any]] = {
+    "single": {},
+    "uniform": {"weighting": "uniform"},
+    "uniform on support": {"weighting": {"name": "metaweighting", "every": 10**9}},
+    "uncertainty": {"weighting": "uncertainty"},
+    "gradnorm": {"weighting": "gradnorm"},
+    "mgda-ub": {"weighting": "mgda-ub"},
+    "mgda": {"weighting": "mgda"},
+    "adversarial": {"transfer": ["adversarial"]},
+    "tchebycheff": {"weighting": "tchebycheff"},
+    "tchebycheff-adversarial": {"transfer": ["tchebycheff-adversarial"]},
+    "bandit": {"weighting": "bandit"},
+    "metaweighting": {"weighting": "metaweighting"},
+    "metaweighting-normalised": {"weighting": {"name": "metaweighting", "normalise": True, "keep_sum": True}},
+    "metaweighting-mean": {
+        "weighting": {
+            "name": "metaweighting", "normalise": True, "keep_sum": True, "solver": "mean", "step_size": 0.2,
+        },
+    },
+    "getmtl": {"weighting": "getmtl"},
+}  # fmt: skip
+"""What each method is to the learner; `single` is a run per task. `uniform on support` trains on what MetaWeighting
+leaves to train on and never looks at the rest: what the query sets cost."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is trained: examples of a task (all where None), words of a text, and steps."""
+
+    train: int | None
+    test: int | None
+    max_length: int
+    batch_size: int
+    updates: int
+
+
+@dataclass(frozen=True)
+class Long:
+    """Runs with more updates, with the dropout that dev asked for then: see `benchmarks/textcnn_trials.py`."""
+
+    updates: int
+    dropout: float
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Long runs whose word vectors are joined to this many numbers of MiniLM's, with what dev asked for then."""
+
+    dropout: float
+    max_length: int
+    dimension: int
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Tasks that all matter, in one or more versions of their texts; the published one is the first."""
+
+    name: str
+    texts: tuple[str, ...]
+    read: Callable[[Path, str], list[Task]]
+    full: Sizes
+    tuned: Sizes
+    """Of a pretrained encoder that learns along."""
+    long: Long
+    joined: Joined
+    quick: Sizes
+    by_date: bool = False
+    """Whether training examples stand in the order of their dates, and test examples are later ones."""
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Of a method's weighting: the papers' choices for these tasks, and one of ours for the normalised variant."""
+
+    def tasks(self, data: Path, text: str, sizes: Sizes, seed: int, dev: DevPart = "random") -> list[Task]:
+        """All tasks, each with its dev part cut off: the same for every method."""
+        return [_ready(task, sizes, seed, dev) for task in self.read(data, text)]
+
+
+TOPICS_BENCHMARK = Benchmark(
+    "topics",
+    ("whole", "stripped"),
+    lambda data, text: [topic_task(data, name, whole=text == "whole") for name in TOPICS],
+    full=Sizes(None, None, max_length=256, batch_size=32, updates=600),
+    tuned=Sizes(None, None, max_length=128, batch_size=16, updates=300),
+    long=Long(updates=2000, dropout=0.5),
+    joined=Joined(dropout=0.3, max_length=256, dimension=200),
+    quick=Sizes(400, 300, max_length=64, batch_size=16, updates=120),
+    by_date=True,
+    options={
+        "metaweighting": {"step_size": 0.5},
+        "metaweighting-normalised": {"step_size": 0.2},
+        "getmtl": {"eps": 0.025},
+    },
+)
+SENTIMENT_BENCHMARK = Benchmark(
+    "sentiment",
+    ("leaked", "clean"),
+    lambda data, text: [review_task(data, domain, clean=text == "clean") for domain in AMAZON],
+    full=Sizes(None, None, max_length=200, batch_size=32, updates=400),
+    tuned=Sizes(None, None, max_length=128, batch_size=8, updates=300),
+    long=Long(updates=1200, dropout=0.1),
+    joined=Joined(dropout=0.1, max_length=400, dimension=200),
+    quick=Sizes(200, 100, max_length=64, batch_size=8, updates=60),
+    options={
+        "metaweighting": {"step_size": 0.1},
+        "metaweighting-normalised": {"step_size": 0.2},
+        "getmtl": {"eps": 0.0075},
+    },
+)
+BENCHMARKS = {benchmark.name: benchmark for benchmark in (TOPICS_BENCHMARK, SENTIMENT_BENCHMARK)}
+
+
+def _ready(task: Task, sizes: Sizes, seed: int, dev: DevPart) -> Task:
+    assert task.test is not None
+    measured = task.test
+    if sizes.test is not None:
+        places = balanced_subset(measured.labels, min(sizes.test, len(measured)), np.random.default_rng(0))
+        measured = measured.take(places)
+    limit = None if sizes.train is None else min(sizes.train, len(task.train))
+    return Task.assemble(
+        task.name, task.train, False if dev == "none" else DEV_SHARE, measured, labels=task.labels, limit=limit,
+        seed=seed, cut="latest" if dev == "latest" else "random", metric="accuracy",
+    )  # fmt: skip
+
+
+def with_vectors(encoder: Named, data: Path) -> Named:
+    """The encoder with the files of its word vectors below the data folder."""
+    name, options = name_and_options("encoder", encoder)
+    if "vectors" not in options:
+        return encoder
+    given = options["vectors"]
+    listed = given if isinstance(given, list) else [given]
+    found = [path_of(data, source) if isinstance(source, str) else source for source in listed]
+    return {"name": name, **options, "vectors": found if isinstance(given, list) else found[0]}
+
+
+def train_method(
+    tasks: Sequence[Task],
+    method: str,
+    *,
+    options: Mapping[str, Any],
+    encoder: Named,
+    training: Mapping[str, Any],
+    seed: int,
+    watch: bool = False,
+) -> Row:
+    """Train by one method and measure every task.
+
+    Args:
+        tasks: all are targets.
+        method: one of `METHODS`.
+        options: of its weighting, besides those in `METHODS`.
+        encoder: as a recipe names it.
+        training: settings of the loop; with `updates`, so that every method has the same budget.
+        seed: of everything but the tasks.
+        watch: follow losses, where the method has query sets.
+
+    Returns:
+        `score` and `dev`, mean accuracies over tasks in percent (`dev` None without dev sets); `tasks`, the test
+        accuracy of each; where tasks are trained together, `weights` at some updates; where losses are followed,
+        `losses` of all parts at each look.
+    """
+    common: dict[str, Any] = {"encoder": encoder, "training": dict(training), "seed": seed, "progress": False}
+    if method == "single":
+        return _accuracies([Learner(paradigm="single", **common).fit(task) for task in tasks])
+    means = dict(METHODS[method])
+    if "weighting" in means:
+        name, given = name_and_options("weighting", means["weighting"])
+        means["weighting"] = {"name": name, **given, **options}
+    learner = Learner(**common, **means)
+    if watch and learner.weighting is not None and learner.weighting.needs_held_out:
+        learner.transfer.append(LossWatch(learner.weighting.query, seed))
+    run = learner.fit(tasks)
+    found = _accuracies([run]) | {"weights": trajectory(run)}
+    looks = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]
+    if looks:
+        found["losses"] = [{key: look[key] for key in ("update", *PARTS)} for look in looks]
+    return found
+
+
+def _accuracies(runs: Sequence[Run]) -> Row:
+    scores = {task: found for run in runs for task, found in run.scores.items()}
+    tasks = {task: 100 * found["test"]["accuracy"] for task, found in scores.items()}
+    dev = [100 * found["dev"]["accuracy"] for found in scores.values() if "dev" in found]
+    return {"score": statistics.fmean(tasks.values()), "dev": statistics.fmean(dev) if dev else None, "tasks": tasks}
+
+
+def trajectory(run: Run) -> list[Row]:
+    """The tasks' weights at evenly spaced updates, the last one included."""
+    rows = run.record.of("update")
+    places = np.unique(np.linspace(0, len(rows) - 1, MOMENTS).round().astype(int))
+    return [
+        {
+            "update": rows[place]["update"],
+            "weights": {task: round(value, DIGITS) for task, value in rows[place]["weights"].items()},
+        }
+        for place in places
+    ]
+
+
+class LossWatch(Transfer):
+    """Passes nothing between tasks: follows the losses of support, query and test sets, without dropout.
+
+    At each look at the dev set it writes the mean loss of every task and part into the record. Nothing reads it from
+    there while the run lasts.
+    """
+
+    name: ClassVar[str] = "losses"
+    summary: ClassVar[str] = "losses of support, query and test sets on the way"
+
+    def __init__(self, query: Query, seed: int) -> None:
+        super().__init__()
+        self.query = query
+        self.seed = seed
+        self.data: dict[str, dict[str, Prepared]] = {}
+
+    def bind(self, model: Model, tasks: Sequence[Task], targets: Sequence[str]) -> None:
+        """Split as the trainer does, which has the same seed, and prepare the test sets."""
+        # A tuple, so that the model does not become a part of this module.
+        self._model = (model,)
+        train, dev, test = (
+            {task.name: Prepared.of(model.encoder, task.spec, found) for task in tasks if (found := part(task))}
+            for part in (lambda task: task.train, lambda task: task.dev, lambda task: task.test)
+        )
+        support, query = support_and_query(train, dev, list(targets), self.query, self.seed)
+        generator = np.random.default_rng(self.seed)
+        self.data = {
+            part: {
+                name: found.take(generator.permutation(len(found))[:WATCHED].tolist()) for name, found in sets.items()
+            }
+            for part, sets in zip(PARTS, (support, query, test), strict=True)
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """By part and task."""
+        (model,) = self._model
+        return {
+            part: {name: round(evaluate(model, found)[1], DIGITS) for name, found in sets.items()}
+            for part, sets in self.data.items()
+        }

@@ -1,0 +1,195 @@
+"""From runs to what people read: results.json, a Markdown page, an HTML page. All are made from the runs alone."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from crosstask.runs.record import REPORT_FILE, Record, Row, finite
+from crosstask.storage import write_text
+from crosstask_papers.compute_cost import machine_minutes
+from crosstask_papers.experiment import Claim, Experiment, Figure, Mean, Rows, Table
+
+if TYPE_CHECKING:
+    from crosstask.report.page import Part
+
+RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
+DIGITS = 2
+
+
+def write_results(
+    folder: Path, experiment: Experiment, record: Record, rows: Sequence[Row], wanted: int
+) -> dict[str, Any]:
+    """Write all files of an experiment but its runs, of which there should be `wanted`.
+
+    Returns what `results.json` holds.
+    """
+    found = Rows(rows)
+    tables, claims = experiment.tables(found), experiment.claims(found)
+    figures = [figure for figure in experiment.figures(found) if figure.points]
+    results = finite(
+        {
+            "name": experiment.name,
+            "title": experiment.title,
+            "about": experiment.about,
+            "why": experiment.why,
+            "paper": experiment.paper.short,
+            "command": command(experiment),
+            "quick": experiment.options.quick,
+            "settings": experiment.settings(),
+            # Without those of trials, which choose settings and are in no table of scores.
+            "seeds": sorted(seed for seed in found.values("seed") if seed in experiment.used_seeds),
+            "runs": {"done": len(rows), "wanted": wanted, "minutes": machine_minutes(record.rows)},
+            "environments": _environments(record),
+            "claims": [vars(claim) for claim in claims],
+            "figures": [figure.to_json() for figure in figures],
+            "tables": [table.to_json() for table in tables],
+        }
+    )
+    write_text(folder / RESULTS_FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / PAGE_FILE, markdown_page(results, tables, claims))
+    write_text(folder / REPORT_FILE, html_page(results, tables, claims, figures))
+    return results
+
+
+def command(experiment: Experiment) -> str:
+    """How to run it again."""
+    quick = " --quick" if experiment.options.quick else ""
+    return f"crosstask reproduce {experiment.name} --data DIR{quick}"
+
+
+def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim]) -> str:
+    """The page beside the runs."""
+    lines = [
+        f"# {results['title']}",
+        "",
+        f"{results['paper']}. {results['about']}",
+        "",
+        f"    {results['command']}",
+        "",
+    ]
+    done, wanted = results["runs"]["done"], results["runs"]["wanted"]
+    if done < wanted:
+        lines += [f"**{done} of {wanted} runs are done**; the same command goes on.", ""]
+    lines += [
+        "## Claims",
+        "",
+        *markdown_table(["claim", "paper", "ours", "verdict"], [list(_texts(c)) for c in claims]),
+        "",
+    ]
+    if results["why"]:
+        lines += ["## Where a claim does not hold", "", results["why"], ""]
+    for table in tables:
+        lines += [
+            f"## {table.title}",
+            "",
+            *markdown_table(table.head, [[shown(i) for i in line] for line in table.lines]),
+        ]
+        lines += ["", table.note, ""] if table.note else [""]
+    lines += [f"Settings: `{json.dumps(results['settings'], ensure_ascii=False)}`", ""]
+    lines += [f"Made from {done} runs in `cells.jsonl` ({_machines(results)}).", ""]
+    return "\n".join(lines)
+
+
+def html_page(
+    results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure] = ()
+) -> str:
+    """The same as one HTML file, with figures."""
+    from crosstask.report.html import join, prose, tag
+    from crosstask.report.html import table as made
+    from crosstask.report.page import badge, page, part, quiet
+
+    held = sum(claim.verdict == "holds" for claim in claims)
+    runs = results["runs"]
+    missing = quiet(f"{runs['done']} of {runs['wanted']} runs are done.") if runs["done"] < runs["wanted"] else None
+    opening = join(
+        tag("p", f"{results['paper']} · {results['name']}", class_="kicker"),
+        tag("h1", f"{results['title']}: {held} of {len(claims)} claims hold."),
+        tag("p", prose(results["about"]), class_="lead"),
+        missing,
+    )
+    colours = {"holds": "good", "does not hold": "bad"}
+    lines: list[list[object]] = [
+        [claim.text, claim.paper, _unbroken(claim.ours), badge(claim.verdict, colours.get(claim.verdict))]
+        for claim in claims
+    ]
+    parts = [part("Claims", made(["claim", "paper", "ours", "verdict"], lines, caption="Claims"))]
+    if results["why"]:
+        parts.append(part("Where a claim does not hold", tag("p", prose(results["why"]))))
+    parts.append(_figures(figures))
+    for table in tables:
+        shown_lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
+        numeric = frozenset(range(1, len(table.head)))
+        note = quiet(table.note) if table.note else None
+        parts.append(part(table.title, made(list(table.head), shown_lines, caption=table.title, numeric=numeric), note))
+    facts = {"command": results["command"], "settings": results["settings"], "made with": results["environments"]}
+    parts.append(part("How to do it again", tag("pre", json.dumps(facts, indent=1, ensure_ascii=False), tabindex="0")))
+    return page(results["title"], opening, parts)
+
+
+def _figures(figures: Sequence[Figure]) -> "Part | None":
+    """A heading and a chart each, or what to install to see them."""
+    from crosstask.report.drawing import charts_available
+    from crosstask.report.page import part, without_charts
+    from crosstask_papers.charts import chart
+
+    if not figures or not charts_available():
+        return part("Figures", without_charts()) if figures else None
+    return part("Figures", parts=[part(figure.title, chart(figure)) for figure in figures])
+
+
+def shown(item: "str | int | float | Mean | None") -> str:
+    """A cell of a table for people.
+
+    >>> shown(None), shown(12.345), shown(Mean(50.0, 1.25, 5)), shown("joint")
+    ('–', '12.35', '50.00 ± 1.25', 'joint')
+    """
+    if item is None:
+        return "–"
+    return f"{item:.{DIGITS}f}" if isinstance(item, float) else str(item)
+
+
+def shown_json(item: Any) -> str:
+    """The same for a cell as `results.json` holds it."""
+    return shown(Mean(**item) if isinstance(item, dict) else item)
+
+
+def _unbroken(text: str) -> str:
+    """With spaces that no line breaks at around signs: "p = 0.02" stays whole.
+
+    >>> _unbroken("+1.0 ± 0.2, p = 0.02").replace(chr(160), "_")
+    '+1.0_±_0.2, p_=_0.02'
+    """
+    return re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
+
+
+def _texts(claim: Claim) -> list[object]:
+    return [claim.text, claim.paper, claim.ours, claim.verdict]
+
+
+def markdown_table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
+    """The lines of a table."""
+
+    def row(items: Sequence[object]) -> str:
+        return "| " + " | ".join(str(item).replace("|", "\\|") for item in items) + " |"
+
+    return [row(head), "|---" * len(head) + "|", *(row(line) for line in lines)]
+
+
+def _environments(record: Record) -> list[dict[str, Any]]:
+    """Versions and machines that had a part in the runs, each once."""
+    found: list[dict[str, Any]] = []
+    for row in record.of("session"):
+        facts = {key: value for key, value in row["environment"].items() if key != "command"}
+        if facts not in found:
+            found.append(facts)
+    return found
+
+
+def _machines(results: dict[str, Any]) -> str:
+    places = [
+        f"torch {facts['packages'].get('torch')}, {', '.join(facts['gpus'][:1]) or 'CPU'}"
+        for facts in results["environments"]
+    ]
+    return "; ".join(dict.fromkeys(places))

@@ -1,0 +1,349 @@
+"""TAWT on four tagging tasks: the main table, the ratio and size of source data.
+
+Chen et al. (2022), Sec. 4: parts of speech, chunking, predicates and entities, each the target in turn with few
+sentences and the three others as sources with 9,000 sentences each; batch 32, 4 epochs, learning rate 5e-5, weights
+updated once an epoch from 64 examples.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from crosstask.data.metrics import chosen_metric
+from crosstask.data.task import Task
+from crosstask.learner import Learner
+from crosstask.papers import TAWT, Paper
+from crosstask.runs.record import Row
+from crosstask_papers.data import TAGGING, few, tagging_task, without
+from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, paired
+from crosstask_papers.figures import measured
+
+LABELS = {"PoS": 100, "chunking": 100, "predicates": 300, "NER": 500}
+"""Sentences of each target."""
+SOURCE, QUICK_SOURCE = 9_000, 500
+TRAINING = {"epochs": 4, "batch_size": 32, "learning_rate": 5e-5, "keep": "last", "precision": "bfloat16"}
+QUICK_TRAINING = {"epochs": 4, "batch_size": 16, "learning_rate": 1e-3, "keep": "last"}
+QUICK_ENCODER = {"name": "minilm", "freeze": True, "hidden": 128, "max_length": 64}
+SHARPNESS = (1.0, 10.0, 30.0, 100.0)
+"""Of weighted pre-training: the paper takes the best of these; here dev sentences of a seed of its own choose."""
+CHOOSING_SEED = 100
+PROBE = 64
+SEARCHED = "pretrain + TAWT"
+PARADIGMS = ("pretrain", "joint", "normalized-joint")
+PAPER = {
+    "single": (34.37, 43.05, 66.26, 33.20),
+    "pretrain": (49.43, 73.15, 74.10, 41.22),
+    "pretrain + TAWT": (51.17, 73.41, 75.77, 46.23),
+    "joint": (53.83, 75.58, 75.42, 43.50),
+    "joint + TAWT": (57.34, 77.78, 75.98, 53.44),
+    "normalized-joint": (84.14, 88.91, 77.02, 61.15),
+    "normalized-joint + TAWT": (86.07, 90.62, 76.67, 63.44),
+}
+"""Table 1."""
+PAPER_GAIN = 2.5
+RATIOS = (1, 2, 4, 8, 16)
+PAPER_RATIO = {
+    "normalized-joint": (38.55, 36.53, 42.37, 54.18, 62.08),
+    "normalized-joint + TAWT": (42.31, 42.13, 51.64, 59.08, 63.46),
+}
+"""Table 3, for ratios 1 to 16; the paper goes on to 128, for which the public sets have too few sentences."""
+SIZES = (500, 1000, 1500)
+PAPER_SIZE = {"normalized-joint": (54.18, 64.69), "normalized-joint + TAWT": (59.08, 66.00)}
+"""Table 4, for 500 and 1,000 target sentences at ratio 8; the public sets end at 12,543 sentences."""
+
+
+class TaggingExperiment(Experiment):
+    """What the experiments on tagging have in common."""
+
+    paper: ClassVar[Paper] = TAWT
+    quick_seeds: ClassVar[int] = 1
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.training: dict[str, Any] = dict(QUICK_TRAINING if options.quick else TRAINING)
+        self.source = QUICK_SOURCE if options.quick else SOURCE
+        self.encoder = options.encoder or (QUICK_ENCODER if options.quick else {"name": "minilm", "max_length": 128})
+
+    def settings(self) -> dict[str, Any]:
+        return {"encoder": self.encoder, "training": self.training, "source": self.source, "labels": LABELS}
+
+    def tasks(
+        self, target: str, seed: int, *, count: int | None = None, source: int | None = None,
+        sources: Sequence[str] | None = None,
+    ) -> tuple[Task, list[Task]]:  # fmt: skip
+        """The target with few sentences and as many for dev; sources without any of its sentences."""
+        data, labels = self.options.data, count or LABELS[target]
+        own = few(tagging_task(data, target), labels, seed, dev=labels)
+        names = sources or [name for name in TAGGING if name != target]
+        others = [
+            few(without(tagging_task(data, name), own), source or self.source, seed) for name in names
+        ]  # fmt: skip
+        return own, others
+
+    def fit(
+        self, method: str, target: Task, sources: Sequence[Task], seed: int, *, sharpness: float = 1.0,
+        weights: Mapping[str, float] | None = None, training: Mapping[str, Any] | None = None,
+    ) -> Row:  # fmt: skip
+        """One run of a method of the table."""
+        paradigm, _, weighted = method.partition(" + ")
+        weighting: dict[str, Any] | None = None
+        if weights is not None:
+            weighting = {"name": "fixed", "weights": dict(weights)}
+        elif weighted:
+            weighting = {"name": "tawt", "every": self._epoch(sources), "probe": PROBE, "sharpness": sharpness}
+        learner = Learner(
+            self.encoder, paradigm=paradigm, weighting=weighting, training={**self.training, **(training or {})},
+            seed=seed, progress=False,
+        )  # fmt: skip
+        run = learner.fit(target, [] if paradigm == "single" else sources)
+        scores, metric = run.scores[target.name], chosen_metric(target.spec).name
+        return {
+            "score": 100 * scores["test"][metric], "dev": 100 * scores["dev"][metric], "metric": metric,
+            "weights": run.weights,
+        }  # fmt: skip
+
+    def _epoch(self, sources: Sequence[Task]) -> int:
+        """Updates of an epoch, from one look of TAWT to the next."""
+        return max(1, -(-max(len(task.train) for task in sources) // int(self.training["batch_size"])))
+
+    def updates(self, sources: Sequence[Task]) -> int:
+        """Of a joint run."""
+        return int(self.training["epochs"]) * self._epoch(sources)
+
+
+class Table1(TaggingExperiment):
+    """Four targets, four paradigms, plain and weighted."""
+
+    name: ClassVar[str] = "tawt-table1"
+    title: ClassVar[str] = "TAWT, Table 1"
+    about: ClassVar[str] = (
+        "Parts of speech (UD EWT), chunking (CoNLL-2000), predicates (PropBank EWT) and entities (Universal NER, EWT) "
+        "stand in for OntoNotes, MiniLM for BERT-base. Each is the target with few sentences, the others are sources "
+        "with 9,000 (chunking has 8,936). A batch of every task in each step with the paper's weights, where the paper "
+        "mixes batches in proportion to size: the same objective with less noise. Every run keeps its last model; the "
+        "sharpness of weighted pre-training is chosen on dev sentences (as many as for training) of a seed that is not "
+        "in the table. `single, long` is the target alone for as many updates as joint training has."
+    )
+    why: ClassVar[str] = (
+        "The target alone, trained for as many updates as joint training, is ahead of everything: the table's gains "
+        "over single-task training come from its few updates (four passes over some hundred sentences), as they seem "
+        "to in the paper, whose single-task figures are as low. Weighting moves nearly all weight to the target in "
+        "normalized joint training, and so goes the same way."
+    )
+    long: ClassVar[str] = "single, long"
+
+    @property
+    def methods(self) -> list[str]:
+        return ["single", self.long, *(m for p in PARADIGMS for m in (p, f"{p} + TAWT"))]
+
+    def cells(self) -> list[Cell]:
+        targets = ("NER",) if self.options.quick else TAGGING
+        return [
+            *(
+                Cell.of(target=target, method=SEARCHED, sharpness=sharpness, seed=CHOOSING_SEED)
+                for target in targets
+                for sharpness in SHARPNESS
+            ),
+            *(
+                Cell.of(target=target, method=method, sharpness=1.0, seed=seed)
+                for seed in self.used_seeds
+                for target in targets
+                for method in self.methods
+                if method != SEARCHED
+            ),
+        ]
+
+    def follow_up(self, rows: Rows) -> list[Cell]:
+        return [
+            Cell.of(target=target, method=SEARCHED, sharpness=best_sharpness(rows, target), seed=seed)
+            for seed in self.used_seeds
+            for target in rows.values("target")
+        ]
+
+    def run(self, cell: Cell) -> Row:
+        target, sources = self.tasks(cell["target"], cell["seed"])
+        if cell["method"] == self.long:
+            return self.fit("single", target, sources, cell["seed"], training={"updates": self.updates(sources)})
+        return self.fit(cell["method"], target, sources, cell["seed"], sharpness=cell["sharpness"])
+
+    def tables(self, rows: Rows) -> list[Table]:
+        targets = [target for target in TAGGING if target in rows.values("target")]
+        lines: list[list[Any]] = []
+        for method in self.methods:
+            means = [Mean.of(chosen(rows, target, method).values()) for target in targets]
+            lines.append([method, *means, average(means)])
+            if method in PAPER:
+                figures = [PAPER[method][TAGGING.index(target)] for target in targets]
+                lines.append([f"{method} (paper)", *figures, average([Mean(value, None, 1) for value in figures])])
+        weights = [
+            [f"{method}, target {target}", *(_weight(rows, target, method, task) for task in TAGGING)]
+            for target in targets
+            for method in self.methods
+            if method.endswith("TAWT")
+        ]
+        return [
+            Table("Test scores", ["method", *targets, "average"], lines,
+                  "Accuracy of parts of speech, span F1 of chunks and entities, F1 of predicates."),
+            Table("Final weights", ["run", *TAGGING], weights, "The paper's are in Table 5."),
+        ]  # fmt: skip
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        gains = {f"{paradigm}, {target}": found for (paradigm, target), found in weighting_gains(rows).items()}
+        return [Figure.of_values("Gain of weighting", gains, y="points over plain training", zero=True)]
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        found = weighting_gains(rows)
+        means = [statistics.fmean(gains) for gains in found.values()]
+        claims = [
+            Claim.of_count("Weighted training beats plain training in most cells", "11 of 12",
+                           [mean > 0 for mean in means], 10),
+            Claim.of_gains("Mean gain of weighting", f"+{PAPER_GAIN}", [g for gains in found.values() for g in gains]),
+        ]  # fmt: skip
+        for paradigm in PARADIGMS:
+            gains = [g for (own, _), values in found.items() if own == paradigm for g in values]
+            paper = statistics.fmean(PAPER[f"{paradigm} + TAWT"]) - statistics.fmean(PAPER[paradigm])
+            claims.append(Claim.of_gains(f"Weighting helps in {paradigm}", f"{paper:+.2f}", gains))
+        orders = [
+            ("Pre-training beats single-task training", "pretrain", "single"),
+            ("Normalized joint training beats joint training", "normalized-joint", "joint"),
+            ("Normalized joint training beats the target alone with as many updates", "normalized-joint", self.long),
+        ]
+        for text, better, worse in orders:
+            gains = [g for t in TAGGING for g in paired(chosen(rows, t, better), chosen(rows, t, worse))]
+            known = better in PAPER and worse in PAPER
+            paper_text = f"{statistics.fmean(PAPER[better]) - statistics.fmean(PAPER[worse]):+.2f}" if known else "–"
+            claims.append(Claim.of_gains(text, paper_text, gains))
+        return claims
+
+
+def weighting_gains(rows: Rows) -> dict[tuple[str, str], list[float]]:
+    """By paradigm and target, what weights add, seed by seed; without those that have not been run."""
+    found = {
+        (paradigm, target): paired(chosen(rows, target, f"{paradigm} + TAWT"), chosen(rows, target, paradigm))
+        for paradigm in PARADIGMS
+        for target in TAGGING
+    }
+    return {place: gains for place, gains in found.items() if gains}
+
+
+def best_sharpness(rows: Rows, target: str) -> float:
+    """The one with the best dev score in the runs that are there to choose."""
+    found = rows.of(target=target, method=SEARCHED, seed=CHOOSING_SEED)
+    return max(found.values("sharpness"), key=lambda option: found.by_seed("dev", sharpness=option)[CHOOSING_SEED])
+
+
+def chosen(rows: Rows, target: str, method: str) -> dict[int, float]:
+    """Test scores by seed, without the runs that chose."""
+    found = rows.by_seed(target=target, method=method, sharpness=_sharpness(rows, target, method))
+    return {seed: score for seed, score in found.items() if seed != CHOOSING_SEED}
+
+
+def _sharpness(rows: Rows, target: str, method: str) -> float:
+    has_choice = bool(rows.of(target=target, method=SEARCHED, seed=CHOOSING_SEED).rows)
+    return best_sharpness(rows, target) if method == SEARCHED and has_choice else 1.0
+
+
+def average(means: Sequence[Mean | None]) -> float | None:
+    """Over all four targets; None where one is missing."""
+    known = [mean.mean for mean in means if mean is not None]
+    return statistics.fmean(known) if len(known) == len(TAGGING) else None
+
+
+def _weight(rows: Rows, target: str, method: str, task: str) -> Mean | None:
+    found = rows.of(target=target, method=method, sharpness=_sharpness(rows, target, method))
+    weights = found.by_seed(lambda row: row["weights"].get(task))
+    return Mean.of((weight for seed, weight in weights.items() if seed != CHOOSING_SEED), 3)
+
+
+class Ratio(TaggingExperiment):
+    """Table 3: more and more source sentences for the same target."""
+
+    name: ClassVar[str] = "tawt-ratio"
+    title: ClassVar[str] = "TAWT, Table 3: ratio of source to target"
+    about: ClassVar[str] = (
+        "Entities with 500 sentences; parts of speech and predicates are sources with as many sentences times the "
+        "ratio. Stand-ins as in tawt-table1."
+    )
+    seeds: ClassVar[int] = 3
+    why: ClassVar[str] = (
+        "At the smallest ratio a run has so few updates that neither method finds a single entity: the number of "
+        "updates grows with the sources here, as in the paper."
+    )
+    varied: ClassVar[str] = "ratio"
+    paper_figures: ClassVar[Mapping[str, tuple[float, ...]]] = PAPER_RATIO
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return RATIOS[:2] if self.options.quick else RATIOS
+
+    def sizes(self, value: int) -> tuple[int, int]:
+        """Target and source sentences."""
+        count = 100 if self.options.quick else 500
+        return count, count * value
+
+    def cells(self) -> list[Cell]:
+        methods = ("normalized-joint", "normalized-joint + TAWT")
+        return [
+            Cell.of(method=method, value=value, seed=seed)
+            for seed in self.used_seeds
+            for value in self.values
+            for method in methods
+        ]
+
+    def run(self, cell: Cell) -> Row:
+        count, source = self.sizes(cell["value"])
+        target, sources = self.tasks("NER", cell["seed"], count=count, source=source, sources=("PoS", "predicates"))
+        return self.fit(cell["method"], target, sources, cell["seed"])
+
+    def tables(self, rows: Rows) -> list[Table]:
+        lines: list[list[Any]] = []
+        for method, figures in self.paper_figures.items():
+            lines.append([method, *(rows.mean(method=method, value=value) for value in self.values)])
+            if not self.options.quick:  # which has other sizes than the paper
+                missing = [None] * (len(self.values) - len(figures))
+                lines.append([f"{method} (paper)", *figures, *missing])
+        return [Table(f"Span F1 of entities by {self.varied}", ["method", *map(str, self.values)], lines)]
+
+    def figures(self, rows: Rows) -> list[Figure]:
+        ours = list(measured(rows, "method", "value"))
+        paper = [
+            (f"{method} (paper)", value, score)
+            for method, scores in self.paper_figures.items()
+            for value, score in zip(self.values, scores, strict=False)
+            if ours and not self.options.quick  # which has other sizes than the paper
+        ]
+        named = {"x": self.varied, "y": "span F1 of entities", "dashed": list(dict.fromkeys(one[0] for one in paper))}
+        return [Figure.of_means(f"Span F1 by {self.varied}", [*ours, *paper], x_log=True, **named)]
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        plain, weighted = self.paper_figures
+        gains = {
+            v: paired(rows.by_seed(method=weighted, value=v), rows.by_seed(method=plain, value=v)) for v in self.values
+        }
+        mean = statistics.fmean(b - a for a, b in zip(*self.paper_figures.values(), strict=True))
+        every = [g for found in gains.values() for g in found]
+        means = [statistics.fmean(found) for found in gains.values() if found]
+        return [
+            Claim.of_gains(f"Weighting helps at every {self.varied}, on average", f"{mean:+.2f}", every),
+            Claim.of_count(f"Weighting helps at each {self.varied}", "all", [m > 0 for m in means], len(means)),
+        ]
+
+
+class Size(Ratio):
+    """Table 4: a larger target at the same ratio."""
+
+    name: ClassVar[str] = "tawt-size"
+    title: ClassVar[str] = "TAWT, Table 4: size of the target"
+    about: ClassVar[str] = (
+        "Entities with 500 sentences and more; parts of speech and predicates are sources with eight times as many. "
+        "Stand-ins as in tawt-table1."
+    )
+    varied: ClassVar[str] = "target size"
+    paper_figures: ClassVar[Mapping[str, tuple[float, ...]]] = PAPER_SIZE
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return (50, 100) if self.options.quick else SIZES
+
+    def sizes(self, value: int) -> tuple[int, int]:
+        return value, 8 * value

@@ -1,0 +1,272 @@
+"""`ct.auto`: sources that help are used, sources that do not are not, every kind of task, and stopping half-way."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from auto_problem import QUICK, StillClock, helpful, kinds
+from rich.console import Console
+
+import crosstask as ct
+from crosstask.automl import driver as session
+from crosstask.automl import evaluator as bench
+from crosstask.automl import search
+from crosstask.automl.candidates import make_candidates
+from crosstask.automl.leaderboard import Line, TerminalBoard
+from crosstask.automl.source_selection import select_sources
+
+
+@pytest.fixture(autouse=True)
+def _three_folds(monkeypatch):
+    monkeypatch.setattr(search, "ROUNDS", ())
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A search with helpful sources, in a folder, and what its learners were given."""
+    target, sources = helpful()
+    seen = []
+    fit = ct.Learner.fit
+
+    def watch(self, own, others=(), **more):
+        seen.append((self.seed, own))
+        return fit(self, own, others, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "ROUNDS", (5,))
+        patch.setattr(ct.Learner, "fit", watch)
+        found = ct.auto(target, sources, output=tmp_path_factory.mktemp("auto") / "search", **QUICK)
+    return found, seen, target, sources
+
+
+def by_name(found):
+    return {line.candidate: line for line in found.leaderboard}
+
+
+def test_helpful_sources_win_and_the_model_is_better(watched):
+    found, _, target, _ = watched
+    assert found.sources_help
+    assert found.facts["sources"] == ["left", "up"]
+    alone = ct.Learner(QUICK["encoder"], paradigm="probe", progress=False).fit(target)
+    assert found.run.scores["target"]["test"]["accuracy"] > alone.scores["target"]["test"]["accuracy"] + 0.05
+    wanted = {"probe", "stacking", "single", "normalized-joint", "joint + tawt", "label-transfer"}
+    assert set(by_name(found)) == wanted
+    assert found.run.metrics["trained_on"]["target"] == 40  # dev labels too
+    assert f"Chosen: {found.winner}; the sources earn their place" in str(found)
+
+
+def test_candidates_are_paired_and_test_labels_are_never_seen(watched):
+    found, seen, target, _ = watched
+    *folds, (_, last) = seen
+    assert all(own.test is None and own.dev is not None for _, own in folds)
+    assert last.test is target.test
+    assert last.dev is None
+    by_seed = {}
+    for seed, own in folds:
+        if len(own.dev) > 2:  # not a trial of what updates cost
+            by_seed.setdefault(seed, set()).add(own.dev.inputs.tobytes())
+    assert sorted(by_seed) == [0, 1, 2, 3, 4]
+    assert all(len(parts) == 1 for parts in by_seed.values())
+    for line in found.leaderboard:
+        assert len(line.folds) == 5
+        assert line.margin is None or (line.margin.count == 5 and np.isfinite(line.margin.error))
+
+
+def test_the_folder(watched):
+    found, _, target, _ = watched
+    folder = found.folder
+    files = {path.name for path in folder.iterdir()}
+    assert files == {"cells.jsonl", "leaderboard.json", "auto.json", "run", "model"}
+    assert (folder / "run" / "report.html").is_file()
+    facts = json.loads((folder / "auto.json").read_text())
+    assert facts["ranking"]["best"] in ("left", "up")
+    assert set(facts["times"]) == {"reading", "ranking", "features", "search", "last fit"}
+    assert [Line.from_json(line) for line in facts["leaderboard"]] == found.leaderboard
+    for part in ("run", "model"):
+        assert ct.load(folder / part).predict(target.test.inputs[:5]) == found.predict(target.test.inputs[:5])
+
+
+def test_a_finished_search_is_not_repeated(watched):
+    found, _, target, sources = watched
+    before = (found.folder / "cells.jsonl").read_bytes()
+    again = ct.auto(target, sources, output=found.folder, **QUICK)
+    assert str(again) == str(found)
+    assert (found.folder / "cells.jsonl").read_bytes() == before
+    with pytest.raises(ct.CrossTaskError, match="encoder, training or seed changed since"):
+        ct.auto(target, sources, output=found.folder, **{**QUICK, "updates": 30})
+    other = replace(sources[0], train=sources[0].train.take(range(50)))
+    with pytest.raises(ct.CrossTaskError, match="the data of task 'left' changed"):
+        ct.auto(target, [other, sources[1]], output=found.folder, **QUICK)
+
+
+def test_shuffled_sources_are_left_out_and_said_not_to_help():
+    target, sources = helpful(shuffle=True)
+    found = ct.auto(target, sources, **QUICK)
+    assert not found.sources_help
+    assert found.facts["sources"] == []
+    assert set(found.facts["left_out"]) == {"left", "up"}
+    assert "the sources do not help enough" in str(found)
+    assert found.run.metrics["trained_on"] == {"target": 40}
+
+
+@pytest.mark.parametrize("kind", ["tagging", "regression", "multilabel", "pair"])
+def test_every_kind_of_task(kind):
+    target, sources, encoder = kinds(kind)
+    found = ct.auto(target, sources, **{**QUICK, "updates": 4, "encoder": encoder})
+    lines = by_name(found)
+    wanted = {"single", "normalized-joint", "joint + tawt"} | (
+        {"label-transfer"} if kind in ("tagging", "pair") else set()
+    )
+    assert set(lines) == wanted
+    assert all(len(line.folds) == 3 for line in lines.values())
+    assert found.run.spec().kind == kind
+    assert "sources could not be ranked" in str(found)  # this encoder knows nothing before it is trained
+    assert "probe and stacking were not tried" in str(found)
+
+
+@pytest.mark.parametrize(("kind", "frozen_start"), [("tagging", "stacked"), ("classification", "probe")])
+def test_labels_of_words_start_stacked_where_the_encoder_is_frozen(kind, frozen_start):
+    target, sources, _ = kinds(kind)
+    candidates, _ = make_candidates(target, sources, sources, "minilm", trusted=True)
+    starts = {found.level: found.transfer[0]["start"] for found in candidates if found.transfer}
+    assert starts == {"network": frozen_start, "fine-tuned": "probe"}
+
+
+def test_a_metric_of_which_less_is_better():
+    target, _, encoder = kinds("regression", metric="rmse")
+    found = ct.auto(target, **{**QUICK, "updates": 4, "encoder": encoder})
+    (line,) = found.leaderboard
+    assert all(score > 0 for score in line.folds.values())
+    assert line.score.mean == pytest.approx(np.mean(list(line.folds.values())))
+
+
+def test_a_source_that_cannot_be_used_is_named():
+    target, sources = helpful()
+    texts = ct.Task.from_arrays("texts", ["a b", "c d"] * 20, ["x", "y"] * 20)
+    selection = select_sources(
+        target,
+        [*sources, texts],
+        QUICK["encoder"],
+        speed=None,
+        clock=StillClock(1.0),
+        seed=0,
+        failed={"gone": "no file"},
+    )
+    assert selection.kept == selection.usable == ("left", "up")
+    assert selection.trusted
+    assert set(selection.left_out) == {"texts", "gone"}
+    assert "no encoder takes both" in selection.left_out["texts"]
+
+
+def test_sources_are_cut_to_what_the_encoder_can_read_in_the_time():
+    target, sources = helpful()
+    clock = StillClock(1.0)
+    few = select_sources(target, sources, QUICK["encoder"], speed=20.0, clock=clock, seed=0, failed={})
+    assert few.examples == (0.25 * 60 * 20 - 32) // 2
+    assert len(few.limited(sources[0], 0).train) == few.examples
+    none = select_sources(target, sources, QUICK["encoder"], speed=5.0, clock=clock, seed=0, failed={})
+    assert none.kept == ()
+    assert "cannot read 100 examples of each source" in none.left_out["up"]
+
+
+@pytest.mark.parametrize("where", ["in a fold", "in the last fit"])
+def test_a_stopped_search_goes_on(tmp_path, monkeypatch, where):
+    target, _ = helpful()
+    whole = ct.auto(target, **QUICK)
+    run = bench.Bench.run
+    ran = []
+
+    def stopping(self, *cell):
+        if len(ran) == 4:
+            raise KeyboardInterrupt
+        return counted(self, *cell)
+
+    def counted(self, *cell):
+        ran.append(cell)
+        return run(self, *cell)
+
+    def broken(self, *_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stop:
+        if where == "in a fold":
+            stop.setattr(bench.Bench, "run", stopping)
+        else:
+            stop.setattr(bench.Bench, "run", counted)
+            stop.setattr(ct.Run, "export", broken)
+        with pytest.raises(KeyboardInterrupt):
+            ct.auto(target, output=tmp_path / "search", **QUICK)
+    monkeypatch.setattr(bench.Bench, "run", counted)
+    monkeypatch.setattr(session, "select_sources", None)  # what was selected is not selected again
+    found = ct.auto(target, output=tmp_path / "search", **QUICK)
+    assert len(ran) == 6
+    assert {line.candidate: (line.folds, line.updates) for line in found.leaderboard} == {
+        line.candidate: (line.folds, line.updates) for line in whole.leaderboard
+    }
+    assert found.winner == whole.winner
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), "ten", True])
+def test_minutes_must_be_above_zero(minutes):
+    target, sources = helpful()
+    with pytest.raises(ct.CrossTaskError, match="`minutes` must be a number above 0"):
+        ct.auto(target, sources, minutes=minutes, encoder="relu")
+
+
+def test_next_to_no_time_still_gives_a_model():
+    target, _ = helpful()
+    found = ct.auto(target, **{**QUICK, "minutes": 1e-6})
+    assert found.winner == "probe"
+    assert "there was no time to try anything" in str(found)
+    assert len(found.predict(target.test.inputs)) == 400
+
+
+def test_an_encoder_that_takes_no_such_task_is_an_error():
+    target, sources = helpful()
+    with pytest.raises(ct.CrossTaskError, match="textcnn"):
+        ct.auto(target, sources, **{**QUICK, "encoder": "textcnn"})
+
+
+def test_two_tasks_with_one_name():
+    target, _ = helpful()
+    with pytest.raises(ct.CrossTaskError, match="same name"):
+        ct.auto(target, [target], **QUICK)
+
+
+def test_a_pretrained_encoder_is_tried_as_it_is_and_fine_tuned(tiny_encoder):
+    target, _, _ = kinds("classification")
+    encoder = {"name": tiny_encoder("bert"), "max_length": 16}
+    found = ct.auto(target, **{**QUICK, "updates": 4, "encoder": encoder})
+    lines = by_name(found)
+    assert set(lines) == {"probe", "single", "single, fine-tuned"}
+    assert all(len(line.folds) == 3 for line in lines.values())
+    assert found.facts["candidates"]["single"]["encoder"]["hidden"] == 128
+    assert found.facts["features_per_second"] > 0
+    assert all(isinstance(label, str) for label in found.predict(["good film", "bad"]))
+
+
+def test_no_source_is_the_target_alone_and_the_table_fills():
+    target, _ = helpful()
+    drawn = io.StringIO()
+    console = Console(file=drawn, force_terminal=True, width=120)
+    found = ct.auto(target, board=TerminalBoard(console), **QUICK)
+    assert set(by_name(found)) == {"probe", "single"}
+    assert "there is no source: only the target alone was tried" in str(found)
+    assert "over target alone" in drawn.getvalue()  # what stood there in between depends on when it was drawn
+
+
+def test_imports_are_late_and_the_core_is_enough():
+    code = (
+        "import sys\n"
+        "for name in ('typer', 'pydantic', 'altair'): sys.modules[name] = None\n"
+        "import crosstask as ct\n"
+        "assert not any(name.startswith('crosstask.automl') for name in sys.modules)\n"
+        "ct.auto\n"
+        "assert callable(ct.auto)"  # a second time: the package must not stand in its way
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,71 @@
+"""`crosstask auto` as people call it."""
+
+import json
+
+import pytest
+
+from command_line import crosstask, refused
+from crosstask.automl import search
+
+
+@pytest.fixture
+def stars(star_files, monkeypatch):
+    """The folder with a recipe, quick enough for a test."""
+    monkeypatch.setattr(search, "ROUNDS", ())
+    recipe = star_files / "stars.yaml"
+    recipe.write_text(recipe.read_text().replace("epochs: 3", "updates: 6"))
+    return star_files
+
+
+def test_from_a_recipe_to_predictions(stars):
+    outcome = crosstask("auto", stars / "stars.yaml", "--minutes", 5)
+    assert outcome.code == 0, outcome
+    assert "Chosen: " in outcome.out
+    assert "single: accuracy" in outcome.err  # lines, for there is no terminal
+    folder = stars / "runs" / "stars-auto"
+    facts = json.loads((folder / "auto.json").read_text())
+    assert facts["labels"] == 60
+    assert json.loads((folder / "leaderboard.json").read_text()) == facts["leaderboard"]
+    for model in ("run", "model"):
+        told = crosstask("predict", folder / model, stdin=b"good great shoe\nawful\n")
+        assert told.code == 0, told
+        assert len(told.out.splitlines()) == 2
+    again = crosstask("auto", stars / "stars.yaml", "--minutes", 5, "--json", "--quiet")
+    assert json.loads(again.out) == facts  # it had finished
+    assert again.err == ""
+    recipe = (folder / "run" / "recipe.yaml").read_text()
+    assert "dev: false" in recipe
+    retrained = crosstask("train", folder / "run" / "recipe.yaml", "-o", stars / "again")
+    assert retrained.code == 0, retrained
+
+
+def test_a_source_that_cannot_be_read_is_left_out(stars):
+    (stars / "polarity.csv").write_text("review,sentiment\n")
+    outcome = crosstask("auto", stars / "stars.yaml", "--quiet")
+    assert outcome.code == 0, outcome
+    assert "Left out: 'polarity'" in outcome.out
+    assert outcome.err == ""
+
+
+@pytest.mark.parametrize("minutes", ["0", "-2", "nan"])
+def test_minutes_above_zero(stars, minutes):
+    assert "above 0" in refused("auto", stars / "stars.yaml", "--minutes", minutes, folder=stars)
+
+
+def test_mistakes_are_a_sentence(stars):
+    recipe = stars / "stars.yaml"
+    text = recipe.read_text()
+    assert "Did you mean 'stars'?" in refused("auto", recipe, "--target", "star", folder=stars)
+    recipe.write_text(text.replace("target: stars", "target: [stars, polarity]"))
+    assert "choose it with --target" in refused("auto", recipe, folder=stars)
+    recipe.write_text(text.replace("limit: 60", "limit: 4"))
+    assert "fewer than the 5 folds" in refused("auto", recipe, folder=stars)
+    recipe.write_text(text)
+    (stars / "stars.csv").write_text("review,stars\n" + "good,5\n" * 20)
+    assert "only the label '5'" in refused("auto", recipe, folder=stars)
+
+
+def test_help():
+    outcome = crosstask("auto", "--help")
+    assert outcome.code == 0
+    assert "earn their place" in " ".join(outcome.out.split())

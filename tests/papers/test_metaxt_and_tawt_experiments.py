@@ -1,0 +1,311 @@
+"""The experiments of MetaXT and of TAWT's examples and distances: hand-made data, end to end, and the arithmetic."""
+
+import csv
+import random
+
+import numpy as np
+import pytest
+
+from crosstask_papers import metaxt_sentiment, metaxt_tagging, reproduce, tawt_distance, tawt_samples
+from crosstask_papers.data import few
+from crosstask_papers.experiment import Cell, Options, Rows
+from crosstask_papers.setfit import _pairs
+from helpers import WORDS, make_text
+
+SPEECH = dict(zip(WORDS, ["ADJ"] * 8 + ["DET"] * 2 + ["NOUN"] * 3 + ["X"] * 7, strict=True))
+
+
+def write_sentiment(folder):
+    """SST in its files."""
+    folder.mkdir()
+    rng = random.Random(0)
+    for part, count in (("fine.train", 400), ("fine.dev", 20), ("fine.test", 40)):
+        lines = [f"{i % 5} {make_text(i % 5, rng)} {part} {i}" for i in range(count)]
+        (folder / f"stsa.{part}").write_text("\n".join(lines) + "\n")
+    lines = [f"{i % 2} {make_text(4 * (i % 2), rng)} {i}" for i in range(120)]
+    (folder / "stsa.binary.train").write_text("\n".join(lines) + "\n")
+
+
+def sentences(count, seed):
+    """Sentences, no two of them the same."""
+    rng = random.Random(seed)
+    return [[rng.choice(WORDS) for _ in range(rng.randint(3, 6))] + [f"w{seed}-{i}"] for i in range(count)]
+
+
+def write_conllu(path, found, columns=10):
+    """Words with universal and Penn tags, and STREUSLE's last column where there are 19."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        for words in found:
+            inside = False
+            for i, word in enumerate(words, 1):
+                tag = SPEECH.get(word, "X")
+                fields = [str(i), word, word, tag, f"{tag}-penn", "_", "0", "root", "_", "_"]
+                if columns == 19:
+                    inside = tag == "NOUN" and not inside
+                    follows = i > 1 and SPEECH.get(words[i - 2]) == "NOUN" and not inside
+                    fields += ["_"] * 8 + ["B-N-n.X" if inside else "I_" if follows else "O-X"]
+                file.write("\t".join(fields) + "\n")
+            file.write("\n")
+
+
+def write_tagging(root):
+    """UD, STREUSLE, GermEval and Universal NER in their files."""
+    train, test = sentences(150, 1), sentences(40, 2)
+    for part, found in (("train", train), ("test", test)):
+        write_conllu(root / f"tagging/ud_english_ewt/en_ewt-ud-{part}.conllu", found)
+    streusle = root / "tagging/streusle"
+    write_conllu(streusle / "streusle.ud_train.rebuilt.conllulex", sentences(250, 3), 19)
+    write_conllu(streusle / "streusle.ud_test.conllulex", sentences(30, 4), 19)
+    german, ner = root / "tagging/germeval2014", root / "tagging/uner_english_ewt"
+    german.mkdir(parents=True)
+    ner.mkdir(parents=True)
+    kinds = {"good": "B-LOCderiv", "bad": "B-PER", "book": "B-ORG"}
+    for part, found in (("train", sentences(500, 5)), ("test", sentences(30, 6))):
+        lines = ["".join(f"{word}\t{kinds.get(word, 'O')}\tO\n" for word in words) for words in found]
+        (german / f"germ.{part}.iob2").write_text("\n".join(lines))
+    kinds = {"good": "B-LOC", "bad": "B-PER", "book": "B-ORG", "film": "I-ORG"}
+    for part, found in (("train.PRELIMINARY", train), ("test", test)):
+        lines = ["".join(f"{i}\t{w}\t{kinds.get(w, 'O')}\n" for i, w in enumerate(words, 1)) for words in found]
+        (ner / f"en_ewt-ud-{part}.iob2").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Budgets of a test."""
+    monkeypatch.setattr(metaxt_sentiment, "QUICK_BUDGET", {"updates": 4, "batch_size": 8})
+    monkeypatch.setattr(metaxt_sentiment, "BUDGET", {"updates": 4, "batch_size": 8})
+    monkeypatch.setattr(metaxt_tagging, "QUICK_TRAINING", {"updates": 4, "batch_size": 8, "learning_rate": 1e-3})
+    monkeypatch.setattr(metaxt_sentiment, "QUICK_SIZES", (20,))
+    monkeypatch.setattr(metaxt_tagging, "QUICK_SIZES", (20,))
+    monkeypatch.setattr(tawt_samples, "QUICK_EPOCHS", 12)
+    monkeypatch.setattr(tawt_samples, "QUICK_WIDTH", 16)
+    monkeypatch.setattr(tawt_samples, "SAMPLES", {n: {**o, "warmup": 2} for n, o in tawt_samples.SAMPLES.items()})
+    monkeypatch.setattr(tawt_samples, "SOURCE_SIZE", 60)
+    monkeypatch.setattr(tawt_samples, "TARGET_SIZE", 30)
+    monkeypatch.setattr(tawt_distance, "MEASURED", 100)
+    sizes = {"inputs": 5, "width": 16, "by_heart": 30, "source": 100, "targets": [10, 50], "epochs": 2}
+    monkeypatch.setattr(tawt_distance, "QUICK", {**tawt_distance.QUICK, **sizes, "least_updates": 5})
+
+
+def again(name, data, output, monkeypatch, **options):
+    """Run an experiment twice; the second time nothing may be run."""
+    found = reproduce(name, data, quick=True, seeds=1, output=output, **options)[name]
+    assert found["runs"]["done"] == found["runs"]["wanted"] > 0
+    monkeypatch.setattr("crosstask_papers.experiment.Experiment.work", None)
+    assert reproduce(name, data, quick=True, seeds=1, output=output, **options)[name] == found
+    return found
+
+
+def line(table, name):
+    """The line of a table that begins with a name."""
+    return next(line for line in table["lines"] if line[0] == name)
+
+
+class TestMetaXTSentiment:
+    """Two classes to five."""
+
+    def test_end_to_end(self, tmp_path, tiny_encoder, small, monkeypatch):
+        write_sentiment(tmp_path / "sentence_classification")
+        found = again("metaxt-sentiment", tmp_path, tmp_path / "out", monkeypatch, encoder=tiny_encoder("bert"))
+        accuracy, published, label_map, *_ = found["tables"]
+        assert 0 <= line(accuracy, "stacking")[1]["mean"] <= 100
+        assert line(published, "XT (Yelp)") == ["XT (Yelp)", 20.6]
+        assert [line[0] for line in label_map["lines"]] == ["0", "1"]
+        assert sum(label_map["lines"][0][1:]) == pytest.approx(100, abs=0.1)
+
+    def test_methods_of_the_full_version(self, tmp_path, tiny_encoder, small):
+        write_sentiment(tmp_path / "sentence_classification")
+        experiment = metaxt_sentiment.MetaXTSentiment(Options(tmp_path, tiny_encoder("bert")))
+        for method in (metaxt_sentiment.ADAPTER_FUSION, metaxt_sentiment.SETFIT):
+            assert 0 <= experiment.run(Cell.of(method=method, k=20, seed=0))["score"] <= 100
+        for name, options in metaxt_sentiment.QUICK_CHOICES.items():
+            trial = experiment.run(Cell.of(trial=name, options=options, k=20, seed=100))
+            assert 0 <= trial["score"] <= 100
+        assert {dict(cell.values).get("trial") for cell in experiment.cells()} == {None, *metaxt_sentiment.TRIALS}
+
+    def test_trials_never_see_the_test_set(self, tmp_path):
+        write_sentiment(tmp_path / "sentence_classification")
+        _, whole = metaxt_sentiment.polarity_and_stars(tmp_path)
+        target = few(whole, 20, 100, dev=20)
+        judged = metaxt_sentiment.judged_by_others(target, whole, 100)
+        parts = [set(part.inputs) for part in judged.splits.values()]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+        assert parts[-1] <= set(whole.train.inputs)
+
+    def test_reads_the_papers_own_data(self, tmp_path):
+        (tmp_path / "yelp").mkdir()
+        for part, count in (("train", 100), ("test", 10)):
+            with (tmp_path / "yelp" / f"{part}.csv").open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["stars", "text"])
+                writer.writerows([i % 5 + 1, f'"so", she said {i}'] for i in range(count))
+        source, target = metaxt_sentiment.polarity_and_stars(tmp_path)
+        assert target.labels == ("1", "2", "3", "4", "5")
+        assert source.labels == ("negative", "positive")
+        assert not set(source.train.inputs) & set(target.train.inputs)
+        assert len(target.train) == 50
+        assert len(target.test) == 10
+
+    def test_claims(self):
+        experiment = metaxt_sentiment.MetaXTSentiment(Options(None, quick=True))
+        scores = {
+            metaxt_sentiment.PUBLISHED: {20: (31.0, 33.0, 32.0), 100: (36.0, 36.0, 36.5)},
+            metaxt_sentiment.MULTI_TASK: {20: (25.0, 26.0, 27.0), 100: (35.0, 36.0, 35.5)},
+            metaxt_sentiment.IMPROVED: {20: (36.0, 36.0, 37.5), 100: (38.0, 38.0, 38.5)},
+            metaxt_sentiment.STACKING: {20: (33.0, 33.5, 34.0), 100: (38.0, 38.0, 38.5)},
+        }
+        even = {str(label): 0.2 for label in range(5)}
+        sensible = {"0": {**even, "0": 0.4, "4": 0.0}, "1": {**even, "4": 0.5, "0": 0.0}}
+        rows = [
+            {"cell": {"method": method, "k": k, "seed": seed}, "score": value, "label_map": sensible}
+            for method, by_size in scores.items() for k, values in by_size.items() for seed, value in enumerate(values)
+        ]  # fmt: skip
+        claims = experiment.claims(Rows(rows))
+        by_text = {claim.text: claim for claim in claims}
+        every, five, smaller, collapses, *_ = claims
+        assert (every.ours, every.verdict) == ("2 of 2", "holds")
+        assert five.verdict == "holds"
+        assert five.ours.startswith("+6.00 ± 1.00")  # 6, 7, 5
+        assert smaller.ours.startswith("+5.33 ± 1.53")  # 6 - 1, 7 - 0, 5 - 1
+        assert smaller.paper == "+5.3 and +4.1"
+        assert collapses.verdict == "not measured"
+        beats = by_text["The improved version beats stacking beyond chance at two k or more"]
+        assert (beats.ours, beats.verdict) == ("1 of 2", "does not hold")
+        # Negative: 0.4 + 0.2, positive: 0.2 + 0.5, less 0.4 each.
+        assert metaxt_sentiment.sensible_mass(rows[0]) == pytest.approx(25.0)
+        assert all(claim.verdict == "not measured" for claim in experiment.claims(Rows()))
+
+    def test_the_best_trial_is_chosen(self):
+        name = metaxt_sentiment.PUBLISHED
+        first, other = list(metaxt_sentiment.TRIALS[name])[:2]
+        scores = {(first, 20, 100): 30.0, (first, 20, 101): 40.0, (other, 20, 100): 32.0}
+        rows = [
+            {"cell": {"trial": name, "options": options, "k": k, "seed": seed}, "score": value}
+            for (options, k, seed), value in scores.items()
+        ]
+        assert metaxt_sentiment.trial_means(Rows(rows), name) == {first: 30.0, other: 32.0}
+        assert metaxt_sentiment.chosen_options(Rows(rows)) == {name: other}
+        experiment = metaxt_sentiment.MetaXTSentiment(Options(None, seeds=2))
+        found = experiment.follow_up(Rows(rows))
+        assert {(cell["method"], cell["options"]) for cell in found} == {(name, other)}
+        assert len(found) == 2 * len(metaxt_sentiment.SIZES)
+
+    def test_pairs_of_setfit(self):
+        pairs = _pairs(np.array([0, 0, 1]), 2, np.random.default_rng(0))
+        assert len(pairs) == 2 * 2 + 2 * 2 + 2  # the third has no other of its class
+        assert all(first != second for first, second in pairs)
+
+
+class TestMetaXTTagging:
+    """Words' labels."""
+
+    def test_end_to_end(self, tmp_path, tiny_encoder, small, monkeypatch):
+        write_tagging(tmp_path)
+        found = again("metaxt-tagging", tmp_path, tmp_path / "out", monkeypatch, encoder=tiny_encoder("bert"))
+        assert [table["title"].split(":")[1] for table in found["tables"]][::2] == [" span F1", " span F1"]
+        entities = found["tables"][3]
+        assert "B-LOC" in [line[0] for line in entities["lines"]]
+        assert "B-LOCderiv" in entities["head"]
+        assert all(claim["verdict"] != "not measured" for claim in found["claims"])
+
+    def test_no_sentence_of_the_target_in_the_source(self, tmp_path):
+        write_tagging(tmp_path)
+        for pair in metaxt_tagging.PAIRS:
+            target, source = metaxt_tagging.drawn(
+                *metaxt_tagging.pair_of(tmp_path, pair), 20, 0, {"source": 50, "test": 10}
+            )
+            parts = [{tuple(words) for words in part.inputs} for part in (*target.splits.values(), source.train)]
+            assert sum(map(len, parts)) == len(set.union(*parts)) == 20 + 20 + 10 + 50
+
+    def test_strong_expressions(self):
+        tags = ["B", "b", "i_", "I_", "B", "I~", "I_", "O", "B", "I~", "o"]
+        wanted = ["B", "O", "O", "I", "B", "O", "I", "O", "O", "O", "O"]
+        assert metaxt_tagging.strong_expressions(tags) == [tag if tag == "O" else f"{tag}-MWE" for tag in wanted]
+
+    def test_claims(self):
+        experiment = metaxt_tagging.MetaXTTagging(Options(None))
+        means = {
+            "target only": 10.0,
+            "multi-task": 20.0,
+            "MetaXT": 21.0,
+            "MetaXT with RTN": 23.0,
+            "MetaXT, improved": 25.0,
+            "MetaXT, stacked": 26.0,
+        }
+        rows = [
+            {"cell": {"pair": pair, "method": method, "k": k, "seed": seed}, "score": mean + seed * mean / 100 + k / 10}
+            for pair in metaxt_tagging.PAIRS for method, mean in means.items() for k in (20, 100) for seed in range(3)
+        ]  # fmt: skip
+        best, joint, *_ = experiment.claims(Rows(rows))
+        assert (best.ours, best.verdict) == ("2 of 2", "holds")
+        assert joint.ours.startswith("+10.10 ± 0.10")
+        assert {claim.verdict for claim in experiment.claims(Rows(rows))} == {"holds"}
+        assert {claim.verdict for claim in experiment.claims(Rows())} == {"not measured"}
+
+
+class TestTAWTSamples:
+    """Weights of single examples."""
+
+    def test_end_to_end(self, tmp_path, small, monkeypatch):
+        write_tagging(tmp_path)
+        (tmp_path / "glove").mkdir()
+        matrix = np.random.default_rng(0).normal(size=(len(WORDS), 4)).astype("float16")
+        np.savez(tmp_path / tawt_samples.GLOVE, vocab=np.array("\n".join(WORDS).encode()), matrix=matrix)
+        found = again("tawt-samples", tmp_path, tmp_path / "out", monkeypatch)
+        scores, worth = found["tables"]
+        assert line(scores, "joint training")[2]["count"] == 1
+        assert line(scores, "target only")[2:] == [None, None]
+        assert 0 < line(worth, "pre-training")[1]["mean"] <= 60
+        vectors, entities, speech = tawt_samples.entity_words(tmp_path, "train")
+        assert vectors.shape == (len(entities), 20)
+        assert set(entities) == {"LOC", "PER", "ORG"}
+        assert set(speech) == {"ADJ-penn", "NOUN-penn"}
+
+    def test_claims(self):
+        experiment = tawt_samples.TAWTSamples(Options(None, quick=True))
+        scores = {"plain": (60.0, 61.0, 62.0), "weighted": (61.0, 62.5, 63.0), "weighted, scaled": (59.0, 60.5, 62.1)}
+        rows = [
+            {"cell": {"paradigm": "joint training", "weights": weights, "seed": seed}, "score": value}
+            for weights, values in scores.items() for seed, value in enumerate(values)
+        ]  # fmt: skip
+        claims = experiment.claims(Rows(rows))
+        assert [claim.verdict for claim in claims[:4]] == ["not measured", "holds", "not measured", "does not hold"]
+        assert claims[1].ours.startswith("+1.17 ± 0.29")
+
+
+class TestTAWTDistance:
+    """Near sources and small targets."""
+
+    def test_end_to_end(self, tmp_path, small, monkeypatch):
+        found = again("tawt-distance", tmp_path, tmp_path / "out", monkeypatch)
+        accuracy, distance = found["tables"]
+        assert [line[0] for line in accuracy["lines"]] == ["alone", *map(tawt_distance.name_of, tawt_distance.FLIPS)]
+        assert len(accuracy["head"]) == 3
+        assert [line[0] for line in distance["lines"]] == list(map(tawt_distance.name_of, tawt_distance.FLIPS))
+
+    def test_sources_share_the_target(self, small):
+        experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
+        teachers = [experiment._teacher(0, flip) for flip in (0.0, 0.0, 0.5)]
+        tasks = [tawt_distance.make_task("t", np.random.default_rng(0), one, 30, 5) for one in teachers]
+        assert tasks[0].train.labels == tasks[1].train.labels != tasks[2].train.labels
+
+    def test_claims(self):
+        experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
+        rows = [
+            {"cell": {"source": "alone", "seed": s}, "accuracies": [20, 30, 60], "losses": [2, 2, 1]} for s in (0, 1)
+        ]
+        rows += [
+            {
+                "cell": {"source": tawt_distance.name_of(flip), "seed": seed},
+                "accuracies": [30 - 10 * flip, 38 - 10 * flip, 61 - 10 * flip - seed],
+                "losses": [2, 2, 1 + flip * (1 if seed else -1)],
+            }
+            for flip in tawt_distance.FLIPS for seed in (0, 1)
+        ]  # fmt: skip
+        nearer, smaller, nearest, distance = experiment.claims(Rows(rows))
+        assert nearer.ours.startswith("+1.00")
+        assert smaller.ours.startswith("+1.00")
+        assert (nearest.ours, nearest.verdict) == ("2 of 2", "holds")
+        assert distance.ours.startswith("+0.00")  # up with one seed, down with the other
+        assert {claim.verdict for claim in experiment.claims(Rows())} == {"not measured"}

@@ -1,0 +1,44 @@
+"""The ranking by a linearised base model, from Python and from the command line."""
+
+import json
+
+import pytest
+
+import crosstask as ct
+from command_line import crosstask
+from crosstask.transferability.verdict import UNKNOWN, VERDICTS
+from crosstask_papers.linearized.ranking import rank_linearised
+
+
+def test_rows_verdicts_and_the_best_set(star_files):
+    stars = ct.Task.from_csv("stars", star_files / "stars.csv", text="review", label="stars")
+    polarity = ct.Task.from_csv("polarity", star_files / "polarity.csv", text="review", label="sentiment")
+    learner = ct.Learner("mlp", epochs=2, progress=False)
+    found = rank_linearised(stars, [polarity], learner, failed={"lost": "there is no file"})
+    assert [row.source for row in found.rows] == ["polarity", "lost"]
+    assert found.rows[0].verdict in VERDICTS[:3]
+    assert found.rows[0].scores["gain_error"] > 0.0
+    assert found.rows[1].verdict == UNKNOWN
+    assert "sources" in found.notes[0]
+    assert "All scores" not in str(found)
+
+
+def test_from_the_command_line(star_files):
+    recipe = star_files / "rank.yaml"
+    recipe.write_text(
+        "target: stars\ntasks:\n  stars: {train: stars.csv, text: review, label: stars}\n"
+        "  polarity: {train: polarity.csv, text: review, label: sentiment}\nencoder: mlp\ntraining: {epochs: 1}\n"
+    )
+    result = crosstask("rank", recipe, "--method", "linearised", "--json", "-q")
+    assert result.code == 0
+    assert json.loads(result.out)["rows"][0]["source"] == "polarity"
+    result = crosstask("rank", recipe, "--method", "linear")
+    assert result.code == 2
+    assert "Unknown method 'linear'. Did you mean 'linearised'?" in result.err
+
+
+def test_a_target_without_dev_is_refused(star_files):
+    stars = ct.Task.from_csv("stars", star_files / "stars.csv", text="review", label="stars", dev=False)
+    polarity = ct.Task.from_csv("polarity", star_files / "polarity.csv", text="review", label="sentiment")
+    with pytest.raises(ct.CrossTaskError, match="dev"):
+        rank_linearised(stars, [polarity], ct.Learner("mlp", progress=False))

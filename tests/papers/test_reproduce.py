@@ -1,0 +1,269 @@
+"""What all experiments share: cells, claims, running and going on; and the ranking's and TAWT's own arithmetic."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import crosstask as ct
+import crosstask_papers as reproducing
+from command_line import crosstask
+from crosstask.papers import TAWT
+from crosstask.runs.record import read_history
+from crosstask_papers import EXPERIMENTS, find, reproduce
+from crosstask_papers import rank_transfer as ranking
+from crosstask_papers import tawt_tagging as tagging
+from crosstask_papers.experiment import Cell, Claim, Experiment, Mean, Options, Rows, Table, paired
+from crosstask_papers.ontonotes import ontonotes_task
+
+
+class Pretended(Experiment):
+    """Scores without training: the method's number plus the seed; the better rate on dev is run on."""
+
+    name: ClassVar[str] = "pretended"
+    title: ClassVar[str] = "A | pretended <experiment>"
+    paper = TAWT
+    about: ClassVar[str] = "Nothing is trained."
+    ran: ClassVar[list[str]] = []
+
+    def settings(self) -> dict[str, Any]:
+        return {"offset": 1, "encoder": self.options.encoder}
+
+    def cells(self) -> list[Cell]:
+        return [Cell.of(method=method, rate=1, seed=seed) for seed in self.used_seeds for method in ("a", "b")] + [
+            Cell.of(method="trial", rate=rate, seed=100) for rate in (1, 2)
+        ]
+
+    def follow_up(self, rows: Rows) -> list[Cell]:
+        best = max((1, 2), key=lambda rate: rows.by_seed("dev", method="trial", rate=rate)[100])
+        return [Cell.of(method="chosen", rate=best, seed=seed) for seed in self.used_seeds]
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        self.ran.append(str(cell))
+        return {"score": {"a": 1.0, "b": 3.0, "trial": 0.0, "chosen": 4.0}[cell["method"]] + 0.1 * cell["seed"] ** 2,
+                "dev": cell["rate"]}  # fmt: skip
+
+    def tables(self, rows: Rows) -> list[Table]:
+        return [Table("Scores", ["method", "score"], [[m, rows.mean(method=m)] for m in ("a", "b", "chosen")])]
+
+    def claims(self, rows: Rows) -> list[Claim]:
+        gains = paired(rows.by_seed(method="b"), rows.by_seed(method="a"))
+        return [Claim.of_gains("b is better", "+2", gains), Claim("about <i>", "–", "1 | 2", "does not hold")]
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    Pretended.ran.clear()
+    monkeypatch.setitem(EXPERIMENTS, "pretended", "nowhere:Pretended")
+    monkeypatch.setattr(reproducing, "find", lambda name: Pretended)
+    return Pretended.ran
+
+
+def test_cells_rows_and_pairs():
+    rows = Rows(
+        [{"cell": {"method": m, "seed": s}, "score": v} for m, s, v in (("a", 0, 1.0), ("a", 1, 2.0), ("b", 1, 5.0))]
+    )
+    assert rows.by_seed(method="a") == {0: 1.0, 1: 2.0}
+    assert paired(rows.by_seed(method="b"), rows.by_seed(method="a")) == [3.0]
+    assert rows.mean(method="a") == Mean(1.5, pytest.approx(0.5**0.5), 2)
+    assert rows.mean(method="c") is None
+    cell = Cell.of(method="a", k=20, seed=3)
+    assert Cell.read(json.loads(json.dumps({"cell": dict(cell.values)}))) == cell
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [
+        ([1.0, 1.2, 0.9], "holds"),
+        ([1.0, -0.8], "same direction"),
+        ([0.5], "same direction"),
+        ([-1.0, -1.1, -0.9], "does not hold"),
+        ([], "not measured"),
+    ],
+)
+def test_verdicts_of_gains(gains, verdict):
+    assert Claim.of_gains("c", "p", gains).verdict == verdict
+
+
+def test_verdicts_of_counts():
+    assert Claim.of_count("c", "p", [True] * 10 + [False] * 2, 10).verdict == "holds"
+    assert Claim.of_count("c", "p", [True] * 9 + [False] * 3, 10).verdict == "same direction"
+    assert Claim.of_count("c", "p", [True] * 5 + [False] * 7, 10).verdict == "does not hold"
+
+
+def test_everything_is_written_and_nothing_runs_twice(pretended, tmp_path):
+    results = reproduce("pretended", tmp_path, seeds=3, output=tmp_path / "out")["pretended"]
+    assert len(pretended) == 6 + 2 + 3
+    assert pretended[-1] == "method chosen, rate 2, seed 2"  # follows what dev said
+    assert results["runs"]["done"] == results["runs"]["wanted"] == 11
+    folder = tmp_path / "out" / "pretended"
+    assert json.loads((folder / "results.json").read_text()) == results
+    assert results["claims"][0]["ours"] == "+2.00 ± 0.00 over 3 pairs"
+    page = (folder / "README.md").read_text()
+    assert "| about <i> | – | 1 \\| 2 | does not hold |" in page
+    assert "A | pretended &lt;experiment&gt;" in (folder / "report.html").read_text()
+    again = reproduce("pretended", tmp_path, seeds=3, output=tmp_path / "out")["pretended"]
+    assert len(pretended) == 11
+    assert again["runs"]["done"] == 11
+    reproduce("pretended", tmp_path, seeds=4, output=tmp_path / "out")
+    assert len(pretended) == 11 + 2 + 1
+
+
+def test_no_time_and_other_settings(pretended, tmp_path):
+    results = reproduce("pretended", tmp_path, seeds=2, output=tmp_path / "out", minutes=0)["pretended"]
+    assert not pretended
+    assert results["runs"] == {"done": 0, "wanted": 6, "minutes": {}}
+    assert results["claims"][0]["verdict"] == "not measured"
+    assert not [row for row in read_history(tmp_path / "out/pretended/cells.jsonl") if row["event"] == "session"]
+    with pytest.raises(ct.CrossTaskError, match="`encoder` changed since"):
+        reproduce("pretended", tmp_path, encoder="other", output=tmp_path / "out")
+    with pytest.raises(ct.CrossTaskError, match="no data folder"):
+        reproduce("pretended", tmp_path / "nothing")
+
+
+def test_the_command(tmp_path):
+    assert set(EXPERIMENTS) <= set(crosstask("reproduce").out.split())
+    assert "Did you mean 'tawt-table1'" in crosstask("reproduce", "tawt-tabel1", "--data", tmp_path).err
+    assert "--data DIR" in crosstask("reproduce", "tawt-table1").err
+    missing = crosstask("reproduce", "tawt-table1", "--data", tmp_path, "--quick", "-o", tmp_path / "out")
+    assert missing.code == 2
+    assert "tagging/" in missing.err
+
+
+def test_all_experiments_can_be_made(tmp_path):
+    for name in EXPERIMENTS:
+        for quick in (False, True):
+            experiment = find(name)(Options(tmp_path, quick=quick))
+            assert experiment.name == name
+            with suppress(ct.CrossTaskError):  # one draws its pairs of tasks from the data
+                cells = experiment.cells()
+                assert len(cells) == len(set(cells)) > 0
+                assert all("seed" in dict(cell.values) for cell in cells)
+            assert json.loads(json.dumps(experiment.settings())) is not None
+            empty = Rows()
+            experiment.tables(empty)
+            assert {claim.verdict for claim in experiment.claims(empty)} <= {"not measured"}
+
+
+# The ranking against measured transfer
+
+
+def measured(bench: str = "sentences, frozen") -> Rows:
+    """Source y helps more than x; cosine says so, and the gain that `rank` estimates says the opposite."""
+    rows = []
+    for seed in (0, 1):
+        cell = {"bench": bench, "target": "t", "seed": seed}
+        for source, score in (("alone", 50.0), ("x", 51.0 + seed), ("y", 56.0), ("z", 53.0)):
+            rows.append({"cell": {**cell, "source": source}, "score": score, "training_seconds": 10.0})
+        scores = {
+            name: {"gain": gain, "gain_error": 0.0, "gradient_cosine": cosine, "cka": 0.0, "leep": None,
+                   "covariance_similarity_normalised": 0.5, "combined": 9.0}
+            for name, gain, cosine in (("x", 0.03, 0.0), ("y", 0.01, 0.5), ("z", 0.02, 0.2))
+        }  # fmt: skip
+        verdicts = {"x": "likely helps", "y": "may hurt", "z": "probably useless"}
+        rows.append(
+            {"cell": {**cell, "source": "rank"}, "scores": scores, "verdicts": verdicts, "ranking_seconds": 0.8}
+        )
+    return Rows(rows)
+
+
+def test_correlations_by_hand(tmp_path):
+    rows = measured()
+    assert ranking.measured_gains(rows) == {"t": {"x": [1.0, 2.0], "y": [6.0, 6.0], "z": [3.0, 3.0]}}
+    found = ranking.correlations(rows)
+    assert found["gain"] == {"t": pytest.approx(-1.0)}
+    assert found["gradient_cosine"] == {"t": pytest.approx(1.0)}
+    assert found["combined"] == {"t": pytest.approx(1.0)}  # as it is computed now, not as it was written down
+    assert found["order of the table"] == {"t": pytest.approx(-1.0)}  # verdicts come before scores
+    assert "leep" not in found
+    experiment = ranking.RankTransfer(Options(tmp_path))
+    tables = experiment.tables(rows)
+    assert {line[0]: line[1] for line in tables[1].lines} == {"all scores": pytest.approx(1.0), "linearised": None}
+    verdicts = [claim.verdict for claim in experiment.claims(rows)]
+    assert verdicts == ["holds", "not measured"]
+
+
+# TAWT on tagging
+
+
+def test_table_1_by_hand(tmp_path):
+    rows = []
+    for rate, dev in ((1.0, 10.0), (10.0, 30.0)):
+        cell = {"target": "NER", "method": tagging.SEARCHED, "sharpness": rate, "seed": tagging.CHOOSING_SEED}
+        rows.append({"cell": cell, "score": 99.0, "dev": dev, "weights": {"PoS": 1.0}})
+    for method, sharpness, scores in (("pretrain", 1.0, (40.0, 42.0)), (tagging.SEARCHED, 10.0, (45.0, 48.0))):
+        for seed, score in enumerate(scores):
+            cell = {"target": "NER", "method": method, "sharpness": sharpness, "seed": seed}
+            rows.append({"cell": cell, "score": score, "dev": 0.0, "weights": {"PoS": 0.25 * (seed + 1)}})
+    found = Rows(rows)
+    assert tagging.best_sharpness(found, "NER") == 10.0
+    assert tagging.chosen(found, "NER", tagging.SEARCHED) == {0: 45.0, 1: 48.0}  # without the run that chose
+    experiment = tagging.Table1(Options(tmp_path))
+    claims = {claim.text: claim for claim in experiment.claims(found)}
+    assert claims["Weighting helps in pretrain"].ours.startswith("+5.50 ± 0.71 over 2 pairs")
+    assert claims["Weighted training beats plain training in most cells"].ours == "1 of 1"
+    assert experiment.follow_up(found)[0]["sharpness"] == 10.0
+    weights = experiment.tables(found)[1]
+    assert str(next(line for line in weights.lines if line[0] == "pretrain + TAWT, target NER")[1]) == "0.375 ± 0.177"
+
+
+CONLL = """\
+#begin document (a/b); part 000
+a/b 0 0 Kim NNP (TOP(S(NP*) - - - - (PERSON) (ARG0*) -
+a/b 0 1 saw VBD (VP* see 01 - - * (V*) -
+a/b 0 2 New NNP (NP(NP* - - - - (GPE* (ARG1* -
+a/b 0 3 York NNP *) - - - - *) * -
+a/b 0 4 today NN (NP*))) - - - - * *) -
+a/b 0 5 . . *)) - - - - * * -
+
+a/b 0 0 Yes UH (TOP(INTJ*)) - - - - * -
+#end document
+"""
+
+
+def test_ontonotes(tmp_path):
+    for part in ("train", "test"):
+        (tmp_path / part / "x").mkdir(parents=True)
+        (tmp_path / part / "x" / "a.v4_gold_conll").write_text(CONLL)
+    tasks = {name: ontonotes_task(tmp_path, name) for name in ("PoS", "chunking", "predicates", "NER")}
+    assert tasks["PoS"].train.inputs[0] == ["Kim", "saw", "New", "York", "today", "."]
+    first = {name: task.train.labels[0] for name, task in tasks.items()}
+    assert first["PoS"] == ["NNP", "VBD", "NNP", "NNP", "NN", "."]
+    assert first["NER"] == ["B-PERSON", "O", "B-GPE", "I-GPE", "O", "O"]
+    assert first["predicates"] == ["O", "PRED", "O", "O", "O", "O"]
+    assert first["chunking"] == ["B-NP", "O", "B-NP", "I-NP", "B-NP", "O"]
+    assert tasks["chunking"].test.labels[1] == ["B-INTJ"]
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ct.CrossTaskError, match="gold_conll"):
+        ontonotes_task(tmp_path / "other", "PoS")
+
+
+@pytest.mark.slow
+def test_tagging_experiments_run_on_ontonotes(tmp_path: Path):
+    """The whole way with the paper's own format, small."""
+    words = ["Kim", "saw", "New", "York", "today"]
+    tags = [("NNP", "(NP*)", "-", "(PER)"), ("VBD", "(VP*)", "01", "*"), ("NNP", "(NP*", "-", "(GPE*"),
+            ("NNP", "*)", "-", "*)"), ("NN", "(NP*)", "-", "*")]  # fmt: skip
+    (tmp_path / "ontonotes").mkdir()
+    for part, count in (("train", 1400), ("test", 20)):
+        lines = []
+        for number in range(count):
+            for place, (word, (pos, parse, sense, entity)) in enumerate(zip(words, tags, strict=True)):
+                lines.append(
+                    f"d 0 {place} {word}{number % 7 if place else number} {pos} {parse} - {sense} - - {entity}"
+                )
+            lines.append("")
+        (tmp_path / "ontonotes" / part).write_text("\n".join(lines))
+    encoder = {"name": "lstm", "dimension": 8, "hidden": 8}
+    for name in ("tawt-ratio", "tawt-fixed"):
+        results = reproduce(name, tmp_path, encoder=encoder, quick=True, output=tmp_path / "out")[name]
+        assert results["runs"]["done"] == results["runs"]["wanted"]
+        assert all(claim["verdict"] != "not measured" for claim in results["claims"])
+
+
+def test_the_results_page_is_up_to_date():
+    from results_page import PAGE, results_page
+
+    assert PAGE.read_text(encoding="utf-8") == results_page()

@@ -1,0 +1,138 @@
+"""The solver against scikit-learn's, and cross-validation against a loop by hand."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from crosstask.models.losses import example_losses
+from crosstask.probing.linear_models import (
+    _mean_and_scale,
+    cross_validate,
+    fit,
+    fold_numbers,
+    strengths_for,
+    unit_losses,
+)
+from linear_problem import problem, units
+
+
+class TestSolver:
+    @pytest.mark.parametrize("classes", [2, 3, 5])
+    @pytest.mark.parametrize(("size", "width"), [(200, 12), (30, 50)])
+    @pytest.mark.parametrize("strength", [0.001, 0.1, 3.0])
+    def test_equals_scikit_learn(self, classes, size, width, strength):
+        features, labels = problem(1, size, width, classes)
+        new, _ = problem(2, 40, width, classes)
+        pipeline = make_pipeline(StandardScaler(), LogisticRegression(C=strength, tol=1e-10, max_iter=10_000))
+        expected = pipeline.fit(features, labels).decision_function(new)
+        logits = fit(units(features, labels, num_outputs=classes), [strength])[0](new)
+        if classes == 2:
+            assert np.abs(logits[:, 1] - logits[:, 0] - expected).max() < 1e-4
+        else:
+            expected -= expected.mean(1, keepdims=True)
+            assert np.abs(logits - logits.mean(1, keepdims=True) - expected).max() < 1e-4
+
+    def test_numbers_equal_ridge(self):
+        features, _ = problem(3, 80)
+        values = features[:, 0] - features[:, 3] ** 2
+        found = fit(units(features, values, "regression"), [0.05])[0]
+        expected = make_pipeline(StandardScaler(), Ridge(alpha=1 / 0.05)).fit(features, values)
+        assert np.allclose(found(features)[:, 0], expected.predict(features), atol=1e-8)
+
+    def test_several_labels_are_one_model_each(self):
+        features, first = problem(4, 90, classes=2)
+        _, second = problem(5, 90, classes=2)
+        both = fit(units(features, np.stack([first, second], 1).astype(float), "multilabel"), [0.2])[0](features)
+        for column, labels in enumerate((first, second)):
+            alone = fit(units(features, labels), [0.2])[0](features)
+            assert np.allclose(both[:, column], alone[:, 1] - alone[:, 0], atol=1e-6)
+
+    def test_a_path_of_strengths_is_the_same_as_each_alone(self):
+        data = units(*problem(6, 50))
+        strengths = strengths_for(12)
+        for strength, model in zip(strengths, fit(data, strengths), strict=True):
+            assert np.allclose(model.weights, fit(data, [strength])[0].weights, atol=1e-5)
+
+    def test_emphasis_is_a_feature_written_larger(self):
+        """Against scikit-learn on columns that are really scaled; zero leaves a column out."""
+        features, labels = problem(7, 100)
+        emphasis = np.array([0.0, 3.0] + [0.5] * 10)
+        scaled = StandardScaler().fit_transform(features) * emphasis
+        expected = LogisticRegression(C=0.1, tol=1e-10, max_iter=10_000).fit(scaled, labels).decision_function(scaled)
+        model = fit(units(features, labels), [0.1], emphasis)[0]
+        logits = model(features)
+        assert np.abs(logits - logits.mean(1, keepdims=True) - expected + expected.mean(1, keepdims=True)).max() < 1e-4
+        assert (model.weights[:, 0] == 0).all()
+
+    def test_constant_features_and_absent_classes(self):
+        features, labels = problem(8, 40)
+        features[:, 2] = 7.1
+        model = fit(units(features, labels, num_outputs=5), [0.1])[0]
+        assert np.abs(model.weights[:, 2]).max() < 1e-12
+        assert (model(features).argmax(1) < 3).all()
+        only = fit(units(features, np.full(40, 1), num_outputs=3), [0.1])[0]
+        assert (only(features).argmax(1) == 1).all()
+        assert np.isfinite(_mean_and_scale(features)[1]).all()
+
+    def test_losses_are_those_of_training(self):
+        rng = np.random.default_rng(0)
+        for kind, labels in (
+            ("classification", rng.integers(4, size=9)),
+            ("multilabel", (rng.random((9, 4)) < 0.5).astype(float)),
+            ("regression", rng.normal(size=9)),
+        ):
+            logits = rng.normal(size=(9, 1 if kind == "regression" else 4)) * 3
+            found = unit_losses(units(logits, labels, kind), logits)
+            given = torch.from_numpy(labels).float() if kind != "classification" else torch.from_numpy(labels)
+            expected = example_losses(kind, torch.from_numpy(logits), given)
+            assert np.allclose(found.mean(1) if kind == "multilabel" else found, expected, atol=1e-5)
+
+
+class TestCrossValidation:
+    def test_folds_have_the_same_mixture(self):
+        labels = np.repeat([0, 1, 2], [20, 10, 5])
+        folds = fold_numbers(units(np.zeros((35, 1)), labels), np.random.default_rng(0))
+        for label, count in ((0, 4), (1, 2), (2, 1)):
+            assert (np.bincount(folds[labels == label], minlength=5) == count).all()
+
+    def test_no_more_folds_than_a_class_has_examples(self):
+        labels = np.repeat(np.arange(5), 3)
+        folds = fold_numbers(units(np.zeros((15, 1)), labels), np.random.default_rng(0))
+        assert all(set(labels[folds == fold]) == set(range(5)) for fold in range(3))
+
+    def test_sentences_stay_whole(self):
+        examples = np.repeat(np.arange(12), 4)
+        folds = fold_numbers(units(np.zeros((48, 1)), examples % 3, "tagging", 3, examples), np.random.default_rng(1))
+        assert all(len(set(folds[examples == example])) == 1 for example in range(12))
+        some = units(np.zeros((48, 1)), examples % 3, "tagging", 3, examples).sample(21, np.random.default_rng(0))
+        assert len(some) == 20
+        assert (np.unique(some.examples, return_counts=True)[1] == 4).all()
+
+    def test_equals_a_loop_by_hand(self):
+        data = units(*problem(9, 150))
+        folds = fold_numbers(data, np.random.default_rng([5, 0]))
+        losses, right = np.zeros(150), np.zeros(150)
+        for fold in range(5):
+            held = folds == fold
+            model = fit(data.take(~held), [0.1])[0]
+            logits = model(data.features[held])
+            chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            losses[held] = -np.log(chances[np.arange(held.sum()), data.labels[held]])
+            right[held] = chances.argmax(1) == data.labels[held]
+        found = cross_validate(data, [0.1], seed=5)[0]
+        assert found.loss == pytest.approx(losses.mean(), abs=1e-3)
+        assert found.accuracy == pytest.approx(right.mean())
+
+    def test_noise_wants_a_heavy_penalty_and_plenty_of_data_a_light_one(self):
+        rng = np.random.default_rng(0)
+        noise = units(rng.normal(size=(60, 30)), rng.integers(3, size=60))
+        clear_features, clear = problem(10, 900)
+        clear = np.argmax(clear_features[:, :3] / clear_features[:, :3].std(0), axis=1)
+        strengths = strengths_for(30)
+        best = [np.argmin([held.loss for held in cross_validate(data, strengths)]) for data in
+                (noise, units(clear_features, clear))]  # fmt: skip
+        assert best[0] < best[1]
+        assert best[1] >= len(strengths) - 2

@@ -1,0 +1,149 @@
+"""Comparisons that were stopped, changed or run side by side end with the same table, or say why not."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from compare_problem import KILLED, QUICK, table, tiny
+
+import crosstask as ct
+from command_line import crosstask
+from crosstask.studies.compare_runs import Cell
+from crosstask.studies.grid import CELLS_FILE
+
+HOW = {**QUICK, "targets": ["a", "b"], "methods": ["single", "joint", "tawt"]}
+
+
+class TestGoingOn:
+    def test_cut_anywhere(self, tmp_path, counted):
+        """As if never stopped, and only what was missing is run; the line that the kill cut short as well."""
+        ct.compare(tiny(), output=tmp_path / "whole", **HOW)
+        assert len(counted) == 12
+        lines = (tmp_path / "whole" / CELLS_FILE).read_text().splitlines()
+        for kept in (0, 1, 4, 9, len(lines) - 1):
+            folder = tmp_path / f"cut-{kept}"
+            folder.mkdir()
+            (folder / CELLS_FILE).write_text("".join(line + "\n" for line in lines[:kept]) + lines[kept][:30])
+            done = sum(json.loads(line)["event"] == "cell" for line in lines[:kept])
+            counted.clear()
+            ct.compare(tiny(), output=folder, **HOW)
+            assert len(counted) == 12 - done
+            assert table(folder) == table(tmp_path / "whole")
+
+    def test_methods_targets_and_seeds_can_be_added(self, tmp_path, counted):
+        ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK)
+        counted.clear()
+        ct.compare(tiny(), ["single", "joint"], targets="a", output=tmp_path / "out", **{**QUICK, "seeds": 3})
+        assert counted == [Cell("joint", "a", 0), Cell("joint", "a", 1), Cell("single", "a", 2), Cell("joint", "a", 2)]
+
+    def test_a_refused_cell_is_tried_again(self, tmp_path, pretended):
+        pretended(lambda cell: "Not today.")
+        ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK)
+        pretended(lambda cell: 0.5)
+        assert (
+            ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK).line("single").refused is None
+        )
+
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [
+            ({"updates": 3}, "encoder or training changed since"),
+            (
+                {"methods": {"tawt": {"method": "tawt", "training": {"learning_rate": 0.1}}}},
+                "method 'tawt' changed since",
+            ),
+            ({"tasks": tiny("abd")}, "the data of seed 0 changed since"),
+        ],
+    )
+    def test_what_changed_is_refused(self, tmp_path, pretended, change, named):
+        pretended(lambda cell: 0.5)
+        how = {"tasks": tiny(), **HOW, "output": tmp_path / "out"}
+        ct.compare(**how)
+        with pytest.raises(ct.CrossTaskError, match=named):
+            ct.compare(**{**how, **change})
+
+    def test_a_folder_of_something_else_stays_as_it_is(self, tmp_path):
+        (tmp_path / "thesis.txt").write_text("mine")
+        with pytest.raises(ct.CrossTaskError, match="holds no comparison"):
+            ct.compare(tiny(), output=tmp_path, **HOW)
+        ct.transfer_matrix(tiny("ab"), encoder="linear", updates=1, seeds=1, output=tmp_path / "m", progress=False)
+        with pytest.raises(ct.CrossTaskError, match="holds no comparison"):
+            ct.compare(tiny(), output=tmp_path / "m", **HOW)
+
+    def test_a_run_that_is_finished_but_not_written_down_is_read(self, tmp_path, monkeypatch):
+        """Killed between the two; also when models were not asked for before and are now."""
+        ct.compare(tiny(), output=tmp_path / "whole", **HOW)
+        whole = table(tmp_path / "whole")
+        monkeypatch.setattr(ct.Learner, "fit", None)
+        for keep_runs in (False, True):
+            forget_cells(tmp_path / "whole")
+            ct.compare(tiny(), output=tmp_path / "whole", keep_runs=keep_runs, **HOW)
+            assert table(tmp_path / "whole") == whole
+
+    def test_what_is_left_of_a_killed_run_is_no_obstacle(self, tmp_path):
+        ct.compare(tiny(), output=tmp_path / "out", **HOW)
+        whole = table(tmp_path / "out")
+        left = itertools.cycle([[], ["recipe.yaml"], ["recipe.yaml", "environment.json", "history.jsonl"]])
+        for run, files in zip((tmp_path / "out").glob("runs/*/*/*"), left, strict=False):
+            for path in run.iterdir():
+                if path.name not in files:
+                    path.unlink()
+        forget_cells(tmp_path / "out")
+        ct.compare(tiny(), output=tmp_path / "out", **HOW)
+        assert table(tmp_path / "out") == whole
+
+
+def forget_cells(folder):
+    """As if the command had been killed before it wrote down a single one."""
+    path = folder / CELLS_FILE
+    path.write_text("".join(line + "\n" for line in path.read_text().splitlines() if '"event": "cell"' not in line))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep_runs", ["without models", "keep"])
+def test_killed_at_random_moments(tmp_path, keep_runs):
+    """kill -9 eight times; called again, it ends with the same table and the same runs as one that was left alone."""
+    script = Path(__file__).with_name("killed_compare.py")
+    command = [sys.executable, str(script), str(tmp_path / "killed"), keep_runs, "3"]
+    path = os.pathsep.join(map(str, (script.parent, script.parent.parent)))
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=True)
+    assert len(done.stdout.split()) == 8
+    ct.compare(tiny(), output=tmp_path / "killed", keep_runs=keep_runs == "keep", **KILLED)
+    assert table(tmp_path / "killed") == table(tmp_path / "whole")
+    runs = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("predictions.jsonl")}
+    assert len(runs) == 4
+    for name, path in runs.items():
+        assert (tmp_path / "killed" / name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_worker_and_then_the_whole_command_is_killed(star_files):
+    """The command goes on without the worker; called again after its own end, it ends with the table of one process."""
+    arguments = ["compare", star_files / "stars.yaml", "--seeds", 3, "--methods", "single,joint"]
+    folder = star_files / "killed"
+    command = [sys.executable, "-m", "crosstask.cli", *map(str, arguments), "--jobs", "2", "-o", str(folder)]
+    started = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_cells(started, folder, 1)
+    workers = [child for child in started.children() if "spawn_main" in " ".join(child.cmdline())]
+    if workers:  # else all is done already
+        workers[0].kill()
+    wait_for_cells(started, folder, 4)
+    workers = started.children(recursive=True)
+    started.kill()
+    started.wait()
+    psutil.wait_procs(workers)  # they see that they are alone, and end
+    for output in (folder, star_files / "whole"):
+        assert crosstask(*arguments, "--jobs", 1, "-o", output).code == 0
+    assert table(folder) == table(star_files / "whole")
+
+
+def wait_for_cells(started, folder, count):
+    path = folder / CELLS_FILE
+    while started.poll() is None and not (path.exists() and path.read_text().count('"event": "cell"') >= count):
+        time.sleep(0.01)

@@ -1,0 +1,27 @@
+"""Processes side by side: results of all items, also when a process is killed."""
+
+import pytest
+from dying_work import Work
+
+from crosstask.errors import CrossTaskError
+from crosstask.studies import executors as processes
+from crosstask.studies.executors import finished, num_processes
+
+
+def test_in_this_process():
+    assert list(finished(lambda number: -number, [3, 1], 1)) == [(3, -3), (1, -1)]
+    assert list(finished(lambda number: -number, [], 4)) == []
+    assert num_processes() >= 1
+
+
+@pytest.mark.slow
+def test_a_killed_process_loses_nothing(tmp_path):
+    assert dict(finished(Work(tmp_path, deadly=2), range(4), 2)) == {0: 0, 1: 1, 2: 4, 3: 9}
+    assert (tmp_path / "died").exists()
+
+
+@pytest.mark.slow
+def test_work_that_always_kills_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "MOST_DEATHS", 1)
+    with pytest.raises(CrossTaskError, match="before they had a result"):
+        dict(finished(Work(tmp_path, deadly=0, always=True), range(2), 2))
