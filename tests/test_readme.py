@@ -38,7 +38,7 @@ def test_the_python_of_the_readme(star_files, monkeypatch):
 def test_the_commands_of_the_readme_exist():
     from typer.main import get_command
 
-    from crosstask.cli import _app as app
+    from crosstask.cli import app
 
     known = set(get_command(app).commands)
     shown = set(re.findall(r"^crosstask ([\w-]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))

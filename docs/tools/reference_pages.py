@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-from crosstask.cli import _app as app
+from crosstask.cli import app
 from crosstask.data.metrics import METRICS
 from crosstask.data.readers import READERS, Reader
 from crosstask.data.readers import column_roles as roles

@@ -19,8 +19,9 @@ from crosstask.models.multitask import Model
 from crosstask.probing.probe import limited_source
 from crosstask.progress import make_progress, shown
 from crosstask.report import write_run_page
+from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, Warned
 from crosstask.runs.prediction_log import measured_rows
-from crosstask.runs.record import HISTORY_FILE, Record, Row
+from crosstask.runs.record import HISTORY_FILE, Record
 from crosstask.runs.run import Run, RunFolder, load
 from crosstask.runs.tracking import Tracking, check_installed, check_trackers
 from crosstask.training import checkpoints
@@ -142,7 +143,7 @@ class Learner:
             if checkpoint is None:
                 self._describe_start(record, paradigm, targets, sources, model)
                 for note in notes:
-                    record.write("note", text=note)
+                    record.write(Note(note))
             trainer = Trainer(
                 model,
                 train,
@@ -165,7 +166,7 @@ class Learner:
             "targets": names,
             "paradigm": paradigm,
             "scores": scores,
-            "weights": {row["name"]: row["weights"] for row in record.of("phase_end")},
+            "weights": {end.name: end.weights for end in record.events(PhaseEnd)},
             "trained_on": {name: len(train[name]) for phase in phases for name in phase.tasks},
             "set_aside": sorted(trainer.set_aside),
             "seconds": round(time.perf_counter() - started, 1),
@@ -253,35 +254,38 @@ class Learner:
     def _describe_start(
         self, record: Record, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model
     ) -> None:
+        parameters = {
+            "all": sum(p.numel() for p in model.parameters()),
+            "shared": sum(p.numel() for p in model.shared_parameters()),
+        }
         record.write(
-            "start",
-            targets=[task.name for task in targets],
-            sources=[task.name for task in sources],
-            paradigm=paradigm,
-            weighting=self.weighting.name if self.weighting else None,
-            parameters={
-                "all": sum(p.numel() for p in model.parameters()),
-                "shared": sum(p.numel() for p in model.shared_parameters()),
-            },
+            Start(
+                targets=[task.name for task in targets],
+                sources=[task.name for task in sources],
+                paradigm=paradigm,
+                weighting=self.weighting.name if self.weighting else None,
+                parameters=parameters,
+            )
         )
         for task in [*targets, *sources]:
             sizes = {part: len(rows) for part, rows in task.splits.items()}
-            record.write("task", name=task.name, kind=task.kind, labels=list(task.labels), sizes=sizes)
+            record.write(TaskDescription(task.name, task.kind, list(task.labels), sizes))
             for note in task.notes:
-                record.write("note", task=task.name, text=note)
+                record.write(Note(note, task=task.name))
         for transfer in self.transfer:
             for note in transfer.notes:
-                record.write("note", transfer=transfer.name, text=note)
+                record.write(Note(note, transfer=transfer.name))
         for task in targets:
             if task.dev is None and paradigm not in ON_FEATURES:
-                record.write("warning", task=task.name, text="no dev set: the model of the last epoch is kept")
+                record.write(Warned("no dev set: the model of the last epoch is kept", task=task.name))
         frozen = any(transfer.freezes_encoder for transfer in self.transfer)
         frozen = frozen or paradigm in ON_FEATURES
         if not model.shared_parameters() and not frozen and len(model.specs) > 1:
             record.write(
-                "warning",
-                text="the tasks share no parameter that learns (frozen encoder without a shared layer), so the sources "
-                "cannot help; set `hidden` under `encoder`",
+                Warned(
+                    "the tasks share no parameter that learns (frozen encoder without a shared layer), so the sources "
+                    "cannot help; set `hidden` under `encoder`"
+                )
             )
 
 

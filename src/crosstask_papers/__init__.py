@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.studies.grid import Fact, open_cells, run_cells
 from crosstask_papers.experiment import Cell, Experiment, Named, Options, Rows
 

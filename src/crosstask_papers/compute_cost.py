@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 
 
 def machine_minutes(rows: Sequence[Row]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from crosstask.papers import Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 
 Value = str | int | float | bool | None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask_papers.experiment import Figure, Rows
 
 

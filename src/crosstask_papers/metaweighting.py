@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 from crosstask.papers import METAWEIGHTING, Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.validation import name_and_options
 from crosstask_papers.data import AMAZON, TOPICS
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Named, Options, Rows, Table, paired

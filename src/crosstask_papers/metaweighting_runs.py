@@ -14,7 +14,7 @@ from crosstask.learner import Learner
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask.training.support_query import support_and_query
 from crosstask.transfer.base import Transfer

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask_papers.experiment import Cell, Claim, Figure, Rows, Table, Verdict, paired
 from crosstask_papers.figures import measured
 from crosstask_papers.metaweighting import OURS, WeighingExperiment

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 from crosstask_papers.experiment import Figure, Mean, Rows, Table, paired
 from crosstask_papers.metaweighting_runs import PARTS

@@ -12,7 +12,7 @@ import numpy as np
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import METAXT, Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask.studies.significance import paired_t_test
 from crosstask.training.paradigms import TARGET_ONLY

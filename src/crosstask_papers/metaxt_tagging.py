@@ -14,7 +14,7 @@ from crosstask.data.subsets import covering_subset
 from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
 from crosstask.papers import METAXT, Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.training.paradigms import TARGET_ONLY
 from crosstask_papers.data import EWT, path_of, without
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired

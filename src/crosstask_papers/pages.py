@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from crosstask.runs.record import REPORT_FILE, Record, Row, finite
+from crosstask.runs.events import Row
+from crosstask.runs.record import REPORT_FILE, Record, finite
 from crosstask.storage import write_text
 from crosstask_papers.compute_cost import machine_minutes
 from crosstask_papers.experiment import Claim, Experiment, Figure, Mean, Rows, Table

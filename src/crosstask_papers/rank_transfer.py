@@ -13,7 +13,7 @@ from crosstask.data.metrics import chosen_metric, spearman
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import GRAD_TAG, Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.transferability.verdict import VERDICTS, Gain, combined_score
 from crosstask_papers import data as sets
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, Verdict, paired

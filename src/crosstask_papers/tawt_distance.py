@@ -18,7 +18,7 @@ from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
 from crosstask.papers import TAWT, Paper
 from crosstask.probing.probe import collect
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
 from crosstask.transferability.distance import weighted_representation

@@ -5,7 +5,7 @@ Chen et al. (2022), Table 6, with the tasks and settings of `tawt_tagging`.
 
 from typing import Any, ClassVar
 
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask_papers.data import TAGGING
 from crosstask_papers.experiment import Cell, Claim, Figure, Rows, Table, paired
 from crosstask_papers.tawt_tagging import TaggingExperiment, average

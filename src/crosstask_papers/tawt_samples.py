@@ -10,7 +10,7 @@ from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
 from crosstask.models.encoders.word_vectors import load_word_vectors
 from crosstask.papers import TAWT, Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask_papers.data import EWT, as_key, path_of, tagging_task
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
 

@@ -13,7 +13,7 @@ from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import TAWT, Paper
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask_papers.data import TAGGING, few, tagging_task, without
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, paired
 from crosstask_papers.figures import measured

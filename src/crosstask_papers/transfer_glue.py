@@ -12,7 +12,7 @@ import numpy as np
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import INFORMATION_TRANSFER
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask_papers.data import path_of
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired

@@ -22,7 +22,7 @@ from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoders.word_encoder import WordEncoder
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.papers import INFORMATION_TRANSFER
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask_papers.data import SENTENCE_FILES, path_of, sentence_task
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired

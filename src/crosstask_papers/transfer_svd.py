@@ -10,7 +10,7 @@ import numpy as np
 from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
 from crosstask.papers import INFORMATION_TRANSFER
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask_papers.data import path_of
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
 from crosstask_papers.figures import dots

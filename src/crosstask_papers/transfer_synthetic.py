@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from crosstask.papers import INFORMATION_TRANSFER
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 from crosstask.transfer.alignment import Alignment
 from crosstask_papers import sampled_problems as drawn

@@ -425,8 +425,8 @@ print([name for name in heavy if name in sys.modules], file=sys.stderr)
     "action",
     [
         "import crosstask; dir(crosstask)",
-        "import crosstask.cli\ntry: crosstask.cli._app(['--help'])\nexcept SystemExit: pass",
-        "import crosstask.cli\ntry: crosstask.cli._app(['train', '--help'])\nexcept SystemExit: pass",
+        "import crosstask.cli\ntry: crosstask.cli.app(['--help'])\nexcept SystemExit: pass",
+        "import crosstask.cli\ntry: crosstask.cli.app(['train', '--help'])\nexcept SystemExit: pass",
     ],
 )
 def test_light_things_stay_light(action):

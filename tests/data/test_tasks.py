@@ -362,7 +362,7 @@ def test_spec_travels_as_plain_data():
 
     for task in (stars(metric="macro_f1"), stars(kind="regression"), stars(map={"1": "x"})):
         data = json.loads(json.dumps(task.spec.to_json()))
-        assert ct.tasks.TaskSpec.from_json(data) == task.spec
+        assert ct.data.task.TaskSpec.from_json(data) == task.spec
 
 
 def test_common_label():

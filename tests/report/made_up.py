@@ -34,28 +34,32 @@ def history(tasks, target, *, updates=200, labels=LABELS, rng=None, method="join
     """The history of a run with everything that a page can show."""
     rng = rng or random.Random(0)
     record = Record()
+
+    def write(event, **facts):
+        record.append({"event": event, **facts})
+
     sources = [task for task in tasks if task != target]
-    record.write("start", targets=[target], sources=sources, paradigm="joint", weighting="tawt", parameters={})
+    write("start", targets=[target], sources=sources, paradigm="joint", weighting="tawt", parameters={})
     for task in tasks:
         sizes = {"train": 80, "dev": 20, "test": 60} if task == target else {"train": 4000}
-        record.write("task", name=task, kind="classification", labels=list(labels), sizes=sizes)
-    record.write("warning", task=target, text=f"something about {target}")
-    record.write("phase", name="joint", tasks=list(tasks), weights=dict.fromkeys(tasks, 1 / len(tasks)))
+        write("task", name=task, kind="classification", labels=list(labels), sizes=sizes)
+    write("warning", task=target, text=f"something about {target}")
+    write("phase", name="joint", tasks=list(tasks), weights=dict.fromkeys(tasks, 1 / len(tasks)))
     for number in range(1, updates + 1):
         raw = {task: 1.0 + place * number / updates for place, task in enumerate(tasks)}
         total = sum(raw.values())
         losses = {task: 2.0 * 0.99**number + 0.1 * rng.random() for task in tasks}
         weights = {task: value / total for task, value in raw.items()}
-        record.write("update", phase="joint", update=number, losses=losses, weights=weights)
+        write("update", phase="joint", update=number, losses=losses, weights=weights)
         if number % 10 == 0:
             look = {"phase": "joint", "update": number}
             cosines = {task: rng.uniform(-1, 1) for task in sources}
-            record.write("weighting", **look, weights=weights, similarities=cosines, conflict_with_target=rng.random())
-            record.write("held_out", **look, losses={task: value + 0.2 for task, value in losses.items()})
-            record.write("dev", **look, task=target, loss=losses[target] + 0.4, scores={"accuracy": number / updates})
+            write("weighting", **look, weights=weights, similarities=cosines, conflict_with_target=rng.random())
+            write("held_out", **look, losses={task: value + 0.2 for task, value in losses.items()})
+            write("dev", **look, task=target, loss=losses[target] + 0.4, scores={"accuracy": number / updates})
             shares = {label: {other: 1 / len(labels) for other in labels} for label in labels}
-            record.write("transfer", name=method, **look, label_map={target: {sources[0]: shares}})
-    record.write("phase_end", name="joint", updates=updates, stopped_early=False, kept="best", weights=weights)
+            write("transfer", name=method, **look, label_map={target: {sources[0]: shares}})
+    write("phase_end", name="joint", updates=updates, stopped_early=False, kept="best", weights=weights)
     return record.rows
 
 

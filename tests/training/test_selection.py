@@ -75,7 +75,7 @@ def test_a_run_whose_dev_set_has_one_class_keeps_the_model_of_the_lowest_loss():
     labels = np.where(inputs[:, 0] > 0, "yes", "no")
     dev = inputs[60:][labels[60:] == "yes"]
     task = ct.Task.from_arrays("t", inputs[:60], labels[:60].tolist(), dev=(dev, ["yes"] * len(dev)), metric="auc")
-    learner = ct.Learner("relu", paradigm="single", updates=40, evaluate_every=10, learning_rate=0.05, progress=False)
+    learner = ct.Learner("relu", paradigm="single", updates=40, evaluate_every=10, learning_rate=0.003, progress=False)
     run = learner.fit(task)
     evaluations = [(row["loss"], row["scores"]["auc"]) for row in run.history if row["event"] == "dev"]
     assert all(auc is None for _, auc in evaluations)

@@ -108,7 +108,7 @@ class Session:
             target, list(self.sources.values()), self.encoder, speed=speed, clock=self.clock, seed=self.seed,
             failed=failed,
         )  # fmt: skip
-        self.record.write("selection", **asdict(made))
+        self.record.append({"event": "selection", **asdict(made)})
         return made
 
     def _last_fit(

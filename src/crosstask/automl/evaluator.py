@@ -14,7 +14,7 @@ from crosstask.automl.source_selection import Selection, limited
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.learner import Learner
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask.training.config import Training
 

@@ -10,7 +10,8 @@ from crosstask.automl.folds import NUM_FOLDS
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.selection import FIRST_FOLDS, Choice, Standing, better_half, choose, stopped
 from crosstask.errors import CrossTaskError
-from crosstask.runs.record import Record, Row
+from crosstask.runs.events import Row
+from crosstask.runs.record import Record
 from crosstask.studies.grid import duration, run_cells
 
 ROUNDS = (NUM_FOLDS, 2 * NUM_FOLDS, 4 * NUM_FOLDS)
@@ -200,7 +201,9 @@ class Search:
         names = [candidate.name for candidate in group]
         others = {name: why for name, why in self.dropped.items() if self.candidates[name].level == level}
         costs = {name: asdict(self.trials[name]) for name in names}
-        self.record.write("plan", level=level, updates=self.bench.updates[level], costs=costs, dropped=others)
+        self.record.append(
+            {"event": "plan", "level": level, "updates": self.bench.updates[level], "costs": costs, "dropped": others}
+        )
 
     def _as_settled(self, level: Level, plan: Row) -> list[Candidate]:
         """As a call that was stopped settled it: what changes the number of updates would make no pairs with it."""

@@ -15,7 +15,7 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.build import build_encoder, feature_section
 from crosstask.probing.probe import SOURCE_EXAMPLES
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 from crosstask.transferability.rank import EXAMPLES_TO_ENCODE, rank
 from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN
 from crosstask.validation import name_and_options

@@ -18,6 +18,7 @@ from crosstask.models.evaluate import PREDICTION_BATCH, evaluate
 from crosstask.models.losses import IGNORED
 from crosstask.probing.heads import ProbeHeads, StackedHead, num_columns, outputs
 from crosstask.probing.linear_models import Held, LinearModel, Units, cross_validate, fit, strengths_for
+from crosstask.runs.events import DevEvaluation, Note, PhaseEnd, PhaseStart, ProbeFitted, StackingFitted
 
 if TYPE_CHECKING:
     from crosstask.models.multitask import Model
@@ -114,7 +115,7 @@ class _Solving:
     def __enter__(self) -> "_Solving":
         phase = self.phase
         self.started = time.perf_counter()
-        self.record.write("phase", name=phase.name, tasks=list(phase.tasks), weights=phase.weighting.weights)
+        self.record.write(PhaseStart(phase.name, list(phase.tasks), phase.weighting.weights))
         self.trainer.progress.start(phase.name, len(phase.tasks))
         return self
 
@@ -126,14 +127,9 @@ class _Solving:
             if task in dev:
                 predictions, loss = evaluate(self.model, dev[task])
                 seconds = round(time.perf_counter() - self.started, 3)
-                self.record.write(
-                    "dev", phase=phase.name, epoch=1, update=0, task=task, loss=loss, scores=score(predictions),
-                    seconds=seconds,
-                )  # fmt: skip
-        self.record.write(
-            "phase_end", name=phase.name, updates=0, stopped_early=False, best_score=None, kept="solved",
-            weights=phase.weighting.weights,
-        )  # fmt: skip
+                self.record.write(DevEvaluation(phase.name, 1, 0, task, loss, score(predictions), seconds))
+        weights = phase.weighting.weights
+        self.record.write(PhaseEnd(phase.name, 0, False, None, "solved", weights))
         self.trainer.progress.stop()
 
     def probe(self, task: str) -> Probe:
@@ -146,7 +142,7 @@ class _Solving:
         layer = _linear_layer(self.model, task)
         assert layer is not None
         _fill(layer, found.model)
-        self.record.write("probe", task=task, strength=found.strength, units=len(units), held_out=held[best].facts())
+        self.record.write(ProbeFitted(task, found.strength, len(units), held[best].facts()))
         self._advance()
         return found
 
@@ -188,7 +184,7 @@ class _Solving:
         encoder = getattr(self.model.encoder, "inner", self.model.encoder)
         if mixed and encoder.config().get("pooling") == "stock":
             text = f"not read for '{target}': with `pooling: stock`, words and texts have features of different sorts"
-            self.record.write("note", task=source, text=text)
+            self.record.write(Note(text, task=source))
             return False
         return True
 
@@ -201,11 +197,8 @@ class _Solving:
         alone: Held,
         without: Mapping[str, Held],
     ) -> None:
-        self.record.write(
-            "stacking", task=task, strength=strength, share=share, held_out=together.facts(),
-            held_out_features_alone=alone.facts(),
-            held_out_without={name: held.facts() for name, held in without.items()},
-        )  # fmt: skip
+        each_left_out = {name: held.facts() for name, held in without.items()}
+        self.record.write(StackingFitted(task, strength, share, together.facts(), alone.facts(), each_left_out))
         if not share:
             text = "cross-validation found nothing in the sources' outputs that the features do not tell better"
         else:
@@ -214,7 +207,7 @@ class _Solving:
                 f"cross-validated {together.measure}, where the loss chose: {_said(together)} with the sources' outputs"
                 f"{left_out}, {_said(alone)} on the features alone"
             )
-        self.record.write("note", task=task, text=text)
+        self.record.write(Note(text, task=task))
 
     def _advance(self) -> None:
         self.done += 1

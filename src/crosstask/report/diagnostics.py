@@ -8,7 +8,7 @@ import yaml
 
 from crosstask.papers import MT_DNN, TAWT, Paper
 from crosstask.report.series import MOST_IN_A_CHART, Point, of_event, points_of, thin, thin_together
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 
 MOST_IN_ALL = 2000
 """Points in the charts of all tasks' losses together."""

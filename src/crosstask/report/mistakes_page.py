@@ -18,7 +18,7 @@ from crosstask.report.predictions import (
     label_scores,
     sure_mistakes,
 )
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 
 READ_TAGS = "Underlined words were wrong: below each what is true, and struck out what was predicted."
 MOST_ROWS = 40

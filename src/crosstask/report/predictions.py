@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crosstask.runs.record import PREDICTIONS_FILE, Row, read_history
+from crosstask.runs.events import Row
+from crosstask.runs.record import PREDICTIONS_FILE, read_history
 
 MOST_LABELS = 20
 """Of a matrix of confusions: those that were taken for another, or for which another was taken, the most often."""

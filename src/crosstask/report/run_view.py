@@ -10,7 +10,8 @@ from typing import Any
 from crosstask.report.diagnostics import Diagnostics, diagnose
 from crosstask.report.predictions import Measured, read_measured
 from crosstask.report.series import Point, of_event, points_of, thin
-from crosstask.runs.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIPE_FILE, Row, read_history
+from crosstask.runs.events import Row
+from crosstask.runs.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIPE_FILE, read_history
 
 RANK_FILE = "rank.json"
 """What `crosstask rank --json` prints, beside a run or a comparison."""

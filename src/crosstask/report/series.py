@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from crosstask.runs.record import Row
+from crosstask.runs.events import Row
 
 MOST_POINTS = 160
 """Points of one line in a chart; more are averaged, which the eye does anyway and which keeps the page small."""

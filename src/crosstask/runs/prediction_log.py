@@ -7,7 +7,8 @@ import numpy as np
 
 from crosstask.data.metrics import Predictions
 from crosstask.data.examples import Examples
-from crosstask.runs.record import Row, finite
+from crosstask.runs.events import Row
+from crosstask.runs.record import finite
 
 MOST_EXAMPLES = 4000
 """Of one task; of more, as many at even distances."""

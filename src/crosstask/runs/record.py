@@ -4,12 +4,11 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crosstask.errors import CrossTaskError
+from crosstask.runs.events import Event, Row
 from crosstask.storage import explain_write_errors, write_text
-
-Row = dict[str, Any]
 
 RECIPE_FILE, ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE = (
     "recipe.yaml",
@@ -19,6 +18,9 @@ RECIPE_FILE, ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE = (
 )
 CHECKPOINTS_FOLDER, MODEL_FOLDER, REPORT_FILE = "checkpoints", "model", "report.html"
 PREDICTIONS_FILE = "predictions.jsonl"
+
+
+SomeEvent = TypeVar("SomeEvent", bound=Event)
 
 
 class Record:
@@ -40,9 +42,13 @@ class Record:
             with explain_write_errors(path):
                 write_text(path, "".join(line + "\n" for line in lines))
 
-    def write(self, event: str, **facts: Any) -> None:
-        """Add a row."""
-        row = finite({"event": event, **facts})
+    def write(self, event: Event) -> None:
+        """Add an event."""
+        self.append(event.to_json())
+
+    def append(self, row: Row) -> None:
+        """Add a row that has its name under `event`."""
+        row = finite(row)
         self.rows.append(row)
         if self.path is not None:
             with explain_write_errors(self.path), self.path.open("a", encoding="utf-8") as file:
@@ -59,8 +65,12 @@ class Record:
         return len(self.rows)
 
     def of(self, event: str) -> list[Row]:
-        """The rows of one sort."""
+        """The rows of one name."""
         return [row for row in self.rows if row["event"] == event]
+
+    def events(self, kind: type[SomeEvent]) -> list[SomeEvent]:
+        """The events of one type."""
+        return [kind.from_json(row) for row in self.of(kind.event)]
 
 
 def finite(value: Any) -> Any:

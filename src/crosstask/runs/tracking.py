@@ -15,7 +15,9 @@ from typing import Any, Self
 
 from crosstask.errors import CrossTaskError, import_extra, unknown
 from crosstask.validation import check_options, name_and_options, shown
-from crosstask.runs.record import Record, Row
+from crosstask.runs.events import Warned
+from crosstask.runs.events import Row
+from crosstask.runs.record import Record
 from crosstask.storage import write_text
 
 PROJECT = "crosstask"
@@ -230,7 +232,7 @@ class Tracking:
                 with suppress(Exception):
                     tracker.finish()
                 text = f"the tracker '{tracker.name}' failed and was left out from here on: {_reason(error)}"
-                self.record.write("warning", text=text)
+                self.record.write(Warned(text))
 
 
 def numbers(row: Row) -> dict[str, float]:

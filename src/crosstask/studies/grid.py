@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
 from crosstask.runs.environment import environment
-from crosstask.runs.record import Record, Row, finite, read_history
+from crosstask.runs.events import Row
+from crosstask.runs.record import Record, finite, read_history
 from crosstask.storage import explain_write_errors, remove_scratch
 from crosstask.studies.executors import Place, finished
 
@@ -51,7 +52,7 @@ def open_cells(folder: Path | None, facts: Sequence[Fact], *, sort: str, names: 
         record = Record(path, keep=len(rows))  # a last line that a kill cut short goes
         facts = [fact for fact in facts if fact[:2] not in known]
     for event, key, fact in facts:
-        record.write(event, key=key, **as_written(fact))
+        record.append({"event": event, "key": key, **as_written(fact)})
     return record
 
 
@@ -91,9 +92,9 @@ def run_cells(
         for number, (cell, row) in enumerate(finished(work, left, jobs, on=on, minutes=minutes), 1):
             if number == 1:
                 # Versions and machine of the lines that follow.
-                record.write("session", environment=environment(), jobs=jobs)
+                record.append({"event": "session", "environment": environment(), "jobs": jobs})
             if "refused" not in row:
-                record.write("cell", **row)
+                record.append({"event": "cell", **row})
             rows[cell] = as_written(row)
             seconds = (time.perf_counter() - started) / number * (len(left) - number)
             bar.advance(num_done + number, f"{duration(seconds)} left, last: {cell}")

@@ -15,7 +15,8 @@ import numpy as np
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner, make_transfer, make_weighting
-from crosstask.runs.record import Row, finite
+from crosstask.runs.events import Row
+from crosstask.runs.record import finite
 from crosstask.studies import grid as cells_module
 from crosstask.studies.grid import open_cells
 from crosstask.training.config import Training

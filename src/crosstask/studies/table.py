@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from crosstask.data.metrics import higher
 from crosstask.report.comparison_view import Spread
-from crosstask.runs.record import Row, finite
+from crosstask.runs.events import Row
+from crosstask.runs.record import finite
 from crosstask.studies.compare_runs import Cell
 from crosstask.studies.hyperparameters import Trial, Tried, choose, settings_text
 from crosstask.studies.method import Method

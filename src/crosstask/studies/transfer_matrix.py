@@ -12,7 +12,8 @@ import numpy as np
 from crosstask.data.metrics import chosen_metric, higher, spearman
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.runs.record import Row, finite
+from crosstask.runs.events import Row
+from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.study import Cell, Estimate, Named, make_study, run_cells, seed_list

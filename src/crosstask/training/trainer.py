@@ -18,6 +18,17 @@ from crosstask.models.evaluate import evaluate, features_and_labels
 from crosstask.models.modes import twice_differentiable, without_dropout
 from crosstask.models.multitask import Model
 from crosstask.progress import Progress
+from crosstask.runs.events import (
+    DevEvaluation,
+    HeldOutLosses,
+    PhaseEnd,
+    PhaseStart,
+    SetAside,
+    SkippedStep,
+    TransferFacts,
+    Update,
+    WeightingFacts,
+)
 from crosstask.runs.record import Record
 from crosstask.training import checkpoints
 from crosstask.training.checkpoints import Checkpoint
@@ -207,7 +218,7 @@ class Trainer:
         if torch.isfinite(norm):
             optimizer.step()
         else:
-            self.record.write("skipped", reason="the gradient is not finite", tasks=sorted(seen))
+            self.record.write(SkippedStep("the gradient is not finite", sorted(seen)))
         if weighting.wants_held_out:
             self._show_held_out(phase, number)
         return {task: sum(values) / len(values) for task, values in seen.items()}
@@ -223,7 +234,7 @@ class Trainer:
             losses, values = held_out_losses(self.stepper, data, step, fused=weighting.takes_fused_losses)
             weighting.after_step(losses, shared=self.model.shared_parameters())
         if values:
-            self.record.write("held_out", phase=phase.name, update=number, losses=dict(values))
+            self.record.write(HeldOutLosses(phase.name, number, dict(values)))
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
@@ -232,7 +243,7 @@ class Trainer:
             self.failures[task] = 0 if task in good else self.failures.get(task, 0) + 1
             if task in good:
                 continue
-            self.record.write("skipped", reason=f"the loss is {values[task]}", tasks=[task])
+            self.record.write(SkippedStep(f"the loss is {values[task]}", [task]))
             if self.failures[task] >= FAILURES_TO_SET_ASIDE:
                 if task in self.targets:
                     raise CrossTaskError(
@@ -240,7 +251,7 @@ class Trainer:
                         "Lower `learning_rate`, use `precision: float32`, and look for extreme values in its data."
                     )
                 self.set_aside.add(task)
-                self.record.write("set_aside", task=task, reason=f"{FAILURES_TO_SET_ASIDE} losses that are not finite")
+                self.record.write(SetAside(task, f"{FAILURES_TO_SET_ASIDE} losses that are not finite"))
         return losses.only(list(good)) if isinstance(losses, FusedLosses) else good
 
     def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
@@ -269,7 +280,7 @@ class Trainer:
                     {task: features for task, (features, _) in found.items()},
                     {task: labels for task, (_, labels) in found.items()},
                 )
-            self.record.write("phase", name=phase.name, tasks=list(phase.tasks), weights=phase.weighting.weights)
+            self.record.write(PhaseStart(phase.name, list(phase.tasks), phase.weighting.weights))
             return 0
         state = resumed.state
         checkpoints.restore_optimizer(optimizer, resumed.tensors["optimizer"])
@@ -295,19 +306,12 @@ class Trainer:
                 metrics[task] = chosen_metric(predictions.spec)
                 values[task] = scores[metrics[task].name]
                 self.record.write(
-                    "dev",
-                    phase=phase.name,
-                    epoch=epoch + 1,
-                    update=done,
-                    task=task,
-                    loss=losses[task],
-                    scores=scores,
-                    seconds=round(seconds, 3),
+                    DevEvaluation(phase.name, epoch + 1, done, task, losses[task], scores, round(seconds, 3))
                 )
         for transfer in self.stepper.transfers:
             facts = transfer.facts()
             if facts:
-                self.record.write("transfer", name=transfer.name, phase=phase.name, update=done, **facts)
+                self.record.write(TransferFacts(transfer.name, phase.name, done, facts))
         if not values or not all(transfer.is_ready for transfer in self.stepper.transfers):
             return
         if self.selection.update(metrics, values, losses) and phase.settings.keep == "best":
@@ -316,10 +320,9 @@ class Trainer:
     def _finish_phase(self, phase: Phase, done: int, tired: bool) -> None:
         if self.best:
             self.model.load_state_dict(self.best, strict=False)
-        self.record.write(
-            "phase_end", name=phase.name, updates=done, stopped_early=tired, best_score=self.selection.score,
-            kept="best" if self.best else "last", weights=phase.weighting.weights,
-        )  # fmt: skip
+        kept = "best" if self.best else "last"
+        weights = phase.weighting.weights
+        self.record.write(PhaseEnd(phase.name, done, tired, self.selection.score, kept, weights))
         self.progress.stop()
 
     def _note_update(
@@ -334,16 +337,14 @@ class Trainer:
         weights = phase.weighting.weights
         facts = phase.weighting.facts()
         if facts:
-            self.record.write("weighting", **{"phase": phase.name, "update": done, **facts, "weights": weights})
+            self.record.write(WeightingFacts(phase.name, done, weights, facts))
         for task, value in losses.items():
             self.recent.setdefault(task, []).append(value)
         if done % max(1, num_updates // 500) == 0 or done == num_updates:  # at most some 500 rows a phase
             means = {task: sum(values) / len(values) for task, values in self.recent.items()}
             self.recent = {}
-            self.record.write(
-                "update", phase=phase.name, epoch=epoch + 1, update=done, losses=means, weights=weights,
-                learning_rate=optimizer.param_groups[0]["lr"],
-            )  # fmt: skip
+            learning_rate = optimizer.param_groups[0]["lr"]
+            self.record.write(Update(phase.name, epoch + 1, done, means, weights, learning_rate))
         best_score = self.selection.score
         words = [] if best_score is None else [f"dev {abs(best_score):.3f}"]
         words += [f"{task} {value:.3f} ×{weights.get(task, 0.0):.2f}" for task, value in list(losses.items())[:4]]

@@ -16,7 +16,8 @@ from crosstask.papers import TAWT, Paper
 from crosstask.probing.linear_models import cross_validate
 from crosstask.probing.probe import collect
 from crosstask.progress import make_progress, shown
-from crosstask.runs.record import Row, finite
+from crosstask.runs.events import Row
+from crosstask.runs.record import finite
 from crosstask.studies.study import Estimate, Named, as_training, same_budget, seed_list
 from crosstask.training.config import Training
 from crosstask.training.paradigms import Plan
