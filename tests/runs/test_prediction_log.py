@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import crosstask as ct
-from crosstask.runs import prediction_log as measured
-from crosstask.data.metrics import Predictions
 from crosstask.data.examples import Examples, TaskSpec
+from crosstask.data.metrics import Predictions
+from crosstask.runs import prediction_log as measured
 from crosstask.runs.prediction_log import MOST_CHARACTERS, MOST_WORDS, measured_rows
 from crosstask.runs.record import PREDICTIONS_FILE, read_history
 from crosstask.runs.run import load

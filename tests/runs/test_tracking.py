@@ -13,9 +13,9 @@ from accelerate.tracking import GeneralTracker
 
 import crosstask as ct
 from command_line import crosstask, refused
-from crosstask.training.devices import Devices
 from crosstask.runs.record import Record, read_history
 from crosstask.runs.tracking import IDS_FILE, Tracking, numbers
+from crosstask.training.devices import Devices
 
 
 class Listed(GeneralTracker):

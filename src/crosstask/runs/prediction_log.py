@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from crosstask.data.metrics import Predictions
 from crosstask.data.examples import Examples
+from crosstask.data.metrics import Predictions
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from crosstask.models.batches import Prepared
-from crosstask.errors import CrossTaskError, unknown
-from crosstask.data.metrics import Predictions, score
 from crosstask.data.examples import FORM_WORDS, Examples, TaskSpec
 from crosstask.data.label_map import LabelMap
+from crosstask.data.metrics import Predictions, score
+from crosstask.errors import CrossTaskError, unknown
+from crosstask.models.batches import Prepared
+from crosstask.models.evaluate import evaluate, predict_scores
 from crosstask.models.multitask import Model
 from crosstask.validation import shown
-from crosstask.models.evaluate import evaluate, predict_scores
 
 
 class Predictor:

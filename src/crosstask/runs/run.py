@@ -12,10 +12,23 @@ from safetensors import SafetensorError
 from crosstask.errors import CrossTaskError
 from crosstask.models.export import load_exported
 from crosstask.models.multitask import MODEL_FILE, Model, read_description
-from crosstask.runs.predictor import Predictor
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row
-from crosstask.runs.record import CHECKPOINTS_FOLDER, ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, MODEL_FOLDER, PREDICTIONS_FILE, RECIPE_FILE, REPORT_FILE, Record, finite, read_history, write_rows
+from crosstask.runs.predictor import Predictor
+from crosstask.runs.record import (
+    CHECKPOINTS_FOLDER,
+    ENVIRONMENT_FILE,
+    HISTORY_FILE,
+    METRICS_FILE,
+    MODEL_FOLDER,
+    PREDICTIONS_FILE,
+    RECIPE_FILE,
+    REPORT_FILE,
+    Record,
+    finite,
+    read_history,
+    write_rows,
+)
 from crosstask.storage import new_folder, write_text
 
 

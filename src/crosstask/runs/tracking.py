@@ -14,11 +14,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from crosstask.errors import CrossTaskError, import_extra, unknown
-from crosstask.validation import check_options, name_and_options, shown
-from crosstask.runs.events import Warned
-from crosstask.runs.events import Row
+from crosstask.runs.events import Row, Warned
 from crosstask.runs.record import Record
 from crosstask.storage import write_text
+from crosstask.validation import check_options, name_and_options, shown
 
 PROJECT = "crosstask"
 FOLDER, IDS_FILE = "tensorboard", "tracking.json"

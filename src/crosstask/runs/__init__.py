@@ -1,0 +1,1 @@
+"""What a run leaves behind: events, record, run folder, predictor and trackers."""
