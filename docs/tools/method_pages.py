@@ -52,14 +52,14 @@ def _page_of(name: str) -> str:
 
 
 def _paradigm_page(name: str) -> str:
-    way = PARADIGMS[name]
+    way = PARADIGMS[name].plan
     solver = parse(SOLVERS[name]).summary if name in SOLVERS else ""
     return _page(
         f"`{name}`",
         markdown(parse(way).summary),
         markdown(solver),
         _fenced("yaml", f"paradigm: {name}"),
-        _paper(catalogue.PAPERS.get(name, catalogue.TAWT)),
+        _paper(PARADIGMS[name].paper),
         "The settings of the loop are in the [recipe reference](../../reference/recipe.md#training).",
     )
 

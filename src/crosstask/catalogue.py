@@ -3,20 +3,18 @@
 from crosstask.data.metrics import METRICS
 from crosstask.data.readers import READERS
 from crosstask.models.encoders import ENCODERS, encoder_class
-from crosstask.papers import MT_DNN, PROBES, STACKING, TAWT, Paper
+from crosstask.papers import MT_DNN, Paper
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 
 Entry = dict[str, str]
-PAPERS = {"probe": PROBES, "stacking": STACKING}
-"""Of paradigms; the others are compared in one paper."""
 
 
 def catalogue() -> dict[str, list[Entry]]:
     """Paradigms, weightings, transfers, encoders, formats, metrics, schedules: name, one line, paper."""
     groups = {
-        "paradigms": [_entry(name, _first_line(way), PAPERS.get(name, TAWT)) for name, way in PARADIGMS.items()],
+        "paradigms": [_entry(m.name, m.summary, m.paper) for m in PARADIGMS.values()],
         "weightings": [_entry(m.name, m.summary, m.paper) for m in WEIGHTINGS.values()],
         "transfers": [_entry(m.name, m.summary, m.paper) for m in TRANSFERS.values()],
         "encoders": [
@@ -35,8 +33,3 @@ def catalogue() -> dict[str, list[Entry]]:
 
 def _entry(name: str, summary: str, paper: Paper | None) -> Entry:
     return {"name": name, "summary": summary, "paper": paper.short if paper else ""}
-
-
-def _first_line(function: object) -> str:
-    text = (function.__doc__ or "").strip().split("\n")[0].rstrip(".")
-    return text[:1].lower() + text[1:]

@@ -11,12 +11,12 @@ import torch
 from crosstask.data.metrics import check_metric, default_metric, score
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.methods import make_transfer, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
-from crosstask.probing.probe import limited_source
 from crosstask.progress import make_progress, shown
 from crosstask.report import write_run_page
 from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, Warned
@@ -27,11 +27,11 @@ from crosstask.runs.tracking import Tracking, check_installed, check_trackers
 from crosstask.training import checkpoints
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
-from crosstask.training.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY, Plan, plan_phases
+from crosstask.training.paradigms import Paradigm, Plan, default_paradigm, find_paradigm
 from crosstask.training.trainer import Phase, Trainer
-from crosstask.transfer import TRANSFERS, Transfer
-from crosstask.validation import check_options, name_and_options
-from crosstask.weighting import WEIGHTINGS, Weighting
+from crosstask.transfer import Transfer
+from crosstask.validation import check_options
+from crosstask.weighting import Weighting
 
 
 class Learner:
@@ -65,8 +65,8 @@ class Learner:
         **settings: Any,
     ) -> None:
         self.encoder = encoder
-        if paradigm is not None and paradigm not in PARADIGMS:
-            plan_phases(paradigm, Plan((), (), {}, Training(), None))
+        if paradigm is not None:
+            find_paradigm(paradigm)
         self.paradigm = paradigm
         self.weighting = make_weighting(weighting)
         self.transfer = [make_transfer(item) for item in transfer]
@@ -103,9 +103,12 @@ class Learner:
         """
         targets = [target] if isinstance(target, Task) else list(target)
         names = [task.name for task in targets]
-        paradigm = self.paradigm or ("normalized-joint" if sources or len(targets) > 1 else "single")
+        if self.paradigm is None:
+            paradigm = default_paradigm(len(targets), len(sources))
+        else:
+            paradigm = find_paradigm(self.paradigm)
         tasks = self._check_tasks(targets, sources)
-        described = dict(recipe or self.describe(paradigm, tasks))
+        described = dict(recipe or self.describe(paradigm.name, tasks))
         devices = Devices(self.training.precision)
         folder = RunFolder(Path(output)) if output is not None else None
         if folder is not None:
@@ -117,11 +120,11 @@ class Learner:
         started = time.perf_counter()
         tracking = Tracking(self.track if devices.is_main else [])
         with tracking, shown(make_progress(self.progress if devices.is_main else False)) as progress:
-            section, notes = feature_section(self.encoder) if paradigm in ON_FEATURES else (self.encoder, [])
-            if paradigm == "stacking":
-                sources = [limited_source(task, self.seed) for task in sources]
+            section, notes = feature_section(self.encoder) if paradigm.frozen_features else (self.encoder, [])
+            if paradigm.limit_source is not None:
+                sources = [paradigm.limit_source(task, self.seed) for task in sources]
                 tasks.update({task.name: task for task in sources})
-            taken = targets if paradigm in TARGET_ONLY else [*targets, *sources]
+            taken = [*targets, *sources] if paradigm.uses_sources else targets
             model = self._make_model(taken, section)
             if isinstance(model.encoder, FrozenEncoder):
                 model.encoder.show_on(progress)
@@ -164,7 +167,9 @@ class Learner:
             tracking.final(scores)
         metrics = {
             "targets": names,
-            "paradigm": paradigm,
+            "paradigm": paradigm.name,
+            "uses_sources": paradigm.uses_sources,
+            "papers": self._paper_keys(paradigm.name),
             "scores": scores,
             "weights": {end.name: end.weights for end in record.events(PhaseEnd)},
             "trained_on": {name: len(train[name]) for phase in phases for name in phase.tasks},
@@ -210,6 +215,12 @@ class Learner:
             },
         }
 
+    def _paper_keys(self, paradigm: str) -> list[str]:
+        """Keys in BibTeX of the papers that the run's methods come from."""
+        weighting = self.weighting.name if self.weighting else None
+        transfers = [transfer.name for transfer in self.transfer]
+        return [paper.key for paper in papers_of(paradigm, weighting, transfers, self.training.schedule)]
+
     def _check_tasks(self, targets: Sequence[Task], sources: Sequence[Task]) -> dict[str, Task]:
         if not targets:
             raise CrossTaskError("There is no target task.")
@@ -231,7 +242,7 @@ class Learner:
         torch.manual_seed(self.seed)
         return Model(encoder, [task.spec for task in tasks])
 
-    def _plan(self, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model) -> list[Phase]:
+    def _plan(self, paradigm: Paradigm, targets: Sequence[Task], sources: Sequence[Task], model: Model) -> list[Phase]:
         settings = self.training
         if settings.learning_rate is None:
             frozen = any(transfer.freezes_encoder for transfer in self.transfer)  # by `bind`, which comes later
@@ -246,13 +257,13 @@ class Learner:
             self.weighting,
             tuple(transfer.name for transfer in self.transfer),
         )
-        phases = plan_phases(paradigm, plan)
+        phases = paradigm.plan(plan)
         for transfer in self.transfer:
             phases = transfer.plan(plan, phases)
         return phases
 
     def _describe_start(
-        self, record: Record, paradigm: str, targets: Sequence[Task], sources: Sequence[Task], model: Model
+        self, record: Record, paradigm: Paradigm, targets: Sequence[Task], sources: Sequence[Task], model: Model
     ) -> None:
         parameters = {
             "all": sum(p.numel() for p in model.parameters()),
@@ -262,7 +273,7 @@ class Learner:
             Start(
                 targets=[task.name for task in targets],
                 sources=[task.name for task in sources],
-                paradigm=paradigm,
+                paradigm=paradigm.name,
                 weighting=self.weighting.name if self.weighting else None,
                 parameters=parameters,
             )
@@ -276,10 +287,10 @@ class Learner:
             for note in transfer.notes:
                 record.write(Note(note, transfer=transfer.name))
         for task in targets:
-            if task.dev is None and paradigm not in ON_FEATURES:
+            if task.dev is None and not paradigm.frozen_features:
                 record.write(Warned("no dev set: the model of the last epoch is kept", task=task.name))
         frozen = any(transfer.freezes_encoder for transfer in self.transfer)
-        frozen = frozen or paradigm in ON_FEATURES
+        frozen = frozen or paradigm.frozen_features
         if not model.shared_parameters() and not frozen and len(model.specs) > 1:
             record.write(
                 Warned(
@@ -287,28 +298,6 @@ class Learner:
                     "cannot help; set `hidden` under `encoder`"
                 )
             )
-
-
-def make_weighting(given: Weighting | str | Mapping[str, Any] | None) -> Weighting | None:
-    """A weighting from an object, a name, or a mapping with `name` and options."""
-    if given is None or isinstance(given, Weighting):
-        return given
-    return _by_name("weighting", given, WEIGHTINGS, without=("tasks", "target"))
-
-
-def make_transfer(given: Transfer | str | Mapping[str, Any]) -> Transfer:
-    """A transfer from an object, a name, or a mapping with `name` and options."""
-    return given if isinstance(given, Transfer) else _by_name("transfer", given, TRANSFERS)
-
-
-def _by_name(what: str, given: str | Mapping[str, Any], known: Mapping[str, Any], without: tuple[str, ...] = ()) -> Any:
-    from crosstask.errors import unknown
-
-    name, options = name_and_options(what, given)
-    if name not in known:
-        raise unknown(what, name, known)
-    check_options(f"{what} '{name}'", known[name], options, without=without)
-    return known[name](**options)
 
 
 def _is_pretrained(model: Model) -> bool:

@@ -15,7 +15,8 @@ from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
 from crosstask.data.task import ASSEMBLY_OPTIONS, NOT_OF_READERS, Task
 from crosstask.errors import CrossTaskError, did_you_mean
-from crosstask.learner import Learner, make_transfer, make_weighting
+from crosstask.learner import Learner
+from crosstask.methods import make_transfer, make_weighting
 from crosstask.models.encoders import ENCODERS
 from crosstask.runs.tracking import check_trackers
 from crosstask.training.config import TRAINING_KEYS, Training

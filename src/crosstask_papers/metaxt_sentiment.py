@@ -15,7 +15,7 @@ from crosstask.papers import METAXT, Paper
 from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask.studies.significance import paired_t_test
-from crosstask.training.paradigms import TARGET_ONLY
+from crosstask.training.paradigms import PARADIGMS
 from crosstask_papers.data import few, path_of, sentence_task, stars_task, without
 from crosstask_papers.experiment import SIGNIFICANT, Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
 from crosstask_papers.figures import label_map_figure, mean_label_map, measured
@@ -139,7 +139,7 @@ class MetaXTSentiment(Experiment):
             return {"score": 100 * setfit_style(target, settings["encoder"], seed=seed, **training)}
         options = TRIALS[name][cell["options"]] if name in TRIALS else METHODS[name]
         learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **_named(options, source, target))
-        run = learner.fit(target, [] if options["paradigm"] in TARGET_ONLY else [source])
+        run = learner.fit(target, [source] if PARADIGMS[options["paradigm"]].uses_sources else [])
         return _row(run, target, source.name)
 
     def tables(self, rows: Rows) -> list[Table]:

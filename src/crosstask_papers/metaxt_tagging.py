@@ -15,7 +15,7 @@ from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
 from crosstask.papers import METAXT, Paper
 from crosstask.runs.events import Row
-from crosstask.training.paradigms import TARGET_ONLY
+from crosstask.training.paradigms import PARADIGMS
 from crosstask_papers.data import EWT, path_of, without
 from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
 from crosstask_papers.figures import label_map_figure, mean_label_map, measured
@@ -106,7 +106,7 @@ class MetaXTTagging(Experiment):
         options = METHODS[cell["method"]]
         training = {name: settings[name] for name in TRAINING}
         learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **options)
-        run = learner.fit(target, [] if options["paradigm"] in TARGET_ONLY else [source])
+        run = learner.fit(target, [source] if PARADIGMS[options["paradigm"]].uses_sources else [])
         scores = run.scores[target.name]
         found: Row = {"score": 100 * scores["test"]["span_f1"], "dev": 100 * scores["dev"]["span_f1"]}
         if "transfer" in options:

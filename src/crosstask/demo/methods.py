@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crosstask.demo.problem import Problem
-from crosstask.training.paradigms import ON_FEATURES, PARADIGMS
+from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 
@@ -34,12 +34,12 @@ class Method:
 
 def demo_methods(problem: Problem) -> dict[str, Method]:
     """By name, in the order of the table: paradigms, with TAWT, with a transfer each, then every other weighting."""
-    methods = [Method(name, _first_line(way), name) for name, way in PARADIGMS.items()]
+    methods = [Method(way.name, way.summary, way.name) for way in PARADIGMS.values()]
     tawt = {"name": "tawt", "every": problem.tawt_every}
     methods += [
         Method(f"{name} + tawt", f"{name} with weights learned by TAWT", name, tawt)
-        for name in PARADIGMS
-        if name != "single" and name not in ON_FEATURES
+        for name, way in PARADIGMS.items()
+        if way.uses_sources and not way.frozen_features
     ]
     methods += [
         Method(name, transfer.summary, WEIGHTED_PARADIGM, transfer=({"name": name, **OPTIONS.get(name, {})},))
@@ -53,7 +53,3 @@ def demo_methods(problem: Problem) -> dict[str, Method]:
         label = " ".join([name, *(str(value) for key, value in options.items() if key == "method")])
         methods.append(Method(label, weighting.summary, WEIGHTED_PARADIGM, {"name": name, **options}))
     return {method.name: method for method in methods}
-
-
-def _first_line(function: object) -> str:
-    return (function.__doc__ or "").strip().split("\n")[0].rstrip(".")

@@ -16,7 +16,7 @@ from crosstask.report.predictions import Measured
 from crosstask.report.run_view import RunRows, read_rank, read_run
 from crosstask.report.series import of_event
 from crosstask.runs.record import METRICS_FILE, REPORT_FILE, read_history
-from crosstask.training.paradigms import TARGET_ONLY
+from crosstask.training.paradigms import PARADIGMS
 
 COMPARISON_FILE, CELLS_FILE, RESULTS_FILE = "comparison.json", "cells.jsonl", "results.json"
 BASELINE = "single"
@@ -279,7 +279,8 @@ def chosen_method(data: Mapping[str, Any], target: str) -> str | None:
 
 
 def _uses_sources(method: Mapping[str, Any]) -> bool:
-    return method["paradigm"] not in TARGET_ONLY
+    paradigm = PARADIGMS.get(method["paradigm"])
+    return paradigm is None or paradigm.uses_sources
 
 
 def _cell(row: Mapping[str, Any], metric: str, part: str) -> CellRow:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from crosstask.papers import MT_DNN, TAWT, Paper
+from crosstask.papers import MT_DNN, Paper
 from crosstask.report.series import MOST_IN_A_CHART, Point, of_event, points_of, thin, thin_together
 from crosstask.runs.events import Row
 
@@ -220,7 +220,6 @@ def papers_of(methods: Sequence[Mapping[str, Any]], schedule: str | None) -> tup
 
     What is of the user's own making has no paper here.
     """
-    from crosstask import catalogue
     from crosstask.training.paradigms import PARADIGMS
     from crosstask.transfer import TRANSFERS
     from crosstask.weighting import WEIGHTINGS
@@ -231,7 +230,7 @@ def papers_of(methods: Sequence[Mapping[str, Any]], schedule: str | None) -> tup
     found: list[Paper | None] = []
     for method in methods:
         paradigm = method.get("paradigm")
-        found += [catalogue.PAPERS.get(paradigm, TAWT)] if paradigm in PARADIGMS else []
+        found += [PARADIGMS[paradigm].paper] if paradigm in PARADIGMS else []
         parts = [WEIGHTINGS.get(name(method.get("weighting")))]
         parts += [TRANSFERS.get(name(given)) for given in method.get("transfer") or ()]
         found += [item.paper for item in parts if item is not None]

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.learner import Learner, make_transfer, make_weighting
+from crosstask.learner import Learner
+from crosstask.methods import make_transfer, make_weighting
 from crosstask.runs.events import Row
 from crosstask.runs.record import METRICS_FILE, Record
 from crosstask.runs.run import Run, RunFolder

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstask.errors import CrossTaskError, did_you_mean
-from crosstask.learner import make_transfer, make_weighting
+from crosstask.methods import make_transfer, make_weighting
 from crosstask.report.comparison_view import Spread
 from crosstask.studies.method import Method, Named, Words
 from crosstask.training.config import TRAINING_KEYS, Training

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
-from crosstask.learner import make_transfer, make_weighting
+from crosstask.methods import make_transfer, make_weighting
 from crosstask.training.config import Training
-from crosstask.training.paradigms import ON_FEATURES, PARADIGMS, TARGET_ONLY
+from crosstask.training.paradigms import PARADIGMS, find_paradigm
 from crosstask.transfer import TRANSFERS
 from crosstask.validation import check_options, name_and_options, shown
 from crosstask.weighting import WEIGHTINGS
@@ -38,7 +38,7 @@ class Method:
     @property
     def uses_sources(self) -> bool:
         """Whether there is anything to be transferred."""
-        return self.paradigm not in TARGET_ONLY
+        return PARADIGMS[self.paradigm].uses_sources
 
     @property
     def is_plain(self) -> bool:
@@ -48,7 +48,7 @@ class Method:
     @property
     def is_single(self) -> bool:
         """Whether it trains the target alone: what negative transfer is measured against."""
-        return self.paradigm == "single" and self.is_plain
+        return self.is_plain and not self.uses_sources and not PARADIGMS[self.paradigm].frozen_features
 
     def settings(self, target: str) -> dict[str, Any]:
         """What differs in training on this target."""
@@ -76,8 +76,11 @@ class Words:
     def of(cls, paradigm: str | None, parts: Sequence[Named | None], defined: Mapping[str, Any]) -> "Words":
         """From what a recipe holds: its paradigm, weighting, transfers, and methods under `compare`."""
         options = {name_and_options("method", part)[0]: part for part in parts if part is not None}
-        several = paradigm is not None and paradigm not in TARGET_ONLY | ON_FEATURES
-        return cls(defined, options, paradigm if several and paradigm else DEFAULT_PARADIGM)
+        if paradigm is not None:
+            known = find_paradigm(paradigm)
+            if known.uses_sources and not known.frozen_features:
+                return cls(defined, options, paradigm)
+        return cls(defined, options)
 
 
 def read_methods(names: Sequence[str], words: Words) -> dict[str, Method]:

@@ -14,13 +14,14 @@ import numpy as np
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.learner import Learner, make_transfer, make_weighting
+from crosstask.learner import Learner
+from crosstask.methods import make_transfer, make_weighting
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.studies import grid as cells_module
 from crosstask.studies.grid import open_cells
 from crosstask.training.config import Training
-from crosstask.training.paradigms import ON_FEATURES
+from crosstask.training.paradigms import find_paradigm
 from crosstask.validation import check_options
 
 LOOKS = 10
@@ -121,7 +122,7 @@ class Study:
     def run(self, cell: Cell) -> Row:
         """Train one cell; returns its scores and how long it took."""
         started = time.perf_counter()
-        alone = "probe" if self.paradigm in ON_FEATURES else "single"
+        alone = find_paradigm(self.paradigm).without_sources
         try:
             run = Learner(
                 self._encoder(cell),

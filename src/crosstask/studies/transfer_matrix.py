@@ -18,6 +18,7 @@ from crosstask.storage import write_text
 from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.study import Cell, Estimate, Named, make_study, run_cells, seed_list
 from crosstask.training.config import Training
+from crosstask.training.paradigms import find_paradigm
 
 MATRIX_FILE = "transfer_matrix.json"
 Verdict = Literal["helps", "hurts", "unclear"]
@@ -258,9 +259,7 @@ def matrix_of_recipe(
         [*own, *others],
         targets=targets or None,
         encoder=file.resolved()["encoder"],
-        paradigm={None: "normalized-joint", "single": "normalized-joint", "probe": "stacking"}.get(
-            recipe.paradigm, recipe.paradigm or ""
-        ),
+        paradigm=find_paradigm(recipe.paradigm or "normalized-joint").with_sources,
         weighting=recipe.weighting,
         transfer=recipe.transfer,
         training=file.settings,

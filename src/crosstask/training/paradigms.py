@@ -1,8 +1,8 @@
-"""The ways to train on sources and targets, a short function each.
+"""The ways to train on sources and targets: a paradigm is a short function that plans phases, with facts about it.
 
 The first four are those of Chen et al. (2022, Sec. 4). Joint and normalized joint training differ only in the weights
-they start from: every example counts the same, or every task does. A weighting that is given replaces those starting
-weights. The last two train nothing step by step: a solver fits linear models to features that stay as they are.
+they start from: every example counts the same, or every task does. A weighting that the user chooses replaces those
+starting weights. The last two take no gradient steps: a solver fits linear models to features that stay as they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +10,10 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.probing.probe import fit_probes, fit_stacking, place_heads
+from crosstask.papers import PROBES, STACKING, TAWT, Paper
+from crosstask.probing.probe import fit_probes, fit_stacking, limited_source, place_heads
 from crosstask.training.config import Training
 from crosstask.training.trainer import Phase
 from crosstask.weighting.base import Weighting
@@ -20,7 +22,7 @@ from crosstask.weighting.static import BySize, Uniform
 
 @dataclass(frozen=True)
 class Plan:
-    """What a paradigm is given: names, sizes, settings, the weighting and the transfers that the user chose, if any."""
+    """What a paradigm plans for: names, sizes, settings, the weighting and the transfers that the user chose."""
 
     targets: tuple[str, ...]
     sources: tuple[str, ...]
@@ -81,14 +83,14 @@ def pretrain(plan: Plan) -> list[Phase]:
 
 def joint(plan: Plan) -> list[Phase]:
     """Sources and targets together; at the start every example counts the same."""
-    _need_sources(plan, "joint")
+    _need_two_tasks(plan, "joint")
     tasks = plan.targets + plan.sources
     return [plan.phase("joint", tasks, BySize, watched=plan.targets, weighting=plan.weighting)]
 
 
 def normalized_joint(plan: Plan) -> list[Phase]:
     """Sources and targets together; at the start every task counts the same."""
-    _need_sources(plan, "normalized-joint")
+    _need_two_tasks(plan, "normalized-joint")
     tasks = plan.targets + plan.sources
     return [plan.phase("normalized-joint", tasks, Uniform, watched=plan.targets, weighting=plan.weighting)]
 
@@ -118,30 +120,86 @@ def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
     return replace(phase, tasks=plan.targets + sources, begin=begin, fit=fit_stacking if sources else fit_probes)
 
 
-PARADIGMS: dict[str, Callable[[Plan], list[Phase]]] = {
-    "single": single,
-    "pretrain": pretrain,
-    "joint": joint,
-    "normalized-joint": normalized_joint,
-    "probe": probe,
-    "stacking": stacking,
+def _need_two_tasks(plan: Plan, paradigm: str) -> None:
+    if len(plan.targets) < 2:
+        _need_sources(plan, paradigm)
+
+
+def _need_sources(plan: Plan, paradigm: str) -> None:
+    if not plan.sources:
+        raise CrossTaskError(
+            f"paradigm '{paradigm}' needs at least one source task beside the target. "
+            f"Add one, or use the paradigm '{PARADIGMS[paradigm].without_sources}'."
+        )
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """A paradigm as others see it.
+
+    - `name`: in recipes;
+    - `plan`: the phases of a run;
+    - `summary`: one line, taken from `plan`;
+    - `counterpart`: the paradigm to use instead where there is no source, or, of one that uses none, where there is;
+    - `uses_sources`: whether the sources are looked at;
+    - `frozen_features`: whether it reads features of an encoder that stays as it is;
+    - `limit_source`: reduces a source, by a seed, to the examples that the paradigm reads of it.
+    """
+
+    name: str
+    plan: Callable[[Plan], list[Phase]]
+    paper: Paper
+    counterpart: str
+    uses_sources: bool = True
+    frozen_features: bool = False
+    limit_source: Callable[[Task, int], Task] | None = None
+
+    @property
+    def summary(self) -> str:
+        """The first line about it, as it stands after a name."""
+        text = (self.plan.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        return text[:1].lower() + text[1:]
+
+    @property
+    def without_sources(self) -> str:
+        """The paradigm that trains the target alone in the same way."""
+        return self.counterpart if self.uses_sources else self.name
+
+    @property
+    def with_sources(self) -> str:
+        """The paradigm that trains in the same way with sources."""
+        return self.name if self.uses_sources else self.counterpart
+
+
+PARADIGMS: dict[str, Paradigm] = {
+    paradigm.name: paradigm
+    for paradigm in (
+        Paradigm("single", single, TAWT, "normalized-joint", uses_sources=False),
+        Paradigm("pretrain", pretrain, TAWT, "single"),
+        Paradigm("joint", joint, TAWT, "single"),
+        Paradigm("normalized-joint", normalized_joint, TAWT, "single"),
+        Paradigm("probe", probe, PROBES, "stacking", uses_sources=False, frozen_features=True),
+        Paradigm("stacking", stacking, STACKING, "probe", frozen_features=True, limit_source=limited_source),
+    )
 }
-TARGET_ONLY = frozenset({"single", "probe"})
-"""Paradigms that never look at sources."""
-ON_FEATURES = frozenset({"probe", "stacking"})
-"""Paradigms that read features of an encoder that stays as it is."""
+
+
+def find_paradigm(name: str) -> Paradigm:
+    """The paradigm of this name.
+
+    >>> find_paradigm("stacking").without_sources
+    'probe'
+    """
+    if name not in PARADIGMS:
+        raise unknown("paradigm", name, PARADIGMS)
+    return PARADIGMS[name]
+
+
+def default_paradigm(num_targets: int, num_sources: int) -> Paradigm:
+    """The paradigm of a run that names none: normalized joint training, or single where there is one task."""
+    return PARADIGMS["normalized-joint" if num_targets + num_sources > 1 else "single"]
 
 
 def plan_phases(paradigm: str, plan: Plan) -> list[Phase]:
     """The phases of a paradigm, by name."""
-    if paradigm not in PARADIGMS:
-        raise unknown("paradigm", paradigm, PARADIGMS)
-    return PARADIGMS[paradigm](plan)
-
-
-def _need_sources(plan: Plan, paradigm: str) -> None:
-    if not plan.sources and (paradigm in ("pretrain", "stacking") or len(plan.targets) < 2):
-        raise CrossTaskError(
-            f"paradigm '{paradigm}' needs at least one source task beside the target. "
-            f"Add one, or use the paradigm '{'probe' if paradigm in ON_FEATURES else 'single'}'."
-        )
+    return find_paradigm(paradigm).plan(plan)

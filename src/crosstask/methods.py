@@ -1,0 +1,63 @@
+"""Weightings and transfers from the names that recipes use, and the papers that methods come from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from crosstask.errors import unknown
+from crosstask.papers import MT_DNN, Paper
+from crosstask.training.paradigms import PARADIGMS
+from crosstask.transfer import TRANSFERS, Transfer
+from crosstask.validation import check_options, name_and_options
+from crosstask.weighting import WEIGHTINGS, Weighting
+
+Named = str | Mapping[str, Any]
+"""A method as a recipe names it: `tawt` or `{name: tawt, every: 50}`."""
+
+
+def make_weighting(section: Weighting | Named | None) -> Weighting | None:
+    """A weighting from an object, a name, or a mapping with `name` and options."""
+    if section is None or isinstance(section, Weighting):
+        return section
+    # A run fills in the tasks and the targets.
+    weighting: Weighting = _make("weighting", section, WEIGHTINGS, without=("tasks", "target"))
+    return weighting
+
+
+def make_transfer(section: Transfer | Named) -> Transfer:
+    """A transfer from an object, a name, or a mapping with `name` and options."""
+    if isinstance(section, Transfer):
+        return section
+    transfer: Transfer = _make("transfer", section, TRANSFERS)
+    return transfer
+
+
+def _make(kind: str, section: Named, registry: Mapping[str, Any], without: tuple[str, ...] = ()) -> Any:
+    name, options = name_and_options(kind, section)
+    if name not in registry:
+        raise unknown(kind, name, registry)
+    check_options(f"{kind} '{name}'", registry[name], options, without=without)
+    return registry[name](**options)
+
+
+def papers_of(
+    paradigm: str | None, weighting: Named | None, transfers: Sequence[Named] = (), schedule: str | None = None
+) -> tuple[Paper, ...]:
+    """Where a method comes from: the papers of its parts, as recipes name them. A part that is not ours has none.
+
+    >>> [paper.short for paper in papers_of("probe", {"name": "tawt", "every": 50})]
+    ['Alain and Bengio (2016)', 'Chen et al. (2022)']
+    """
+    papers: list[Paper | None] = []
+    if paradigm in PARADIGMS:
+        papers.append(PARADIGMS[paradigm].paper)
+    if weighting is not None and _name_of(weighting) in WEIGHTINGS:
+        papers.append(WEIGHTINGS[_name_of(weighting)].paper)
+    names = [_name_of(transfer) for transfer in transfers]
+    papers.extend(TRANSFERS[name].paper for name in names if name in TRANSFERS)
+    if schedule == "mixed":
+        papers.append(MT_DNN)
+    return tuple(dict.fromkeys(paper for paper in papers if paper is not None))
+
+
+def _name_of(section: Named) -> str:
+    return section if isinstance(section, str) else str(section.get("name"))
