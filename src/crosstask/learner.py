@@ -14,7 +14,6 @@ from crosstask.errors import CrossTaskError
 from crosstask.methods import make_transfer, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section
-from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
 from crosstask.progress import make_progress, shown
@@ -126,8 +125,7 @@ class Learner:
                 tasks.update({task.name: task for task in sources})
             taken = [*targets, *sources] if paradigm.uses_sources else targets
             model = self._make_model(taken, section)
-            if isinstance(model.encoder, FrozenEncoder):
-                model.encoder.show_on(progress)
+            model.encoder.show_on(progress)
             phases = self._plan(paradigm, targets, sources, model)  # before features: a refusal should come at once
             train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
             dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
@@ -247,7 +245,7 @@ class Learner:
         if settings.learning_rate is None:
             frozen = any(transfer.freezes_encoder for transfer in self.transfer)  # by `bind`, which comes later
             learns = bool(model.shared_parameters()) and not frozen
-            settings = replace(settings, learning_rate=5e-5 if learns and _is_pretrained(model) else 1e-3)
+            settings = replace(settings, learning_rate=5e-5 if learns and model.encoder.is_pretrained else 1e-3)
         sizes = {task.name: len(task.train) for task in [*targets, *sources]}
         plan = Plan(
             tuple(task.name for task in targets),
@@ -298,10 +296,6 @@ class Learner:
                     "cannot help; set `hidden` under `encoder`"
                 )
             )
-
-
-def _is_pretrained(model: Model) -> bool:
-    return model.encoder.name == "hugging-face"
 
 
 def _measure(

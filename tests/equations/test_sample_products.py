@@ -17,8 +17,9 @@ from crosstask.models.batches import Prepared, make_batch
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.losses import example_losses
+from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
-from crosstask.models.per_example import batch_products, forward_mode_ready, target_direction
+from crosstask.models.per_example import batch_products, target_direction
 from helpers import WORDS, make_text
 
 

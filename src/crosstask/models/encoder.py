@@ -1,8 +1,9 @@
-"""The contract of an encoder: inputs made ready once, batches put together, representations out, heads on top."""
+"""The contract of an encoder: inputs prepared once, batches collated, representations out, heads on top."""
 
+import copy
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,56 +11,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.task import Form, Kind, Task, TaskSpec
+from crosstask.data.examples import FORM_WORDS, Form, TaskSpec
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import Site
+from crosstask.models.representation import Representation
+from crosstask.progress import Progress
 
+__all__ = ["Config", "Encoder", "Inputs", "LinearHead", "PreparedInput", "Representation", "length_of", "pad"]
+
+Inputs = Sequence[Any] | np.ndarray
+"""Inputs of one form: texts, pairs of texts, lists of tokens, or an array with a row per example."""
+Config = dict[str, Any]
+"""Options as plain data: what JSON and YAML can hold."""
 PreparedInput = dict[str, np.ndarray]
-"""One example as numbers. Arrays under `word_positions` say where each word of a tagged sentence stands."""
-
-
-@dataclass(frozen=True)
-class Representation:
-    """What an encoder makes of a batch; heads take from it what they need.
-
-    - `tokens`: a vector per position, [batch, length, width], or None;
-    - `pooled`: a vector per example, [batch, width], or None;
-    - `mask`: true where a position holds a token, [batch, length], or None.
-    """
-
-    tokens: Tensor | None = None
-    pooled: Tensor | None = None
-    mask: Tensor | None = None
-
-    def vector(self) -> Tensor:
-        """A vector per example: the pooled one, or that of the first position."""
-        if self.pooled is not None:
-            return self.pooled
-        assert self.tokens is not None
-        return self.tokens[:, 0]
-
-    def read_by(self, kind: Kind) -> Tensor:
-        """What a task of this kind is told from: a vector per token for tagging, else one per example."""
-        if kind != "tagging":
-            return self.vector()
-        assert self.tokens is not None
-        return self.tokens
-
-    def rows(self, start: int, stop: int) -> "Representation":
-        """The part of the batch from row `start` up to `stop`: a task's share of a fused pass."""
-        return Representation(
-            *(None if part is None else part[start:stop] for part in (self.tokens, self.pooled, self.mask))
-        )
+"""One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
 
 
 class Encoder(nn.Module, ABC):
     """Turns inputs into representations that all tasks share.
 
-    Its parameters are the shared ones; each task's own stand in the head that `make_head` returns.
+    Its parameters are the shared ones; those of a single task are in the head that `make_head` returns.
     """
 
     name: ClassVar[str]
-    """How a recipe calls it."""
+    """Name in a recipe."""
     summary: ClassVar[str]
     """One line for `crosstask methods`."""
     forms: ClassVar[frozenset[Form]]
@@ -68,16 +45,22 @@ class Encoder(nn.Module, ABC):
     """Size of a representation vector."""
     gives_tokens: ClassVar[bool] = False
     """Whether there is a vector per token, which tagging needs."""
+    is_pretrained: ClassVar[bool] = False
+    """Whether the parameters that are trained start from pretrained values, which need small learning rates."""
+    precomputes_features: ClassVar[bool] = False
+    """Whether `prepare` runs the layers, so that nothing can be put between them in training."""
+    head_dropout: float = 0.0
+    """Dropout of the heads that `make_head` returns."""
 
     @classmethod
     @abstractmethod
     def from_tasks(cls, tasks: Sequence[Task], *_: Any, **options: Any) -> Self:
         """A new encoder for these tasks (vocabulary, input width). The options are the recipe's."""
-        # `*_: Any` beside `**options: Any` is how a type checker knows that subclasses name their own options.
+        # `*_: Any` beside `**options: Any` tells a type checker that subclasses name their own options.
 
     @abstractmethod
-    def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:
-        """Inputs as numbers, once per run: everything that does not change from epoch to epoch."""
+    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+        """Inputs as arrays, once per run: everything that does not change from epoch to epoch."""
 
     @abstractmethod
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
@@ -87,29 +70,28 @@ class Encoder(nn.Module, ABC):
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Representations of a batch."""
 
-    def sites(self) -> list[Site]:
-        """Where hidden states pass: what enters the shared part first, then what each layer hands on, if it has any."""
-        return []
-
-    def site(self, layer: int, purpose: str) -> Site:
-        """The place before layer `layer`, from 0; the last one is behind all layers."""
-        sites = self.sites()
-        if not sites:
-            raise CrossTaskError(f"{purpose}: the encoder '{self.name}' has no place for it.")
-        if not 0 <= layer < len(sites):
-            last = len(sites) - 1
-            raise CrossTaskError(
-                f"{purpose}: there is no layer {layer}; the encoder '{self.name}' has "
-                + (f"{last} layers: choose a number from 0 to {last}." if last else "none but its input: choose 0.")
-            )
-        return sites[layer]
-
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """A new head for a task; called as `head(representation, inputs)`, it returns logits."""
-        return LinearHead(self.width, spec, dropout=float(self.config().get("dropout", 0.0)))
+        return LinearHead(self.width, spec, dropout=self.head_dropout)
+
+    def check(self, task: Task | TaskSpec) -> None:
+        """Raise an error that says why this encoder cannot be used for a task, if it cannot."""
+        spec = task.spec if isinstance(task, Task) else task
+        if spec.form not in self.forms:
+            accepted = ", ".join(FORM_WORDS[form] for form in sorted(self.forms))
+            raise CrossTaskError(
+                f"Task '{spec.name}' has {FORM_WORDS[spec.form]} as inputs; the encoder '{self.name}' takes {accepted}."
+            )
+        if spec.kind == "tagging" and not self.gives_tokens:
+            raise CrossTaskError(
+                f"Task '{spec.name}' is tagging, which needs a vector per token; the encoder '{self.name}' gives one "
+                "per text. Use 'lstm' or a Hugging Face encoder."
+            )
+
+    # Saving and loading
 
     @abstractmethod
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """Options that `restore` needs to build the same architecture, as plain data."""
 
     def save_assets(self, folder: Path) -> None:
@@ -120,50 +102,89 @@ class Encoder(nn.Module, ABC):
     def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
         """The architecture of a saved encoder; its weights are loaded by the caller."""
 
-    def check(self, task: Task | TaskSpec) -> None:
-        """Say why a task cannot be had with this encoder, if it cannot."""
-        spec = task.spec if isinstance(task, Task) else task
-        if spec.form not in self.forms:
-            wanted = {"vector": "numeric vectors", "text": "texts", "pair": "pairs of texts", "tokens": "token lists"}
-            raise CrossTaskError(
-                f"Task '{spec.name}' has {wanted[spec.form]} as inputs; the encoder '{self.name}' takes "
-                f"{', '.join(wanted[form] for form in sorted(self.forms))}."
-            )
-        if spec.kind == "tagging" and not self.gives_tokens:
-            raise CrossTaskError(
-                f"Task '{spec.name}' is tagging, which needs a vector per token; the encoder '{self.name}' gives one "
-                "per text. Use 'lstm' or a Hugging Face encoder."
-            )
+    # Abilities that transfers and studies ask for
+
+    def sites(self) -> list[Site]:
+        """Sites where hidden states pass: the input of the shared part, then the output of each layer, if any."""
+        return []
+
+    def site(self, layer: int, purpose: str) -> Site:
+        """The site before layer `layer`, from 0; the last one is behind all layers."""
+        sites = self.sites()
+        if not sites:
+            raise CrossTaskError(f"{purpose}: the encoder '{self.name}' has no place for it.")
+        if 0 <= layer < len(sites):
+            return sites[layer]
+        last = len(sites) - 1
+        choices = "none but its input: choose 0."
+        if last:
+            choices = f"{last} layers: choose a number from 0 to {last}."
+        raise CrossTaskError(f"{purpose}: there is no layer {layer}; the encoder '{self.name}' has {choices}")
+
+    def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
+        """Multiply what passes the first site by `matrix`, [width, width], within the weights; false if inexact.
+
+        For a model of one task, whose head is `head`. Between two layers of a transformer no weight can absorb the
+        matrix, because a residual connection adds the layer's input to its output.
+        """
+        return False
+
+    def private_copy(self) -> Self:
+        """An encoder of the same architecture for one task.
+
+        Pretrained weights are copied; everything else is initialized anew. What tasks share all the same is not
+        copied: the table of word vectors, a frozen encoder and its features, a tokenizer.
+        """
+        copied = copy.deepcopy(self, self._shared_with_copies())
+        if not self.is_pretrained:
+            for module in copied.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+        return copied
+
+    def _shared_with_copies(self) -> dict[int, Any]:
+        """What stands in a private copy instead of an attribute, by the attribute's id: a memo of `copy.deepcopy`."""
+        return {}
+
+    def shared_embedding(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        """Vectors of a batch that private copies read too, [batch, length, dimension]; None if they read `inputs`."""
+        return None
+
+    def represent_privately(self, embedding: Tensor | None, inputs: Mapping[str, Tensor]) -> Representation:
+        """Representations of a batch by a private copy; `embedding` is `shared_embedding` of the original."""
+        return self(inputs)
+
+    def report_progress(self, report: Callable[[int, int], None]) -> None:
+        """Let `prepare` call `report(done, total)` while it computes features; most encoders have none to compute."""
+
+    def show_on(self, bar: Progress, title: str = "features") -> None:
+        """Show on this bar how many features `prepare` has computed."""
+        previous = math.inf
+
+        def show(done: int, total: int) -> None:
+            nonlocal previous
+            if done <= previous:  # the first count of all, or of another split
+                bar.start(title, total)
+            previous = done
+            bar.advance(done)
+
+        self.report_progress(show)
 
 
 def length_of(row: PreparedInput) -> int:
-    """Number of positions of a prepared input; rows of like length make batches with little padding."""
+    """Number of positions of a prepared input; rows of similar length make batches with little padding."""
     return max((len(array) for key, array in row.items() if key != "word_positions"), default=1)
 
 
-def pad(arrays: Sequence[np.ndarray], value: float, *, length: int | None = None) -> Tensor:
+def pad(arrays: Sequence[np.ndarray], value: float) -> Tensor:
     """Stack arrays that differ in their first axis, filled up at the end.
 
     >>> pad([np.array([1, 2]), np.array([3])], value=0).tolist()
     [[1, 2], [3, 0]]
     """
-    longest = max(len(array) for array in arrays) if length is None else length
-    out = np.full((len(arrays), longest, *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
-    for row, array in zip(out, arrays, strict=True):
+    length = max(len(array) for array in arrays)
+    padded = np.full((len(arrays), length, *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
+    for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array
-    return torch.from_numpy(out)
-
-
-class LinearHead(nn.Module):
-    """Dropout and one linear layer, on the pooled vector or, for tagging, on every token."""
-
-    def __init__(self, width: int, spec: TaskSpec, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.tags = spec.kind == "tagging"
-        self.dropout = nn.Dropout(dropout)
-        self.linear = nn.Linear(width, spec.num_outputs)
-
-    def forward(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Logits, [batch, labels] or [batch, length, labels]."""
-        vectors = representation.tokens if self.tags else representation.vector()
-        return self.linear(self.dropout(vectors))
+    return torch.from_numpy(padded)

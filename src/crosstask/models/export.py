@@ -59,10 +59,10 @@ def _one_task(model: Model, task: str) -> Model:
 
 
 def _write_hugging_face(encoder: Any, head: Any, spec: TaskSpec, folder: Path) -> None:
-    from crosstask.models.encoders.hugging_face import labelled_config, quiet_transformers
+    from crosstask.models.heads import labeled_config, quiet_transformers
 
     architecture = type(head.model)
-    config = labelled_config(encoder.hf_config, spec)
+    config = labeled_config(encoder.hf_config, spec)
     config.architectures = [architecture.__name__]
     with torch.random.fork_rng(devices=[]):
         whole = architecture(config)
@@ -102,7 +102,8 @@ def load_exported(folder: Path, description: Mapping[str, Any]) -> Model:
     """Read a Hugging Face folder that `export` wrote."""
     import transformers
 
-    from crosstask.models.encoders.hugging_face import HuggingFaceEncoder, quiet_transformers
+    from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+    from crosstask.models.heads import quiet_transformers
 
     (spec,) = (TaskSpec.from_json(data) for data in description["tasks"])
     options = dict(description["hugging_face"])

@@ -1,46 +1,17 @@
 """Per-example gradient products of a model on a batch: which way a task's gradient points, and who points along."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.gradients.per_example import example_products
 from crosstask.models.batches import Batch
 from crosstask.models.losses import example_losses, loss_sum
+from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
-
-PLAIN_ATTENTION = ("eager", "sdpa")
-"""Attention of Hugging Face models that has forward-mode derivatives; sdpa has them with torch's math kernel."""
-
-
-@contextmanager
-def forward_mode_ready(model: nn.Module) -> Iterator[None]:
-    """A model without dropout, and with attention that forward mode can pass through; afterwards as it was."""
-    modes = [(module, module.training) for module in model.modules()]
-    switchable: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
-    attention = [(module, str(module.config._attn_implementation)) for module in switchable]
-    fused = [(module, implementation) for module, implementation in attention if implementation not in PLAIN_ATTENTION]
-    recurrent = [(module, module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
-    try:
-        model.eval()
-        for recurring, _ in recurrent:  # cuDNN has no backward pass in evaluation mode; dropout is all that differs
-            recurring.train()
-            recurring.dropout = 0.0
-        for module, _ in fused:
-            module.set_attn_implementation("eager")
-        yield
-    finally:
-        for module, implementation in reversed(fused):
-            module.set_attn_implementation(implementation)
-        for recurring, dropout in recurrent:
-            recurring.dropout = dropout
-        for module, mode in modes:
-            module.training = mode
 
 
 def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[str]) -> dict[str, Tensor]:

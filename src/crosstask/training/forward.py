@@ -8,10 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.task import Kind
 from crosstask.gradients import fused as blockwise
 from crosstask.models.batches import Batch, Prepared, Step, make_batch, split_over_ranks
-from crosstask.models.encoder import Representation
 from crosstask.models.losses import loss_sum
 from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
@@ -102,7 +100,7 @@ class Stepper:
                     with self.devices.autocast():
                         sums[task] = transfer.change_loss(task, sums[task], forward)
                 if representations:
-                    result.representations[task] = _vectors(forward.parts[task], kind)
+                    result.representations[task] = forward.parts[task].head_input(kind)
         counts = self.devices.sum(counts).clamp(min=1.0)
         result.losses = {task: sums[task] / counts[place] for task, place in places.items()}  # in the step's order
         if layers is not None:
@@ -200,11 +198,3 @@ class Stepper:
 def _leaves_losses_alone(transfer: Transfer) -> bool:
     kind = type(transfer)
     return kind.change_loss is Transfer.change_loss and kind.extra_loss is Transfer.extra_loss
-
-
-def _vectors(representation: Representation, kind: Kind) -> Tensor:
-    """What the task's head reads: a vector per text, or one per token."""
-    pooled = None if kind == "tagging" else representation.pooled
-    vectors = pooled if pooled is not None else representation.tokens
-    assert vectors is not None
-    return vectors

@@ -56,8 +56,7 @@ def _computed(
 ) -> dict[str, Units | str]:
     encoder = build_encoder(section, tasks)
     before = 0
-    if isinstance(encoder, FrozenEncoder):
-        encoder.progress = lambda done, _: bar.advance(before + done)
+    encoder.report_progress(lambda done, _: bar.advance(before + done))
     model = Model(encoder, [task.spec for task in drawn])
     bar.start("features", sum(len(task.train) for task in drawn))
     found: dict[str, Units | str] = {}

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from crosstask.data.task import Form, Task, TaskSpec
 from crosstask.models.encoder import Encoder, LinearHead, PreparedInput, Representation, length_of, pad
 from crosstask.models.encoders.feature_cache import FeatureCache, cache_folder, fingerprint
+from crosstask.models.heads import multiply_input
 from crosstask.models.hooks import Site
-from crosstask.progress import Progress
 
 FEATURE_BATCH = 64
 
@@ -34,6 +34,7 @@ class FrozenEncoder(Encoder):
     summary: ClassVar[str] = "`freeze: true` with any encoder: features computed once, `hidden` adds a shared layer"
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
+    precomputes_features: ClassVar[bool] = True
 
     def __init__(self, inner: Encoder, hidden: int = 0, cache: bool = True) -> None:
         super().__init__()
@@ -62,15 +63,9 @@ class FrozenEncoder(Encoder):
         self.inner.eval()
         return self
 
-    def show_on(self, progress: Progress, title: str = "features") -> None:
-        """Show on this bar how far features are computed."""
-
-        def show(done: int, total: int) -> None:
-            if done <= FEATURE_BATCH:
-                progress.start(title, total)
-            progress.advance(done)
-
-        self.progress = show
+    def report_progress(self, report: Callable[[int, int], None]) -> None:
+        """Call `report(done, total)` while features are computed."""
+        self.progress = report
 
     def check(self, task: Task | TaskSpec) -> None:
         """Whatever the inner encoder takes."""
@@ -180,6 +175,19 @@ class FrozenEncoder(Encoder):
     def sites(self) -> list[Site]:
         """The features as they enter."""
         return [Site(self.entry, "output", self.inner.width)]
+
+    def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
+        """The first linear layer behind the features absorbs the matrix: the shared one, or the head's."""
+        if isinstance(self.layer, nn.Sequential):
+            multiply_input(self.layer[0], matrix)
+        elif isinstance(head, LinearHead):
+            multiply_input(head.linear, matrix)
+        else:
+            return False
+        return True
+
+    def _shared_with_copies(self) -> dict[int, Any]:
+        return {id(self.inner): nn.Identity(), id(self.cache): None}
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The inner encoder's own head, or a linear one on the shared layer."""

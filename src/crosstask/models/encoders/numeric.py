@@ -14,6 +14,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.encoder import Encoder, PreparedInput, Representation
 from crosstask.models.encoders.checks import check_counts, check_dropout
 from crosstask.models.encoders.mlp import relu_stack
+from crosstask.models.heads import multiply_input
 from crosstask.models.hooks import Site
 
 
@@ -60,11 +61,6 @@ class VectorEncoder(Encoder):
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Stacked `features`, [batch, inputs]."""
         return {"features": torch.from_numpy(np.stack([row["features"] for row in rows]))}
-
-    @property
-    def embed_width(self) -> int:
-        """Size of the vectors that `embed` gives."""
-        return self.inputs
 
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The vectors of a batch, [batch, inputs], standardised if asked for: what enters the shared part."""
@@ -123,6 +119,11 @@ class LinearEncoder(VectorEncoder):
         """One vector per example, [batch, hidden]."""
         return Representation(pooled=self.linear(vectors))
 
+    def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
+        """x R B = x (R B), with or without standardization before."""
+        multiply_input(self.linear, matrix)
+        return True
+
     def config(self) -> dict[str, Any]:
         """The constructor's parameters."""
         return {"inputs": self.inputs, "hidden": self.width, "standardise": self.standardise}
@@ -141,6 +142,7 @@ class ReluEncoder(VectorEncoder):
         self.width = hidden
         self.layers = layers
         self.dropout = dropout
+        self.head_dropout = dropout
         self.body = relu_stack(inputs, hidden, layers, dropout)
 
     @classmethod
@@ -172,6 +174,11 @@ class ReluEncoder(VectorEncoder):
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         """One vector per example, [batch, hidden]."""
         return Representation(pooled=self.body(vectors))
+
+    def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
+        """The first layer absorbs the matrix."""
+        multiply_input(self.body[0], matrix)
+        return True
 
     def config(self) -> dict[str, Any]:
         """The constructor's parameters."""

@@ -166,14 +166,27 @@ class WordEncoder(Encoder):
         """The word vectors."""
         return [Site(self.words, "output", self.words.dimension)]
 
-    @property
-    def embed_width(self) -> int:
-        """Size of the vectors that `embed` gives."""
-        return self.words.dimension
-
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The word vectors of a batch, [batch, length, dimension]: what enters the shared part."""
         return self.words(inputs["ids"])
+
+    @torch.no_grad()
+    def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
+        """Word vectors E become E R; padding stays zero."""
+        self.words.table.copy_(self.words.table @ matrix)
+        return True
+
+    def shared_embedding(self, inputs: Mapping[str, Tensor]) -> Tensor | None:
+        """The word vectors of a batch: private copies read the one table."""
+        return self.embed(inputs)
+
+    def represent_privately(self, embedding: Tensor | None, inputs: Mapping[str, Tensor]) -> Representation:
+        """From the word vectors of the original."""
+        assert embedding is not None
+        return self.represent(embedding, inputs)
+
+    def _shared_with_copies(self) -> dict[int, Any]:
+        return {id(self.words): None}
 
     @abstractmethod
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:

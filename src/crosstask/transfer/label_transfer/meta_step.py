@@ -15,8 +15,8 @@ from crosstask.gradients.bilevel import Values, Variant
 from crosstask.models.batches import Batch
 from crosstask.models.encoder import Representation
 from crosstask.models.losses import IGNORED, in_full, loss_sum
+from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
-from crosstask.models.per_example import forward_mode_ready
 from crosstask.transfer.base import Pass
 from crosstask.transfer.representation_transfer import RepresentationTransfer
 
