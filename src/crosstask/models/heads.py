@@ -104,8 +104,11 @@ def labeled_config(config: "PretrainedConfig", spec: TaskSpec) -> "PretrainedCon
     config.num_labels = spec.num_outputs
     config.id2label = dict(enumerate(names))
     config.label2id = {name: i for i, name in enumerate(names)}
-    problem_types = {"regression": "regression", "multilabel": "multi_label_classification"}
-    config.problem_type = problem_types.get(spec.kind, "single_label_classification")
+    config.problem_type = "single_label_classification"
+    if spec.kind == "regression":
+        config.problem_type = "regression"
+    elif spec.kind == "multilabel":
+        config.problem_type = "multi_label_classification"
     return config
 
 

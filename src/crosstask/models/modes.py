@@ -2,21 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 PLAIN_ATTENTION = ("eager", "sdpa")
 """Attention of Hugging Face models that has forward-mode derivatives; sdpa has them with torch's math kernel."""
-
-
-@runtime_checkable
-class _SwitchesAttention(Protocol):
-    """A Hugging Face model whose implementation of attention can be changed."""
-
-    def set_attn_implementation(self, attn_implementation: str) -> None: ...
 
 
 @contextmanager
@@ -43,21 +39,22 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def forward_mode_ready(model: nn.Module) -> Iterator[None]:
     """No dropout, and attention that has forward-mode derivatives; afterwards as it was."""
-    fused: list[tuple[_SwitchesAttention, str]] = []
+    fused: list[tuple[PreTrainedModel, str]] = []
     for module in model.modules():
-        if isinstance(module, _SwitchesAttention):
-            implementation = str(module.config._attn_implementation)
+        if hasattr(module, "set_attn_implementation"):
+            transformer = cast("PreTrainedModel", module)
+            implementation = str(transformer.config._attn_implementation)
             if implementation not in PLAIN_ATTENTION:
-                fused.append((module, implementation))
+                fused.append((transformer, implementation))
     with without_dropout(model):
         try:
-            for module, _ in fused:
-                module.set_attn_implementation("eager")
+            for transformer, _ in fused:
+                transformer.set_attn_implementation("eager")
             yield
         finally:
             # In reverse: a model sets the implementation of its parts too.
-            for module, implementation in reversed(fused):
-                module.set_attn_implementation(implementation)
+            for transformer, implementation in reversed(fused):
+                transformer.set_attn_implementation(implementation)
 
 
 @contextmanager

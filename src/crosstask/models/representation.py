@@ -45,7 +45,8 @@ class Representation:
 
     def rows(self, start: int, stop: int) -> "Representation":
         """The rows from `start` up to `stop`: one task's examples of a fused pass."""
-        sliced: list[Tensor | None] = []
-        for values in (self.tokens, self.pooled, self.mask):
-            sliced.append(None if values is None else values[start:stop])
-        return Representation(*sliced)
+
+        def part(values: Tensor | None) -> Tensor | None:
+            return None if values is None else values[start:stop]
+
+        return Representation(part(self.tokens), part(self.pooled), part(self.mask))

@@ -20,8 +20,8 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Batch, Prepared, in_batches, make_batch
 from crosstask.models.encoders.word_encoder import PADDING, WordEmbedding
 from crosstask.models.losses import IGNORED
-from crosstask.models.multitask import Model
 from crosstask.models.modes import forward_mode_ready
+from crosstask.models.multitask import Model
 from crosstask.progress import Progress
 from crosstask_papers.linearized.linearized_model import LinearUnits, margins
 
