@@ -179,7 +179,7 @@ class RankTransfer(Experiment):
 
         sources = [self._source(bench, name, target, seed) for name in names]
         started = time.perf_counter()
-        found = rank(target, sources, encoder=self._encoder(bench), seed=seed, progress=False)
+        found = rank(target, sources, encoder=self._encoder(bench), seed=seed, all_scores=True, progress=False)
         seconds = time.perf_counter() - started
         scores = {row.source: {COMBINED: row.score, **row.scores} for row in found.rows}
         verdicts = {row.source: row.verdict for row in found.rows}

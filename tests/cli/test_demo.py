@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from crosstask import demo
-from crosstask.demo import MADE_BY, check_output, compare, make_learner, run_demo, show
+from crosstask.cli.demo import print_demo
+from crosstask.demo import MADE_BY, check_output, compare, make_learner, run_demo
 from crosstask.demo import sentences as text_demo
 from crosstask.demo.digits import CLOSED_LOOPS, TRAINING, digits_problem
 from crosstask.demo.methods import demo_methods
@@ -94,7 +95,7 @@ def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path
     cell = next(cell for cell in results["cells"] if cell["method"] == rows.targets[0].chosen.method)
     assert model.scores["digit"] == cell["scores"]
 
-    show(rows, output)
+    print_demo(rows, output)
     shown = capsys.readouterr().out
     assert all(method in shown for method in demo_methods(digits_problem()))
     assert str(output / "report.html") in shown.replace("\n", "")

@@ -7,14 +7,14 @@ import pytest
 import crosstask as ct
 from command_line import crosstask
 from crosstask.transferability.verdict import UNKNOWN, VERDICTS
-from crosstask_papers.linearized.ranking import rank_linearised
+from crosstask_papers.linearized.ranking import rank_linearized
 
 
 def test_rows_verdicts_and_the_best_set(star_files):
     stars = ct.Task.from_csv("stars", star_files / "stars.csv", text="review", label="stars")
     polarity = ct.Task.from_csv("polarity", star_files / "polarity.csv", text="review", label="sentiment")
     learner = ct.Learner("mlp", epochs=2, progress=False)
-    found = rank_linearised(stars, [polarity], learner, failed={"lost": "there is no file"})
+    found = rank_linearized(stars, [polarity], learner).with_failures({"lost": "there is no file"})
     assert [row.source for row in found.rows] == ["polarity", "lost"]
     assert found.rows[0].verdict in VERDICTS[:3]
     assert found.rows[0].scores["gain_error"] > 0.0
@@ -34,11 +34,11 @@ def test_from_the_command_line(star_files):
     assert json.loads(result.out)["rows"][0]["source"] == "polarity"
     result = crosstask("rank", recipe, "--method", "linear")
     assert result.code == 2
-    assert "Unknown method 'linear'. Did you mean 'linearised'?" in result.err
+    assert "Unknown method 'linear'. Did you mean 'linearized'?" in result.err
 
 
 def test_a_target_without_dev_is_refused(star_files):
     stars = ct.Task.from_csv("stars", star_files / "stars.csv", text="review", label="stars", dev=False)
     polarity = ct.Task.from_csv("polarity", star_files / "polarity.csv", text="review", label="sentiment")
     with pytest.raises(ct.CrossTaskError, match="dev"):
-        rank_linearised(stars, [polarity], ct.Learner("mlp", progress=False))
+        rank_linearized(stars, [polarity], ct.Learner("mlp", progress=False))

@@ -7,8 +7,9 @@ import pytest
 
 import crosstask as ct
 from command_line import crosstask, refused
+from crosstask.cli.capacity import print_capacity
 from crosstask.runs.record import read_history
-from crosstask.studies.capacity import CAPACITY_FILE, show, width_option
+from crosstask.studies.capacity import CAPACITY_FILE, width_option
 from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.study import Study
 
@@ -89,7 +90,7 @@ def test_table_1_from_its_best_widths(pretended, capsys):
         "The best width of 'CR' alone is the smallest that was tried, 5; there may be better ones beyond.",
         "The best width of 'MPQA' alone is the largest that was tried, 500; there may be better ones beyond.",
     ]
-    show(found)
+    print_capacity(found)
     lines = capsys.readouterr().out.splitlines()
     assert "dev score there" in lines[0]
     assert next(line for line in lines if "overall" in line).split() == ["overall", "1205", "0.905", "100", "0.905"]
@@ -103,7 +104,7 @@ def test_dev_chooses_and_test_is_told(pretended, capsys):
     assert found.widths == (2, 4)
     assert found.best_alone == {"a": 4, "b": 4}
     assert found.alone_test["a"].mean == pytest.approx(0.53)
-    show(found)
+    print_capacity(found)
     assert "test score there" in capsys.readouterr().out
 
 

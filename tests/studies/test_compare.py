@@ -13,8 +13,9 @@ from scipy import stats
 
 import crosstask as ct
 from command_line import crosstask, refused
+from crosstask.cli.compare import print_comparison
 from crosstask.studies.compare_runs import Bench, Cell, SeededTasks
-from crosstask.studies.formats import show, to_csv, to_latex, to_markdown
+from crosstask.studies.formats import to_csv, to_latex, to_markdown
 from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.method import Words, read_method, read_methods
 
@@ -211,7 +212,7 @@ class TestTable:
         assert r"my\_method [50\%] | \textless{}b\textgreater{} & \textbf{0.605 $\pm$ 0.007}" in to_latex(found)
         for columns, has_times in (("70", False), ("200", True)):
             monkeypatch.setenv("COLUMNS", columns)
-            show(found)
+            print_comparison(found)
             shown = capsys.readouterr().out
             assert name in shown
             assert ("seconds" in shown) == has_times

@@ -10,10 +10,11 @@ from scipy.stats import spearmanr, t, ttest_1samp
 
 import crosstask as ct
 from command_line import crosstask, refused
+from crosstask.cli.transfer_matrix import print_matrix
 from crosstask.runs.record import read_history
 from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.study import Cell, Estimate, Study, content, same_budget
-from crosstask.studies.transfer_matrix import MATRIX_FILE, rank_correlation, show
+from crosstask.studies.transfer_matrix import MATRIX_FILE, rank_correlation
 
 LINEAR = {"name": "linear", "hidden": 1}
 FAST = {"encoder": LINEAR, "updates": 60, "evaluate_every": 30, "batch_size": 50, "learning_rate": 0.05}
@@ -289,7 +290,7 @@ def test_a_task_is_no_source_of_itself(pretended):
 def test_a_table_that_does_not_fit_becomes_a_list(pretended, capsys, monkeypatch):
     pretended(lambda cell, task: 0.5 if cell.is_single else 0.5 + ord(cell.sources[0][0]) / 1000)
     monkeypatch.setenv("COLUMNS", "60")
-    show(ct.transfer_matrix(tiny("abcd"), **QUICK))
+    print_matrix(ct.transfer_matrix(tiny("abcd"), **QUICK))
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["source", "target", "gain"]
     assert sum("0.000 +" in line for line in lines) == 12

@@ -216,7 +216,7 @@ class TestKinds:
     def test_every_kind_with_every_other(self, name, tiny_encoder):
         tasks = text_tasks()
         target = tasks.pop(name)
-        rows = by_name(rank(target, list(tasks.values()), encoder=tiny_encoder("bert")))
+        rows = by_name(rank(target, list(tasks.values()), encoder=tiny_encoder("bert"), all_scores=True))
         assert set(rows) == set(tasks)
         classes = {"stars", "polarity", "pairs", "tags"}
         for source, row in rows.items():
@@ -231,7 +231,7 @@ class TestKinds:
             assert 0.0 <= scores["disturbance"] <= 1.0
 
     def test_vectors_have_no_words(self):
-        row = rank(*known_truth(0)).rows[0]
+        row = rank(*known_truth(0), all_scores=True).rows[0]
         assert row.scores["vocabulary_overlap"] is row.scores["length_overlap"] is None
 
     def test_the_covariance_score_is_the_paper_s(self):
@@ -434,6 +434,18 @@ class TestOutput:
         assert data["best"] == result.best
         assert [row["source"] for row in data["rows"]] == [row.source for row in result.rows]
         assert set(data["rows"][0]["scores"]) >= {"gain", "leep", "nce", "logme", "h_score", "cka", "label_noise"}
+
+    def test_scores_without_a_part_in_the_ranking_are_computed_when_asked_for(self):
+        plain, full = (rank(*known_truth(100), all_scores=all_scores) for all_scores in (False, True))
+        assert [row.source for row in plain.rows] == [row.source for row in full.rows]
+        assert str(plain).splitlines()[:8] == str(full).splitlines()[:8]
+        assert "LEEP" not in str(plain)
+        assert "LEEP" in str(full)
+        for row, row_with_all in zip(plain.rows, full.rows, strict=True):
+            assert list(row.scores) == list(row_with_all.scores)
+            assert {name for name, score in row.scores.items() if score != row_with_all.scores[name]} == {
+                "leep", "nce", "logme", "h_score", "label_noise",
+            }  # fmt: skip
 
     def test_nothing_helps(self):
         target, sources = known_truth(100)

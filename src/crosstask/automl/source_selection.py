@@ -143,12 +143,11 @@ def select_sources(
     if affordable is not None and affordable < EXAMPLES_TO_ENCODE:
         looked_at = max(LEAST_EXAMPLES, affordable // 2 // len(sources))
     try:
-        result = rank(
-            target, sources, encoder=encoder, examples=looked_at, seed=seed, progress=False, failed=failed
-        )  # fmt: skip
+        result = rank(target, sources, encoder=encoder, examples=looked_at, seed=seed, progress=False)
     except CrossTaskError as error:
         note = f"sources could not be ranked, so all are tried: {error}"
         return Selection(names, names, dict(failed), False, _examples(affordable, len(names)), notes=(note,))
+    result = result.with_failures(failed)
     verdicts = {row.source: row.verdict for row in result.rows}
     why = {row.source: f"{row.verdict}: {'; '.join(row.reasons)}" for row in result.rows}
     usable = tuple(name for name in names if verdicts[name] != UNKNOWN)

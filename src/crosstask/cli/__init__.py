@@ -1,10 +1,26 @@
 """The command line. Everything heavy is imported by the command that needs it, so that help answers at once."""
 
-import atexit  # noqa: I001 - commands in the order of the help
+import atexit
 import gc
 
-from crosstask.cli import runs, studies, papers, about  # noqa: F401
 from crosstask.cli._app import app
+
+# The order of the imports is the order of the commands in the help.
+from crosstask.cli import (  # noqa: F401  # isort: skip
+    train,
+    evaluate,
+    label,
+    export,
+    report,
+    rank,
+    transfer_matrix,
+    capacity,
+    auto,
+    compare,
+    reproduce,
+    methods,
+    demo,
+)
 
 __all__ = ["app", "main"]
 

@@ -57,6 +57,8 @@ def flag(*names: str, **options: Any) -> Any:
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML file that names tasks and settings.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or an exported model.")]
 TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Which task; the target when left out.")]
+SeedOption = Annotated[int | None, typer.Option(min=0, metavar="NUMBER", help="Another seed than the recipe's.")]
+JsonOption = Annotated[bool, flag("--json", help="As JSON.")]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
 JobsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")]

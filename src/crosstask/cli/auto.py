@@ -1,84 +1,95 @@
-"""The command: a recipe's target and sources, minutes, and a folder with all that was found."""
+"""`crosstask auto`."""
 
-import json
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstask.automl import auto
-from crosstask.automl.leaderboard import make_board
-from crosstask.automl.result import AUTO_FILE, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
-from crosstask.data.task import Task
-from crosstask.errors import CrossTaskError, unknown
-from crosstask.recipe import RecipeFile
+from crosstask.cli._app import QuietOption, RecipeArgument, SeedOption, app, flag
+from crosstask.cli._recipe import check_task_name, folder_beside, print_json, read_recipe, read_tasks
+from crosstask.errors import CrossTaskError
+
+if TYPE_CHECKING:
+    from crosstask.recipe import RecipeFile
 
 
-def auto_recipe(
-    path: Path,
-    *,
-    minutes: float,
-    target: str | None,
-    output: Path | None,
-    seed: int | None,
-    as_json: bool,
-    quiet: bool,
-    started: float,
+@app.command()
+def auto(
+    recipe: RecipeArgument,
+    minutes: Annotated[
+        float, typer.Option(metavar="NUMBER", help="For everything: reading, features, all that is tried, the model.")
+    ] = 10.0,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another target than the recipe's; all other tasks are sources.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder, instead of runs/NAME-auto.")
+    ] = None,
+    seed: SeedOption = None,
+    json: Annotated[bool, flag("--json", help="What was found, as JSON.")] = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Find the best model of a recipe's target, and say what was found; the time began at `started`."""
-    file = RecipeFile.read(path)
-    if seed is not None:
-        file.recipe.seed = seed
-    name = _target(file, target)
-    own = file.task(name)
-    sources: list[Task] = []
-    failed: dict[str, str] = {}
-    for other in file.recipe.tasks:
-        if other != name:
-            try:
-                sources.append(file.task(other))
-            except CrossTaskError as error:  # the others may help all the same
-                failed[other] = str(error).removeprefix(f"Task '{other}': ")
-    folder = output or file.output.with_name(f"{file.output.name}-auto")
-    found = auto(
-        own,
-        sources,
+    """Find the best model of the target, with nothing to choose.
+
+    Sources are ranked, candidates with and without them are tried by cross-validation on the target's labels, cheap
+    ones first, and the best is fitted on all labels. Sources have to earn their place: where they do not help, the
+    model of the target alone is kept, and the output says so. The recipe's `paradigm`, `weighting` and `transfer` play
+    no part; a test set measures the last model alone. Stopped, it goes on when it is called again.
+
+    [dim]crosstask auto stars.yaml[/dim]
+    [dim]crosstask auto stars.yaml --minutes 1[/dim]
+    [dim]crosstask predict runs/stars-auto/run < texts.txt[/dim]
+    """
+    started = time.monotonic()  # what is imported here takes time too
+    from crosstask.automl import auto as find_best_model
+    from crosstask.automl.leaderboard import make_board
+    from crosstask.automl.result import AUTO_FILE, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
+
+    file = read_recipe(recipe, seed)
+    target = _single_target(file, target)
+    tasks = read_tasks(file, [target])
+    folder = folder_beside(file, output, "auto")
+    board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
+    result = find_best_model(
+        tasks.tasks[target],
+        tasks.sources(target),
         minutes=minutes,
         encoder=file.resolved()["encoder"],
         training=file.settings,
         seed=file.recipe.seed,
         output=folder,
-        board=make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True)),
-        recipe=_described(file, name),
-        failed=failed,
+        board=board,
+        recipe=_final_recipe(file, target),
+        failed=tasks.failures,
         started=started,
     )
-    if as_json:
-        typer.echo(json.dumps(found.facts, ensure_ascii=False))
+    if json:
+        print_json(result.facts)
         return
-    typer.echo(str(found))
+    typer.echo(str(result))
     typer.echo(f"Run folder: {folder / RUN_FOLDER}; plain model: {folder / EXPORT_FOLDER}")
     typer.echo(f"Why: {folder / AUTO_FILE}, {folder / LEADERBOARD_FILE}")
 
 
-def _target(file: RecipeFile, wanted: str | None) -> str:
-    recipe = file.recipe
-    if wanted is None:
-        if len(recipe.targets) > 1:
-            raise CrossTaskError(
-                f"{file.path} names {len(recipe.targets)} targets ({', '.join(recipe.targets)}), and a search is for "
-                "the best model of one: choose it with --target."
-            )
-        return recipe.targets[0]
-    if wanted not in recipe.tasks:
-        raise unknown("task", wanted, recipe.tasks)
-    return wanted
+def _single_target(file: "RecipeFile", name: str | None) -> str:
+    """The task to find a model for: as named on the command line, or the recipe's."""
+    if name is not None:
+        check_task_name(file, name)
+        return name
+    targets = file.recipe.targets
+    if len(targets) > 1:
+        raise CrossTaskError(
+            f"{file.path} names {len(targets)} targets ({', '.join(targets)}), and a search is for "
+            "the best model of one: choose it with --target."
+        )
+    return targets[0]
 
 
-def _described(file: RecipeFile, target: str) -> dict[str, Any]:
+def _final_recipe(file: "RecipeFile", target: str) -> dict[str, Any]:
     """The recipe of the last run: all labels train, so that a dev set is not cut."""
-    data = file.resolved()
-    own = dict(data["tasks"][target])
-    if not isinstance(own.get("dev"), str):
-        own["dev"] = False
-    return {**data, "target": target, "tasks": {**data["tasks"], target: own}}
+    recipe = file.resolved()
+    section = dict(recipe["tasks"][target])
+    if not isinstance(section.get("dev"), str):
+        section["dev"] = False
+    return {**recipe, "target": target, "tasks": {**recipe["tasks"], target: section}}

@@ -1,29 +1,33 @@
-"""The command: a recipe's tasks, methods by name, the table in the terminal and files in a folder."""
+"""`crosstask compare`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from crosstask.data.task import Task
-from crosstask.errors import CrossTaskError, did_you_mean, unknown
-from crosstask.recipe import RecipeFile, read_value
-from crosstask.report import write_comparison_page
-from crosstask.runs.record import REPORT_FILE
-from crosstask.studies.compare import TABLE_NAME, WRITERS, compare
-from crosstask.studies.compare_runs import RUNS_FOLDER
-from crosstask.studies.executors import Place, num_processes
-from crosstask.studies.formats import show
-from crosstask.studies.grid import CELLS_FILE
-from crosstask.studies.method import DEFAULT_METHODS, Words
-from crosstask.validation import shown
+from crosstask.cli._app import JsonOption, QuietOption, RecipeArgument, app, flag
+from crosstask.cli._recipe import (
+    PADDING,
+    check_task_name,
+    folder_beside,
+    plain_table,
+    print_json,
+    read_recipe,
+    show_progress,
+)
+from crosstask.errors import CrossTaskError, did_you_mean
+
+if TYPE_CHECKING:
+    from crosstask.data.task import Task
+    from crosstask.recipe import RecipeFile
+    from crosstask.studies.executors import Place
+    from crosstask.studies.table import Comparison
 
 DEFAULT_SEEDS = 5
-KEYS: dict[str, tuple[type, ...]] = {
+SECTION_TYPES: dict[str, tuple[type, ...]] = {
     "methods": (list, dict),
     "targets": (list,),
     "seeds": (int,),
@@ -31,102 +35,194 @@ KEYS: dict[str, tuple[type, ...]] = {
     "search": (dict,),
     "trials": (int,),
 }
-"""Of the recipe's section `compare`, with the sorts of their values."""
+"""Keys of the recipe's section `compare`, with the types of their values."""
+TYPE_NAMES = {list: "a list", dict: "a mapping", int: "a whole number", str: "a text"}
 
 
-def compare_recipe(
-    path: Path,
-    *,
-    methods: str | None,
-    targets: str | None,
-    seeds: int | None,
-    baseline: str | None,
-    search: Sequence[str],
-    trials: int | None,
-    jobs: int | None,
-    on: str,
-    keep_runs: bool,
-    output: Path | None,
-    as_json: bool,
-    quiet: bool,
+@app.command()
+def compare(
+    recipe: RecipeArgument,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES", help="With commas: paradigms, weightings, transfers, or joint+tawt+alignment."),
+    ] = None,
+    targets: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="With commas; the recipe's when left out, each by itself.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Runs of each method; 5 if left out.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Method that the others are tested against; single if left out.")
+    ] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="Values of a setting to try, for dev to choose from: learning_rate=5e-5,2e-4 or tawt.every=10,50; can "
+            "be given several times.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Most combinations of searched values of a method.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="NUMBER", help="Processes side by side; one per core if left out.")
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="`local`, or `ray` for a Ray cluster (RAY_ADDRESS, or one started here)."),
+    ] = "local",
+    keep_runs: Annotated[bool, flag("--keep-runs", help="Keep the model of each run too.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the comparison.")
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Compare methods on a recipe's tasks. Options win over the recipe's section `compare`."""
-    file = RecipeFile.read(path)
-    recipe = file.recipe
+    """Compare methods: same data, start and budget for each seed, and a table with error bars and tests.
+
+    Stopped, it goes on where it was when it is called again. The recipe's section `compare` can hold the same options,
+    and methods with settings of their own.
+
+    [dim]crosstask compare stars.yaml --methods single,joint,tawt,joint+tawt+label-transfer[/dim]
+    [dim]crosstask compare stars.yaml --targets stars,polarity --seeds 10 --jobs 4[/dim]
+    [dim]crosstask compare stars.yaml --search learning_rate=5e-5,2e-4 --on ray[/dim]
+    """
+    from crosstask.report import write_comparison_page
+    from crosstask.runs.record import REPORT_FILE
+    from crosstask.studies import compare as study
+    from crosstask.studies.compare_runs import RUNS_FOLDER
+    from crosstask.studies.executors import num_processes
+    from crosstask.studies.grid import CELLS_FILE
+    from crosstask.studies.method import DEFAULT_METHODS, Words
+
+    # 1. Options win over the recipe's section `compare`.
+    file = read_recipe(recipe)
     section = _section(file)
-    named = section.get("methods", list(DEFAULT_METHODS))
-    defined = named if isinstance(named, Mapping) else {}
-    wanted = _names(targets) or [str(name) for name in section.get("targets", recipe.targets)]
-    for name in wanted:  # before any data is read
-        if name not in recipe.tasks:
-            raise unknown("target", name, recipe.tasks)
-    count = seeds or section.get("seeds", DEFAULT_SEEDS)
-    folder = output or file.output.with_name(f"{file.output.name}-comparison")
-    comparison = compare(
-        partial(_tasks_of, file),
-        _names(methods) or [str(name) for name in named],
-        targets=wanted,
+    section_methods = section.get("methods", list(DEFAULT_METHODS))
+    defined_methods = section_methods if isinstance(section_methods, Mapping) else {}
+    target_names = _split_names(targets) or [str(name) for name in section.get("targets", file.recipe.targets)]
+    for name in target_names:
+        check_task_name(file, name, "target")
+    num_seeds = seeds or section.get("seeds", DEFAULT_SEEDS)
+    if jobs is None and on != "ray":
+        jobs = num_processes()
+    folder = folder_beside(file, output, "comparison")
+
+    # 2. The comparison itself, and its page.
+    comparison = study.compare(
+        partial(_seeded_tasks, file),
+        _split_names(methods) or [str(name) for name in section_methods],
+        targets=target_names,
         baseline=baseline or section.get("baseline"),
         encoder=file.resolved()["encoder"],
         training=file.settings,
-        seeds=range(recipe.seed, recipe.seed + count),
+        seeds=range(file.recipe.seed, file.recipe.seed + num_seeds),
         output=folder,
-        search=_grid(search) or section.get("search"),
+        search=_search_values(search or []) or section.get("search"),
         trials=trials or section.get("trials"),
-        jobs=jobs or (None if on == "ray" else num_processes()),
-        on=cast(Place, on),
+        jobs=jobs,
+        on=cast("Place", on),
         keep_runs=keep_runs,
-        progress=False if quiet else None,
-        words=Words.of(recipe.paradigm, [recipe.weighting, *recipe.transfer], defined),
+        progress=show_progress(quiet),
+        words=Words.of(file.recipe.paradigm, [file.recipe.weighting, *file.recipe.transfer], defined_methods),
     )
     write_comparison_page(folder)
-    if as_json:
-        typer.echo(json.dumps(comparison.to_json(), ensure_ascii=False))
+    if json:
+        print_json(comparison.to_json())
         return
-    show(comparison)
-    typer.echo(
-        f"Folder: {folder} ({TABLE_NAME}.{', .'.join(WRITERS)}, and every run in {CELLS_FILE} and {RUNS_FOLDER})"
-    )
+    print_comparison(comparison)
+    tables = f"{study.TABLE_NAME}.{', .'.join(study.WRITERS)}"
+    typer.echo(f"Folder: {folder} ({tables}, and every run in {CELLS_FILE} and {RUNS_FOLDER})")
     typer.echo(f"Page: {folder / REPORT_FILE}")
 
 
-def _section(file: RecipeFile) -> dict[str, Any]:
+def _section(file: "RecipeFile") -> dict[str, Any]:
+    """The recipe's section `compare`, checked."""
+    from crosstask.validation import shown
+
     section = file.recipe.compare
     for key, value in section.items():
-        if key not in KEYS:
-            raise CrossTaskError(f"{file.path}: unknown key 'compare.{key}'. {did_you_mean(str(key), KEYS)}")
-        if not isinstance(value, KEYS[key]) or isinstance(value, bool):
-            sorts = {list: "a list", dict: "a mapping", int: "a whole number", str: "a text"}
-            wanted = " or ".join(sorts[sort] for sort in KEYS[key])
-            raise CrossTaskError(f"{file.path}: `compare.{key}` must be {wanted}; found {shown(value)}.")
+        if key not in SECTION_TYPES:
+            raise CrossTaskError(f"{file.path}: unknown key 'compare.{key}'. {did_you_mean(str(key), SECTION_TYPES)}")
+        types = SECTION_TYPES[key]
+        if not isinstance(value, types) or isinstance(value, bool):
+            expected = " or ".join(TYPE_NAMES[type_] for type_ in types)
+            raise CrossTaskError(f"{file.path}: `compare.{key}` must be {expected}; found {shown(value)}.")
     for key in ("seeds", "trials"):
         if section.get(key, 1) < 1:
             raise CrossTaskError(f"{file.path}: `compare.{key}` must be at least 1; found {section[key]}.")
     return section
 
 
-def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+def _search_values(texts: Sequence[str]) -> dict[str, list[Any]]:
     """`learning_rate=5e-5,2e-4` as a recipe would hold it."""
+    from crosstask.recipe import read_value
+    from crosstask.validation import shown
+
     grid: dict[str, list[Any]] = {}
     for text in texts:
-        key, sign, values = text.partition("=")
-        found = read_value(f"[{values}]")
-        if not sign or not values.strip() or not isinstance(found, list):
+        key, sign, value_text = text.partition("=")
+        values = read_value(f"[{value_text}]")
+        if not sign or not value_text.strip() or not isinstance(values, list):
             raise CrossTaskError(
                 f"--search: expected a setting and its values, as in learning_rate=5e-5,2e-4; found {shown(text)}."
             )
-        grid[key.strip()] = found
+        grid[key.strip()] = values
     return grid
 
 
-def _names(text: str | None) -> list[str]:
+def _split_names(text: str | None) -> list[str]:
     """Names with commas between them."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _tasks_of(file: RecipeFile, seed: int) -> Sequence[Task]:
+def _seeded_tasks(file: "RecipeFile", seed: int) -> "Sequence[Task]":
     """The recipe's tasks as they are with this seed: another one gives another sample where there is a limit."""
     seeded = copy(file)
     seeded.recipe = file.recipe.model_copy(update={"seed": seed})
     targets, sources = seeded.tasks()
     return [*targets, *sources]
+
+
+def print_comparison(comparison: "Comparison") -> None:
+    """The table for the terminal; columns that do not fit stay in the files, those that are missed least first."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from crosstask.studies import formats
+
+    console = Console()
+    for target in comparison.targets:
+        console.print(formats.caption(comparison, target), style="bold", markup=False)
+        columns = formats.table_columns(comparison, target)
+        for name in (formats.SECONDS, formats.COST, formats.RANK_TEST, formats.T_TEST):
+            if _table_width(columns) > console.width:
+                columns.pop(name, None)
+        table = plain_table()
+        for name in columns:
+            if name == formats.METHOD:
+                table.add_column(name, style="cyan")
+            else:
+                table.add_column(name, justify="right")
+        for line, texts in zip(comparison.of_target(target), zip(*columns.values(), strict=True), strict=True):
+            cells = [escape(text) for text in texts]
+            if line.is_best:
+                score = list(columns).index(formats.SCORE)
+                cells[score] = f"[bold]{texts[score]}[/bold]"
+            table.add_row(*cells)
+        console.print(table)
+    for refusal in formats.refusals(comparison):
+        console.print(refusal, style="yellow", markup=False)
+    for note in comparison.notes():
+        console.print(note, style="dim", markup=False)
+
+
+def _table_width(columns: Mapping[str, Sequence[str]]) -> int:
+    from rich.cells import cell_len
+
+    width = 0
+    for name, cells in columns.items():
+        width += max(cell_len(text) for text in (name, *cells)) + PADDING
+    return width

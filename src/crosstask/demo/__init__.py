@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import typer
 
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
@@ -20,7 +19,6 @@ from crosstask.learner import Learner
 from crosstask.progress import Progress, make_progress, shown
 from crosstask.report import write_comparison_page
 from crosstask.report.comparison_view import RESULTS_FILE, ComparisonRows, comparison_rows, read_comparison
-from crosstask.report.formatting import plain_sentence, spread
 from crosstask.report.results_file import as_comparison
 from crosstask.runs.environment import environment
 from crosstask.runs.record import REPORT_FILE, finite
@@ -32,7 +30,9 @@ MADE_BY = "crosstask demo"
 RUN_FOLDER = "run"
 
 
-def run_demo(*, text: bool = False, seeds: int = 5, output: Path = Path("runs/demo"), quiet: bool = False) -> None:
+def run_demo(
+    *, text: bool = False, seeds: int = 5, output: Path = Path("runs/demo"), quiet: bool = False
+) -> ComparisonRows:
     """Compare the paradigms on digits, or on sentences, and write what came out to `output`."""
     check_output(output)
     progress = make_progress(False if quiet else None)
@@ -44,7 +44,7 @@ def run_demo(*, text: bool = False, seeds: int = 5, output: Path = Path("runs/de
         from crosstask.demo.digits import digits_problem
 
         problem = digits_problem()
-    show(compare(problem, range(seeds), output, progress), output)
+    return compare(problem, range(seeds), output, progress)
 
 
 def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Progress) -> ComparisonRows:
@@ -163,25 +163,6 @@ def check_output(output: Path) -> None:
     added = sorted({path.name for path in output.iterdir()} - {RESULTS_FILE, REPORT_FILE, RUN_FOLDER})
     if added:
         raise CrossTaskError(f"'{output}' holds something that no demo made ({', '.join(added[:3])}); {advice}")
-
-
-def show(rows: ComparisonRows, output: Path) -> None:
-    """The table for the terminal, the answer, and where to read on."""
-    from rich.console import Console
-    from rich.table import Table
-
-    (found,) = rows.targets
-    table = Table(title=rows.title, title_justify="left", title_style="bold", box=None, padding=(0, 3, 0, 0))
-    table.add_column("method", style="cyan", no_wrap=True)
-    for heading in (f"{found.metric} on test", "gain over single", "seeds won"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in found.methods:
-        score = f"[bold]{spread(row.score)}[/bold]" if row.is_best else spread(row.score)
-        won = f"{row.wins} of {row.gain.count}" if row.gain else ""
-        table.add_row(row.method, score, spread(row.gain, signed=True) if row.gain else "", won)
-    Console().print(table)
-    typer.echo(f"\n{plain_sentence(found)}")
-    typer.echo(f"Page: {output / REPORT_FILE} ({rows.seconds:.0f} s in all)")
 
 
 def _measured(run: Run, problem: Problem) -> dict[str, Any]:

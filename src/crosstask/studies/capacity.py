@@ -14,7 +14,6 @@ from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
-from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.study import Cell, Estimate, Named, make_study, run_cells, seed_list
 from crosstask.training.config import Training
 from crosstask.validation import name_and_options, option_names
@@ -209,77 +208,3 @@ def _score(row: Row, task: str, part: str, metric: str) -> float | None:
 def _best(goodness: Mapping[int, float]) -> int:
     """The width of the highest value; of equal ones the smallest. One that is not known is the worst."""
     return max(goodness, key=lambda width: (not math.isnan(goodness[width]), goodness[width], -width))
-
-
-def capacity_of_recipe(
-    path: Path, *, widths: str | None, seeds: int, jobs: int, output: Path | None, as_json: bool, quiet: bool
-) -> None:
-    """The command: a recipe's tasks alone and together at several widths; a table, and files in a folder."""
-    import typer
-
-    from crosstask.recipe import RecipeFile
-
-    file = RecipeFile.read(path)
-    recipe = file.recipe
-    folder = output or file.output.with_name(f"{file.output.name}-capacity")
-    tried = _parsed(widths) if widths is not None else WIDTHS
-    own, others = file.tasks()
-    found = capacity(
-        [*own, *others],
-        widths=tried,
-        encoder=file.resolved()["encoder"],
-        paradigm=recipe.paradigm if recipe.paradigm in PARADIGMS else "normalized-joint",
-        weighting=recipe.weighting,
-        transfer=recipe.transfer,
-        training=file.settings,
-        seeds=range(recipe.seed, recipe.seed + seeds),
-        output=folder,
-        jobs=jobs,
-        progress=False if quiet else None,
-    )
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
-        return
-    show(found)
-    typer.echo(f"Folder: {folder} ({CAPACITY_FILE}, and every run in {CELLS_FILE})")
-
-
-def _parsed(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise CrossTaskError(f"--widths must be whole numbers with commas between them, found '{text}'.") from None
-
-
-def show(found: Capacity) -> None:
-    """Best widths and their scores, as in Table 1 of the paper."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    count = len(found.seeds)
-    part = "test" if found.alone_test else "dev"
-    title = f"Best `{found.width_option}` by dev score, {part} score there, {count} seed{'s' * (count > 1)}"
-    console.print(title, style="bold", markup=False)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("task", style="cyan", no_wrap=True)
-    for heading in ("width alone", "score alone", "width together", "score together"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    scores: list[tuple[float, float]] = []
-    for task in found.tasks:
-        alone, together = (
-            (found.alone_test[task], found.together_test[task])
-            if task in found.alone_test
-            else (found.alone[task][found.best_alone[task]], found.together[task][found.best_together])
-        )
-        scores.append((alone.mean, together.mean))
-        width = str(found.best_together)
-        table.add_row(escape(task), str(found.best_alone[task]), alone.shown(), width, together.shown())
-    means = ["", ""]  # of scores that can be added up
-    if len(set(found.metrics.values())) == 1:
-        means = [f"{sum(column) / len(column):.3f}" for column in zip(*scores, strict=True)]
-    table.add_row("[bold]overall", str(found.total_alone), means[0], str(found.best_together), means[1])
-    console.print(table)
-    for note in found.notes:
-        console.print(note, style="dim", markup=False)

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from crosstask.report.comparison_view import Spread
 from crosstask.studies.hyperparameters import settings_text
@@ -18,10 +18,8 @@ DASH = "–"
 METHOD, SCORE, T_TEST, RANK_TEST, SOURCES, SECONDS, COST = (
     "method", "mean", "p (t)", "p (ranks)", "sources", "seconds", "cost",
 )  # fmt: skip
-LESS_NEEDED = (SECONDS, COST, RANK_TEST, T_TEST)
 GAIN = "gain over {}"
 OVER_SINGLE = "over single"
-GAP = 2
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -81,39 +79,6 @@ def _comment(text: str) -> str:
     return "% " + " ".join(text.split())
 
 
-def show(comparison: Comparison) -> None:
-    """The table for the terminal; columns that do not fit stay in the files, those that are missed least first."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    for target in comparison.targets:
-        console.print(caption(comparison, target), style="bold", markup=False)
-        columns = _columns(comparison, target)
-        for name in LESS_NEEDED:
-            if _width(columns) > console.width:
-                columns.pop(name, None)
-        table = Table(box=None, padding=(0, GAP, 0, 0))
-        for name in columns:
-            is_first = name == METHOD
-            table.add_column(name, style="cyan" if is_first else "", justify="left" if is_first else "right")
-        for line, cells in zip(comparison.of_target(target), zip(*columns.values(), strict=True), strict=True):
-            best = {list(columns).index(SCORE)} if line.is_best else set()
-            table.add_row(*(f"[bold]{cell}[/bold]" if i in best else escape(cell) for i, cell in enumerate(cells)))
-        console.print(table)
-    for refusal in refusals(comparison):
-        console.print(refusal, style="yellow", markup=False)
-    for note in comparison.notes():
-        console.print(note, style="dim", markup=False)
-
-
-def _width(columns: Mapping[str, Sequence[str]]) -> int:
-    from rich.cells import cell_len
-
-    return sum(max(map(cell_len, (name, *cells))) + GAP for name, cells in columns.items())
-
-
 def caption(comparison: Comparison, target: str) -> str:
     """What is measured."""
     return f"{target}: {comparison.metrics[target]} on {comparison.parts[target]}"
@@ -128,7 +93,7 @@ def refusals(comparison: Comparison) -> list[str]:
     return [f"{method} did not run on {', '.join(targets)}: {reason}" for (method, reason), targets in found.items()]
 
 
-def _columns(comparison: Comparison, target: str) -> dict[str, list[str]]:
+def table_columns(comparison: Comparison, target: str) -> dict[str, list[str]]:
     """The table as text, column by column; those that say nothing here are left out."""
     makers: dict[str, Callable[[Line], str]] = {
         METHOD: lambda line: line.method,
@@ -152,7 +117,7 @@ def _rows(
     comparison: Comparison, target: str, bold: Callable[[str], str], escape: Callable[[str], str]
 ) -> tuple[list[str], list[list[str]]]:
     """Headings and rows, in the words of a format."""
-    columns = {name: [escape(cell) for cell in cells] for name, cells in _columns(comparison, target).items()}
+    columns = {name: [escape(cell) for cell in cells] for name, cells in table_columns(comparison, target).items()}
     columns[SCORE] = [
         bold(cell) if line.is_best else cell
         for cell, line in zip(columns[SCORE], comparison.of_target(target), strict=True)

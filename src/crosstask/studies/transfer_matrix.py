@@ -15,10 +15,8 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
-from crosstask.studies.grid import CELLS_FILE
 from crosstask.studies.study import Cell, Estimate, Named, make_study, run_cells, seed_list
 from crosstask.training.config import Training
-from crosstask.training.paradigms import find_paradigm
 
 MATRIX_FILE = "transfer_matrix.json"
 Verdict = Literal["helps", "hurts", "unclear"]
@@ -234,93 +232,3 @@ def rank_correlation(scores: Mapping[str, Mapping[str, float]], matrix: Transfer
 def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
     scores, gains = np.asarray(pairs).T
     return spearman(gains, scores)
-
-
-def matrix_of_recipe(
-    path: Path,
-    *,
-    targets: Sequence[str] | None,
-    seeds: int,
-    jobs: int,
-    output: Path | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """The command: a recipe's tasks against each other, the table in the terminal, files in a folder."""
-    import typer
-
-    from crosstask.recipe import RecipeFile
-
-    file = RecipeFile.read(path)
-    recipe = file.recipe
-    folder = output or file.output.with_name(f"{file.output.name}-transfer-matrix")
-    own, others = file.tasks()
-    matrix = transfer_matrix(
-        [*own, *others],
-        targets=targets or None,
-        encoder=file.resolved()["encoder"],
-        paradigm=find_paradigm(recipe.paradigm or "normalized-joint").with_sources,
-        weighting=recipe.weighting,
-        transfer=recipe.transfer,
-        training=file.settings,
-        seeds=range(recipe.seed, recipe.seed + seeds),
-        output=folder,
-        jobs=jobs,
-        progress=False if quiet else None,
-    )
-    if as_json:
-        typer.echo(json.dumps(matrix.to_json(), ensure_ascii=False))
-        return
-    show(matrix)
-    typer.echo(f"Folder: {folder} ({MATRIX_FILE}, and every run in {CELLS_FILE})")
-
-
-STYLES: dict[Verdict, str] = {"helps": "green", "hurts": "red", "unclear": "dim"}
-MARKS: dict[Verdict, str] = {"helps": " +", "hurts": " -", "unclear": "  "}
-
-
-def show(matrix: TransferMatrix) -> None:
-    """The table for the terminal: a column per target, or a line per pair where columns do not fit."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console()
-    count = len(matrix.seeds)
-    title = f"Gain on dev, {matrix.settings['paradigm']} over single, {count} seed{'s' * (count > 1)}"
-    console.print(title, style="bold")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    longest = max(len(name) for name in matrix.sources)
-    columns = [max(18, len(target) + len(matrix.metrics[target]) + 5) for target in matrix.targets]
-    if longest + 4 + sum(columns) <= console.width:
-        table.add_column("source", style="cyan", no_wrap=True)
-        for target in matrix.targets:
-            table.add_column(f"→ {escape(target)} [dim]{matrix.metrics[target]}[/dim]", justify="right", no_wrap=True)
-        table.add_row("(alone)", *(f"{_any(matrix, target).alone.shown()}  " for target in matrix.targets))
-        for source in matrix.sources:
-            if matrix.targets == (source,):  # a line with nothing in it
-                continue
-            table.add_row(escape(source), *(_shown(matrix, source, target) for target in matrix.targets))
-    else:
-        for heading in ("source", "target"):
-            table.add_column(heading, style="cyan", overflow="fold")
-        table.add_column("gain", justify="right", no_wrap=True)
-        for gain in sorted(matrix.cells.values(), key=lambda gain: (gain.target, -_sortable(gain.dev.mean))):
-            table.add_row(escape(gain.source), escape(gain.target), _shown(matrix, gain.source, gain.target))
-    console.print(table)
-    console.print("+ helps, - hurts: the 95% interval leaves zero out. ± standard error.", style="dim")
-
-
-def _any(matrix: TransferMatrix, target: str) -> Gain:
-    return next(gain for (_, name), gain in matrix.cells.items() if name == target)
-
-
-def _shown(matrix: TransferMatrix, source: str, target: str) -> str:
-    if source == target:
-        return "·  "
-    gain = matrix.cells[source, target]
-    return f"[{STYLES[gain.verdict]}]{gain.dev.shown(signed=True)}{MARKS[gain.verdict]}[/]"
-
-
-def _sortable(value: float) -> float:
-    return -math.inf if math.isnan(value) else value

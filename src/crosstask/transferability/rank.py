@@ -1,11 +1,9 @@
 """Which sources will help a target, before any training: scores, a verdict and its reasons for each."""
 
-import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +11,12 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from crosstask.data.task import Task
-from crosstask.errors import CrossTaskError, import_papers, unknown
+from crosstask.errors import CrossTaskError
 from crosstask.gradients.covariance import covariance, main_directions, similarity_of_directions
 from crosstask.models.build import feature_section
 from crosstask.probing.linear_models import LinearModel, Units, cross_validate, fit, strengths_for
 from crosstask.probing.probe import Probe
 from crosstask.progress import make_progress, shown
-from crosstask.storage import write_text
 from crosstask.transferability import verdict as usefulness
 from crosstask.transferability.features import all_units, sampled
 from crosstask.transferability.scores import (
@@ -38,9 +35,8 @@ from crosstask.transferability.scores import (
     word_counts,
     words_of,
 )
-from crosstask.transferability.table import RankResult, RankRow, reasons
+from crosstask.transferability.table import RankResult, RankRow, reasons, sort_rows
 
-METHODS = ("scores", "linearised")
 MOST_EXAMPLES = 2_000
 """Training examples of a task that are looked at, at most."""
 EXAMPLES_TO_ENCODE = 4_000
@@ -57,8 +53,8 @@ def rank(
     encoder: str | Mapping[str, Any] = "minilm",
     examples: int | None = None,
     seed: int = 0,
+    all_scores: bool = False,
     progress: bool | None = None,
-    failed: Mapping[str, str] | None = None,
 ) -> RankResult:
     """Say which sources are likely to help a target, from features of an encoder as it is. Nothing is trained.
 
@@ -87,10 +83,10 @@ def rank(
         examples: of each task at most, at random. By default 2,000 and, where an encoder has to run, no more than 4,000
             of all tasks together (a fifth of it the target's), but at least 200 of each source.
         seed: of subsets and folds.
+        all_scores: compute the scores that have no part in the ranking too; see `more_scores`.
         progress: show a bar; by default when the error stream is a terminal.
-        failed: names of sources that could not even be read, and why; they get a row too.
     """
-    names = [target.name, *(source.name for source in sources), *(failed or {})]
+    names = [target.name, *(source.name for source in sources)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise CrossTaskError(f"Two tasks are called '{twice}'; every task needs a name of its own.")
@@ -101,7 +97,7 @@ def rank(
     section, notes = feature_section(encoder)
     if "pooling" in section:
         section["pooling"] = "mean"  # so that features of words and of texts lie in one space
-    rows = [RankRow(name, usefulness.UNKNOWN, reasons=(why,)) for name, why in (failed or {}).items()]
+    rows: list[RankRow] = []
     with shown(make_progress(progress)) as bar, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         able = _able_sources(target, sources, rows)
@@ -111,13 +107,12 @@ def rank(
         drawn = [sampled(target, own_most, seed), *(sampled(source, most, seed) for source in able)]
         units = all_units(section, [target, *able], drawn, bar, seed)
         with threadpool_limits(limits=1):  # matrices are small: threads would wait for each other most of the time
-            judge = _Judge(drawn[0], units[target.name], seed)
+            judge = _Judge(drawn[0], units[target.name], seed, all_scores)
             bar.start("sources", len(able))
             for done, (source, part) in enumerate(zip(able, drawn[1:], strict=True), 1):
                 rows.append(judge.row(source, part, units[source.name]))
                 bar.advance(done, source.name)
-    rows.sort(key=lambda row: (usefulness.VERDICTS.index(row.verdict), -(row.score or 0.0)))
-    return RankResult(target.name, tuple(rows), (*notes, *judge.notes))
+    return RankResult(target.name, sort_rows(rows), (*notes, *judge.notes))
 
 
 def _able_sources(target: Task, sources: Sequence[Task], rows: list[RankRow]) -> list[Task]:
@@ -147,12 +142,12 @@ def _most_examples(num_sources: int, costly: bool) -> int:
 class _Judge:
     """Everything of the target that sources are compared with, computed once."""
 
-    def __init__(self, target: Task, units: Units | str, seed: int) -> None:
+    def __init__(self, target: Task, units: Units | str, seed: int, all_scores: bool) -> None:
         problem = units if isinstance(units, str) else _problem(units, target)
         if problem is not None:
             raise CrossTaskError(f"Sources cannot be ranked for the target '{target.name}': {problem}.")
         assert isinstance(units, Units)
-        self.target, self.seed = target, seed
+        self.target, self.seed, self.all_scores = target, seed, all_scores
         self.directions = main_directions(covariance(torch.from_numpy(units.features)))
         # One unit for all tasks' features: that of the target.
         self.mean, self.scale = units.features.mean(axis=0), units.features.std(axis=0)
@@ -215,7 +210,7 @@ class _Judge:
                 "covariance_similarity": similarity_of_directions(self.directions, directions),
                 "covariance_similarity_normalised": similarity,
                 **answers,
-                "label_noise": _or_none(lambda: label_noise(units, heads)),
+                "label_noise": _or_none(lambda: label_noise(units, heads)) if self.all_scores else None,
                 **self._texts(drawn),
             },
             examples=len(drawn.train),
@@ -238,6 +233,9 @@ class _Judge:
     def _answers(self, probe: LinearModel, source: Task, said: np.ndarray) -> dict[str, float | None]:
         """Scores of what the source's probe says of the target's inputs."""
         labels = self.units.labels
+        alignment = _or_none(lambda: label_cka(said, labels))
+        if not self.all_scores:
+            return {"leep": None, "nce": None, "logme": None, "h_score": None, "cka": alignment}
         exclusive = self.units.is_exclusive and source.kind in ("classification", "pair", "tagging")
         logits = probe(self.units.features)
         chances = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)) if exclusive else None
@@ -246,11 +244,11 @@ class _Judge:
             "nce": None if chances is None else _or_none(lambda: nce(logits.argmax(axis=1), labels)),
             "logme": _or_none(lambda: logme(said, labels)),
             "h_score": None if self.target.kind == "regression" else _or_none(lambda: h_score(said, labels)),
-            "cka": _or_none(lambda: label_cka(said, labels)),
+            "cka": alignment,
         }
 
     def _texts(self, source: Task) -> dict[str, float | None]:
-        if self.words is None:
+        if self.words is None or not self.all_scores:
             return {"vocabulary_overlap": None, "length_overlap": None}
         words = words_of(source.train.inputs, source.spec.form)
         lengths = [len(text) for text in self.words], [len(text) for text in words]
@@ -303,62 +301,3 @@ def _or_none(score: Callable[[], float]) -> float | None:
         value = score()
         return value if np.isfinite(value) else None
     return None
-
-
-def rank_recipe(
-    path: Path,
-    *,
-    target: str | None,
-    examples: int | None,
-    method: str = "scores",
-    output: Path | None = None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Rank the sources of a recipe for each of its targets, or for another of its tasks, and print what was found.
-
-    It is also written to `output` or, without one, into the recipe's run folder if there is one, for its page.
-    """
-    import typer
-
-    from crosstask.recipe import RecipeFile
-
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
-    if output is not None and output.is_dir():
-        raise CrossTaskError(f"'{output}' is a folder; name a file for the ranking.")
-    recipe = RecipeFile.read(path)
-    known = recipe.recipe.tasks
-    if target is not None and target not in known:
-        raise unknown("task", target, known)
-    targets = recipe.recipe.targets if target is None else [target]
-    tasks: dict[str, Task] = {name: recipe.task(name) for name in targets}
-    failed: dict[str, str] = {}
-    for name in known:
-        if name not in tasks:
-            try:
-                tasks[name] = recipe.task(name)
-            except CrossTaskError as error:
-                failed[name] = str(error).removeprefix(f"Task '{name}': ")
-    results = []
-    for name in targets:
-        sources = [task for other, task in tasks.items() if other != name]
-        if method == "linearised":
-            ranking = import_papers("linearized.ranking", purpose="`rank --method linearised`")
-            learner = recipe.learner(progress=False if quiet else None)
-            results.append(ranking.rank_linearised(tasks[name], sources, learner, failed=failed))
-        else:
-            how = {"encoder": recipe.resolved()["encoder"], "seed": recipe.recipe.seed, "examples": examples}
-            results.append(rank(tasks[name], sources, progress=False if quiet else None, failed=failed, **how))
-    found = [result.to_data() for result in results]
-    text = json.dumps(found[0] if len(found) == 1 else found, indent=2, ensure_ascii=False)
-    if output is not None:
-        write_text(output, text + "\n")
-    elif recipe.output.is_dir() and targets == recipe.recipe.targets and len(targets) == 1:
-        from crosstask.report.run_view import RANK_FILE
-
-        write_text(recipe.output / RANK_FILE, text + "\n")
-    if as_json:
-        typer.echo(text)
-    else:
-        typer.echo("\n\n".join(str(result) for result in results))

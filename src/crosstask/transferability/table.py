@@ -1,12 +1,12 @@
 """A ranking of sources as people and programs read it: rows, reasons in words, a table, JSON."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from crosstask.runs.record import finite
-from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MOST_DISTURBANCE, UNKNOWN, Gain
+from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MOST_DISTURBANCE, UNKNOWN, VERDICTS, Gain
 
 COLUMNS = {
     "gradient_cosine": "grad cos",
@@ -65,6 +65,11 @@ class RankResult:
         """The first source, if it is likely to help."""
         return self.rows[0].source if self.rows and self.rows[0].verdict == HELPS else None
 
+    def with_failures(self, failures: Mapping[str, str]) -> "RankResult":
+        """The same with a row for each source that could not be read, and why."""
+        rows = [RankRow(source, UNKNOWN, reasons=(reason,)) for source, reason in failures.items()]
+        return replace(self, rows=sort_rows([*rows, *self.rows]))
+
     def to_data(self) -> dict[str, Any]:
         """Everything, as plain data."""
         rows = [row.to_data() for row in self.rows]
@@ -94,6 +99,11 @@ class RankResult:
         parts += ["", "All scores", *_aligned(second, left=1)] if used else []
         parts += ["", *(f"Note: {note}" for note in self.notes)] if self.notes else []
         return "\n".join(parts)
+
+
+def sort_rows(rows: Iterable[RankRow]) -> tuple[RankRow, ...]:
+    """From best to worst: by verdict, then by score."""
+    return tuple(sorted(rows, key=lambda row: (VERDICTS.index(row.verdict), -(row.score or 0.0))))
 
 
 def _cell(value: float | None) -> str:

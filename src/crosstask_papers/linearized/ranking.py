@@ -1,17 +1,15 @@
 """The ranking that one training run gives: a base model on all tasks, linearised, tells what each source brings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from crosstask.data.task import Task
 from crosstask.learner import Learner
-from crosstask.transferability.table import RankResult, RankRow
-from crosstask.transferability.verdict import HELPS, HURTS, LEAST_GAIN, SURE_GAIN, UNKNOWN, USELESS, VERDICTS, Gain
+from crosstask.transferability.table import RankResult, RankRow, sort_rows
+from crosstask.transferability.verdict import HELPS, HURTS, LEAST_GAIN, SURE_GAIN, USELESS, Gain
 from crosstask_papers.linearized.affinity import Affinity, task_affinity
 
 
-def rank_linearised(
-    target: Task, sources: Sequence[Task], learner: Learner | None = None, *, failed: Mapping[str, str] | None = None
-) -> RankResult:
+def rank_linearized(target: Task, sources: Sequence[Task], learner: Learner | None = None) -> RankResult:
     """Rank sources by what they bring to a linearised base model; see `affinity.task_affinity`.
 
     A source likely helps where its gain on the target's dev examples is above its standard error, and may hurt where
@@ -21,16 +19,13 @@ def rank_linearised(
         target: the task that matters; it needs a dev set.
         sources: tasks that may help.
         learner: how the base model is trained.
-        failed: names of sources that could not be read, and why.
     """
     found = task_affinity(target, sources, learner)
     rows = [_row(found, source) for source in sources]
-    rows += [RankRow(name, UNKNOWN, reasons=(why,)) for name, why in (failed or {}).items()]
-    rows.sort(key=lambda row: (VERDICTS.index(row.verdict), -(row.score or 0.0)))
     best = found.best_subset()
     notes = [f"the best sources together: {', '.join(best)}" if best else "no set of sources is better than none"]
     notes.append("gains are those of a linearised model that has seen all sources: their order counts, not their size")
-    return RankResult(target.name, tuple(rows), tuple(notes))
+    return RankResult(target.name, sort_rows(rows), tuple(notes))
 
 
 def _row(found: Affinity, source: Task) -> RankRow:

@@ -1,4 +1,4 @@
-"""The command that runs the papers' experiments again."""
+"""`crosstask reproduce`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from crosstask.cli._app import QuietOption, app, flag
+from crosstask.errors import import_papers
 
 
 @app.command()
@@ -41,10 +42,7 @@ def reproduce(
     [dim]crosstask reproduce tawt-table1 --data DIR --quick[/dim]
     [dim]crosstask reproduce metaxt-sentiment --data DIR --seeds 5 --jobs 8[/dim]
     """
-    from crosstask.errors import import_papers
-
     command = import_papers("command", purpose="`crosstask reproduce`")
-
     if not names:
         command.list_experiments()
         return

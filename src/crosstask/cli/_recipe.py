@@ -1,0 +1,123 @@
+"""What commands on a recipe share: reading it, its targets and sources, the folder of a study, printing a result."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import typer
+
+from crosstask.errors import CrossTaskError, unknown
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from crosstask.data.task import Task
+    from crosstask.recipe import RecipeFile
+
+
+class Result(Protocol):
+    """What a study returns."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        ...
+
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+@dataclass(frozen=True)
+class RecipeTasks:
+    """Tasks of a recipe by name, and why each of the others could not be read."""
+
+    tasks: "dict[str, Task]"
+    failures: dict[str, str]
+
+    def sources(self, target: str) -> "list[Task]":
+        """All tasks but the target."""
+        return [task for name, task in self.tasks.items() if name != target]
+
+
+def read_recipe(path: Path, seed: int | None = None) -> "RecipeFile":
+    """Read and check a recipe; a seed given on the command line replaces the recipe's."""
+    from crosstask.recipe import RecipeFile
+
+    file = RecipeFile.read(path)
+    if seed is not None:
+        file.recipe.seed = seed
+    return file
+
+
+def check_task_name(file: "RecipeFile", name: str, what: str = "task") -> None:
+    """Refuse a name that the recipe does not have, before any data is read."""
+    if name not in file.recipe.tasks:
+        raise unknown(what, name, file.recipe.tasks)
+
+
+def read_tasks(file: "RecipeFile", targets: Sequence[str]) -> RecipeTasks:
+    """Read all tasks of a recipe. A target must be readable; a broken source is skipped, the others may help."""
+    tasks = {name: file.task(name) for name in targets}
+    failures = {}
+    for name in file.recipe.tasks:
+        if name in tasks:
+            continue
+        try:
+            tasks[name] = file.task(name)
+        except CrossTaskError as error:
+            failures[name] = str(error).removeprefix(f"Task '{name}': ")
+    return RecipeTasks(tasks, failures)
+
+
+def folder_beside(file: "RecipeFile", output: Path | None, name: str) -> Path:
+    """The folder of a study: `output`, or beside the recipe's run folder."""
+    return output or file.output.with_name(f"{file.output.name}-{name}")
+
+
+def run_study(
+    study: Callable[..., ResultT],
+    file: "RecipeFile",
+    output: Path,
+    *,
+    num_seeds: int,
+    jobs: int,
+    quiet: bool,
+    **options: Any,
+) -> ResultT:
+    """Call a study with the tasks, the methods and the settings of a recipe; seeds count on from the recipe's."""
+    recipe = file.recipe
+    targets, sources = file.tasks()
+    return study(
+        [*targets, *sources],
+        encoder=file.resolved()["encoder"],
+        weighting=recipe.weighting,
+        transfer=recipe.transfer,
+        training=file.settings,
+        seeds=range(recipe.seed, recipe.seed + num_seeds),
+        output=output,
+        jobs=jobs,
+        progress=show_progress(quiet),
+        **options,
+    )
+
+
+def show_progress(quiet: bool) -> bool | None:
+    """The argument `progress` of the library: None shows a bar where the error stream is a terminal."""
+    return False if quiet else None
+
+
+def print_json(data: Any) -> None:
+    """One line of JSON."""
+    typer.echo(json.dumps(data, ensure_ascii=False))
+
+
+PADDING = 2
+"""Spaces between the columns of a table."""
+
+
+def plain_table(title: str | None = None, padding: int = PADDING) -> "Table":
+    """An empty table without lines, as all commands print them."""
+    from rich.table import Table
+
+    return Table(title=title, title_justify="left", box=None, padding=(0, padding, 0, 0))

@@ -1,0 +1,77 @@
+"""`crosstask evaluate`."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crosstask.cli._app import RunArgument, TaskOption, app, flag
+from crosstask.errors import CrossTaskError
+
+if TYPE_CHECKING:
+    from crosstask.data.examples import Examples, TaskSpec
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    data: Annotated[
+        Path | None, typer.Argument(metavar="DATA", help="Labelled file; the recipe's test set when left out.")
+    ] = None,
+    task: TaskOption = None,
+    json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
+) -> None:
+    """Score a trained model on labelled data.
+
+    The file is read with the options that the run's recipe gives for the task.
+
+    [dim]crosstask evaluate runs/stars[/dim]
+    [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
+    """
+    from crosstask.cli._recipe import print_json
+    from crosstask.runs.record import finite
+    from crosstask.runs.run import load
+
+    model = load(run)
+    spec = model.spec(task)
+    examples = _labeled_examples(run, data, spec)
+    scores = model.score(examples, spec.name)
+    if json:
+        print_json(finite({"task": spec.name, "examples": len(examples), "scores": scores}))
+        return
+    typer.echo(f"{spec.name}: {len(examples)} example{'s' * (len(examples) != 1)} of {examples.source}")
+    for metric, value in scores.items():
+        typer.echo(f"  {metric:<12} {score_text(value)}")
+
+
+def score_text(value: float | None) -> str:
+    """A score with four digits."""
+    if value is None or math.isnan(value):
+        return "not defined"
+    return f"{value:.4f}"
+
+
+def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Examples":
+    """The examples of a file, or of the test set that the run's recipe names."""
+    from crosstask.data.label_map import LabelMap
+    from crosstask.data.readers import read
+    from crosstask.data.task import NOT_OF_READERS, Task
+    from crosstask.runs.run import task_options
+
+    options = task_options(run, spec.name)
+    source = options.get("test") if data is None else str(data)
+    if source is None and options.get("split"):  # the test set was cut from train; it is cut again, in the same way
+        test = Task.read(spec.name, **options).test
+        if test is not None:
+            return test
+    if not isinstance(source, str):
+        raise CrossTaskError(
+            f"The recipe of '{run}' names no test file for task '{spec.name}': name the file to score on."
+        )
+    # The recipe's format, unless the file's name says another.
+    is_same_format = data is None or data.suffix == Path(str(options.get("train", source))).suffix
+    format = options.get("format") if is_same_format else None
+    reader_options = {key: value for key, value in options.items() if key not in NOT_OF_READERS}
+    examples = read(source, format=format, task=spec.name, options=reader_options)
+    return LabelMap(options.get("map")).apply(spec.name, spec.kind, examples)

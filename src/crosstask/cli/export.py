@@ -1,0 +1,27 @@
+"""`crosstask export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosstask.cli._app import RunArgument, TaskOption, app
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder to write.")],
+    task: TaskOption = None,
+) -> None:
+    """Write a plain Hugging Face folder that loads without crosstask.
+
+    Models that transformers has no class for (word vectors, numeric vectors) become a folder for `crosstask.load`.
+
+    [dim]crosstask export runs/stars stars-model[/dim]
+    """
+    from crosstask.runs.run import load
+
+    path = load(run).export(folder, task)
+    loader = "plain transformers" if (path / "config.json").is_file() else "crosstask.load"
+    typer.echo(f"Wrote {path}, which loads with {loader}.")

@@ -1,0 +1,50 @@
+"""`crosstask predict`: its options."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from crosstask.cli._app import RunArgument, TaskOption, app, flag
+
+
+@app.command()
+def predict(
+    run: RunArgument,
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DATA",
+            help="Lines, .csv, .tsv, .jsonl or, for tagging, .conllu and columns; each also gzipped. "
+            "Standard input when left out.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File to write; standard output when left out."),
+    ] = None,
+    task: TaskOption = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Of the input; from the file's name when left out.")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of the text, where the recipe's is not meant; twice for a pair."),
+    ] = None,
+    probabilities: Annotated[bool, flag("--probabilities", help="Also the probability of each label.")] = False,
+    encoding: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
+    ] = None,
+) -> None:
+    """Label new data.
+
+    Lines in give lines out: a label each, or a tag for every word. Tables keep their columns and gain `prediction`.
+    Pairs in lines are two texts with a tab between them.
+
+    [dim]crosstask predict runs/stars < texts.txt[/dim]
+    [dim]crosstask predict runs/stars reviews.csv -o labelled.csv[/dim]
+    [dim]crosstask predict runs/stars reviews.jsonl --text body --probabilities[/dim]
+    """
+    from crosstask.cli.predict import label_file
+
+    label_file(run, data, output, task=task, format=format, text=text, probabilities=probabilities, encoding=encoding)

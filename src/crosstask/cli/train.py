@@ -1,0 +1,75 @@
+"""`crosstask train`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crosstask.cli._app import QuietOption, RecipeArgument, SeedOption, app, flag
+from crosstask.cli._recipe import read_recipe, show_progress
+from crosstask.cli.evaluate import score_text
+
+if TYPE_CHECKING:
+    from crosstask.runs.run import Run
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Run folder, instead of the recipe's or runs/NAME."),
+    ] = None,
+    resume: Annotated[bool, flag("--resume", help="Go on with a run that was stopped.")] = False,
+    seed: SeedOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Train the model that a recipe describes.
+
+    Everything goes to the run folder: the recipe as resolved, history, metrics, checkpoints, the model and a page.
+    A folder that exists is never written over.
+
+    [dim]crosstask train stars.yaml[/dim]
+    [dim]crosstask train stars.yaml --resume[/dim]
+    [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
+    """
+    from crosstask.runs.run import Run, RunFolder, load
+
+    file = read_recipe(recipe, seed)
+    folder = RunFolder(output or file.output)
+    if resume:
+        folder.check_recipe(file.resolved())
+        if folder.is_finished:
+            run = load(folder.path)
+            assert isinstance(run, Run)
+            typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
+            _print_run(run, folder.path)
+            return
+    else:
+        folder.check_new()  # before any data is read
+    learner = file.learner(progress=show_progress(quiet))
+    targets, sources = file.tasks()
+    run = learner.fit(targets, sources, output=folder.path, resume=resume, recipe=file.resolved())
+    if _is_main_process():
+        _print_run(run, folder.path)
+
+
+def _is_main_process() -> bool:
+    from accelerate.state import PartialState
+
+    return PartialState().is_main_process
+
+
+def _print_run(run: "Run", folder: Path) -> None:
+    from crosstask.runs.record import REPORT_FILE
+
+    for row in run.history:
+        if row["event"] in ("warning", "set_aside"):
+            note = row.get("text") or f"set aside: {row['reason']}"
+            prefix = f"task {row['task']!r}: " if row.get("task") else ""
+            typer.echo(f"Note: {prefix}{note}", err=True)
+    for target in run.targets:
+        for split, scores in run.scores.get(target, {}).items():
+            metric, value = next(iter(scores.items()))
+            typer.echo(f"{target}: {metric} {score_text(value)} on {split}")
+    typer.echo(f"Run folder: {folder} (to look at: {REPORT_FILE})")
