@@ -1,6 +1,7 @@
 """What commands on a recipe share: reading it, its targets and sources, the folder of a study, printing a result."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,13 @@ def run_study(
 def show_progress(quiet: bool) -> bool | None:
     """The argument `progress` of the library: None shows a bar where the error stream is a terminal."""
     return False if quiet else None
+
+
+def score_text(value: float | None) -> str:
+    """A score with four digits."""
+    if value is None or math.isnan(value):
+        return "not defined"
+    return f"{value:.4f}"
 
 
 def print_json(data: Any) -> None:

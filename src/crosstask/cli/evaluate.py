@@ -1,12 +1,12 @@
 """`crosstask evaluate`."""
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from crosstask.cli._app import RunArgument, TaskOption, app, flag
+from crosstask.cli._recipe import print_json, score_text
 from crosstask.errors import CrossTaskError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ def evaluate(
     [dim]crosstask evaluate runs/stars[/dim]
     [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
     """
-    from crosstask.cli._recipe import print_json
     from crosstask.runs.record import finite
     from crosstask.runs.run import load
 
@@ -43,13 +42,6 @@ def evaluate(
     typer.echo(f"{spec.name}: {len(examples)} example{'s' * (len(examples) != 1)} of {examples.source}")
     for metric, value in scores.items():
         typer.echo(f"  {metric:<12} {score_text(value)}")
-
-
-def score_text(value: float | None) -> str:
-    """A score with four digits."""
-    if value is None or math.isnan(value):
-        return "not defined"
-    return f"{value:.4f}"
 
 
 def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Examples":

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crosstask.cli._app import QuietOption, RecipeArgument, SeedOption, app, flag
-from crosstask.cli._recipe import read_recipe, show_progress
-from crosstask.cli.evaluate import score_text
+from crosstask.cli._recipe import read_recipe, score_text, show_progress
 
 if TYPE_CHECKING:
     from crosstask.runs.run import Run
