@@ -1,13 +1,85 @@
-"""Options by name: what a class or function takes, checked before it is called."""
+"""Options by name: pydantic models of what classes and functions take, made from their signatures."""
 
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from crosstask.errors import CrossTaskError, did_you_mean
+
+_LIMITS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+"""Types of pydantic's errors about numbers that are too large or too small."""
+_WORDS: dict[object, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    Path: "a text",
+    list: "a list",
+    Sequence: "a list",
+    dict: "a mapping",
+    Mapping: "a mapping",
+}
+
+
+class Options(BaseModel):
+    """The base of all models of options: no unknown key, and no value that only becomes right by conversion."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
+
+
+class OpenOptions(Options):
+    """Options of a function that checks unknown ones itself."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@cache
+def options_model(function: Callable[..., Any], without: tuple[str, ...] = ()) -> type[Options]:
+    """The options that a class or function takes by keyword, as a model; unknown ones pass if it takes any.
+
+    What is inside a list or mapping is described by the model but not checked: a method can say which item is wrong.
+    """
+    annotated: Any = function
+    if isinstance(function, type):
+        annotated = annotated.__init__
+    hints = get_type_hints(annotated, include_extras=True)
+    fields: dict[str, Any] = {}
+    base: type[Options] = Options
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints.get(parameter.name, Any)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            keys = get_args(hint)
+            if keys and is_typeddict(keys[0]):  # **options: Unpack[Keys]
+                inner = get_type_hints(keys[0], include_extras=True)
+                fields.update({name: (_without_contents(item), None) for name, item in inner.items()})
+            else:
+                base = OpenOptions
+        elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (_without_contents(hint), default)
+    for name in ("self", "cls", *without):
+        fields.pop(name, None)
+    return create_model(function.__name__, __base__=base, **fields)
+
+
+def _without_contents(hint: Any) -> Any:
+    """An annotation that accepts any content of a list or mapping, and still describes it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_without_contents(argument) for argument in arguments)]  # noqa: UP007
+    if origin is Annotated:
+        return Annotated[(_without_contents(arguments[0]), *arguments[1:])]
+    if origin in (list, Sequence, dict, Mapping):
+        unchecked: Any = SkipValidation
+        return origin[tuple(unchecked[argument] for argument in arguments)]
+    return hint
 
 
 def option_names(function: Callable[..., Any], *, without: tuple[str, ...] = ()) -> list[str]:
@@ -16,62 +88,81 @@ def option_names(function: Callable[..., Any], *, without: tuple[str, ...] = ())
     >>> option_names(lambda tasks, *, width, depth=1: None, without=("tasks",))
     ['width', 'depth']
     """
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return [item.name for item in parameters if item.kind in kinds and item.name not in ("self", "cls", *without)]
+    return list(options_model(function, without).model_fields)
 
 
 def check_options(
     where: str, function: Callable[..., Any], options: Mapping[str, Any], *, without: tuple[str, ...] = ()
 ) -> None:
-    """An unknown option names the closest known one; one that is missing or of the wrong sort is named."""
-    known = option_names(function, without=without)
-    parameters = inspect.signature(function).parameters.values()
-    takes_any = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)  # and checks them itself
-    for key in options:
-        if key not in known and (key in without or not takes_any):
-            hint = did_you_mean(str(key), known) if known else "It takes no options."
-            raise CrossTaskError(f"{where}: unknown key '{key}'. {hint}")
-    for item in parameters:
-        if item.name in known and item.default is inspect.Parameter.empty and item.name not in options:
-            raise CrossTaskError(f"{where}: the key '{item.name}' is missing.")
-    check_values(where, function, options)
+    """An unknown option names the closest known one; one that is missing or of the wrong type is named."""
+    model = options_model(function, without)
+    reserved = [key for key in options if key in without]
+    if reserved:
+        raise CrossTaskError(f"{where}: unknown key '{reserved[0]}'. {_known_options(reserved[0], model)}")
+    problems = find_problems(model, options)
+    if problems:
+        raise CrossTaskError(f"{where}: {explain(problems[0], model)}")
 
 
 def check_values(where: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """A value must be of the sort that the function's annotation says; what is inside a list or mapping is its own."""
-    annotated: Any = function
-    hints = get_type_hints(annotated.__init__ if isinstance(function, type) else annotated)
-    for key, value in options.items():
-        hint = hints.get(key, Any)
-        if fits(value, hint):
-            continue
-        choices = [str(choice) for choice in _choices(hint)]
-        if choices and isinstance(value, str) and _is_choice(hint):
-            raise CrossTaskError(f"{where}: `{key}` cannot be '{value}'. {did_you_mean(value, choices)}")
-        raise CrossTaskError(f"{where}: `{key}` must be {describe(hint)}; found {shown(value)}.")
+    """Every option that the function knows must have a value of the annotated type."""
+    model = options_model(function)
+    for problem in find_problems(model, options):
+        if problem["type"] not in ("missing", "extra_forbidden"):
+            raise CrossTaskError(f"{where}: {explain(problem, model)}")
 
 
-def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of the sort that an annotation says.
+def find_problems(model: type[BaseModel], values: Mapping[Any, Any]) -> list[ErrorDetails]:
+    """What pydantic finds wrong, unknown keys first and missing ones next."""
+    plain = {str(key): _plain_number(value) for key, value in values.items()}
+    try:
+        model.model_validate(plain)
+    except ValidationError as error:
+        order = {"extra_forbidden": 0, "missing": 1}
+        return sorted(error.errors(), key=lambda problem: order.get(problem["type"], 2))
+    return []
 
-    >>> fits(3, int | None), fits("3", int), fits(3, float), fits(True, int), fits([1], Sequence[int]), fits("a", Any)
-    (True, False, True, False, True, True)
-    """
-    origin = get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return any(fits(value, part) for part in get_args(hint))
-    if origin is Literal:
-        return any(value == choice and isinstance(value, type(choice)) for choice in get_args(hint))
-    sort = origin or hint
-    if sort in (Any, object):
-        return True
-    if isinstance(value, bool):
-        return sort is bool
-    if sort in (int, float, Path, Mapping, Sequence):
-        wanted = {int: Integral, float: Real, Path: str | Path, Mapping: Mapping, Sequence: list | tuple}
-        return isinstance(value, wanted[sort])
-    return isinstance(value, sort) if isinstance(sort, type) else True
+
+def _plain_number(value: object) -> object:
+    """NumPy's numbers as Python's, which are the only ones that pydantic takes for numbers."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    return float(value) if isinstance(value, Real) else value
+
+
+def explain(problem: ErrorDetails, model: type[BaseModel], prefix: str = "") -> str:
+    """The sentence about a problem; `prefix` stands before the option's name, as in `compare.seeds`."""
+    key, value = str(problem["loc"][0]), problem["input"]
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key '{prefix}{key}'. {_known_options(key, model)}"
+    if problem["type"] == "missing":
+        return f"the key '{prefix}{key}' is missing."
+    hint = model.model_fields[key].annotation
+    if problem["type"] in _LIMITS:
+        return f"`{prefix}{key}` must be {_limits(model.model_fields[key].metadata, hint)}; found {value}."
+    choices = [str(choice) for choice in _choices(hint)]
+    if choices and isinstance(value, str) and _only_choices(hint):
+        return f"`{prefix}{key}` cannot be '{value}'. {did_you_mean(value, choices)}"
+    return f"`{prefix}{key}` must be {describe(hint)}; found {shown(value)}."
+
+
+def _known_options(key: str, model: type[BaseModel]) -> str:
+    return did_you_mean(key, model.model_fields) if model.model_fields else "It takes no options."
+
+
+def _limits(metadata: Sequence[Any], hint: Any) -> str:
+    """The bounds of a number in words; they stand beside the annotation, or inside where None is allowed too."""
+    bounds: dict[str, float] = {}
+    for item in (*metadata, *(item for part in get_args(hint) for item in getattr(part, "__metadata__", ()))):
+        for constraint in getattr(item, "metadata", None) or [item]:
+            for name in ("ge", "gt", "lt"):
+                if hasattr(constraint, name):
+                    bounds[name] = getattr(constraint, name)
+    if "lt" in bounds:
+        return f"from {bounds['ge']} to below {bounds['lt']}"
+    return f"above {bounds['gt']}" if "gt" in bounds else f"at least {bounds['ge']}"
 
 
 def describe(hint: Any) -> str:
@@ -83,15 +174,15 @@ def describe(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType):
         parts = [describe(part) for part in get_args(hint) if part is not types.NoneType]
         return " or ".join(dict.fromkeys(parts))
+    if get_origin(hint) is Annotated:
+        return describe(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a text"}
-    words |= {list: "a list", Sequence: "a list", dict: "a mapping", Mapping: "a mapping"}
-    return words.get(get_origin(hint) or hint, str(hint))
+    return _WORDS.get(get_origin(hint) or hint, str(hint))
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: on one line, and not for ever.
+    """A value as an error message quotes it: on one line, and of limited length.
 
     >>> shown("many"), shown(list(range(1000)))
     ("'many'", '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...')
@@ -101,26 +192,33 @@ def shown(value: object) -> str:
 
 
 def _choices(hint: Any) -> list[Any]:
+    """All values that the literals in an annotation name."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    choices = []
     if get_origin(hint) in (Union, types.UnionType):
-        return [choice for part in get_args(hint) for choice in _choices(part)]
-    return list(get_args(hint)) if get_origin(hint) is Literal else []
+        for part in get_args(hint):
+            choices += _choices(part)
+    return choices
 
 
-def _is_choice(hint: Any) -> bool:
-    """Whether nothing but choices, or nothing at all, will do."""
-    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+def _only_choices(hint: Any) -> bool:
+    """Whether an annotation consists of literals, and perhaps None."""
+    parts = (hint,)
+    if get_origin(hint) in (Union, types.UnionType):
+        parts = get_args(hint)
     return all(part is types.NoneType or get_origin(part) is Literal for part in parts)
 
 
-def name_and_options(where: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """`tawt` or `{name: tawt, every: 50}`, taken apart.
+def name_and_options(where: str, section: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """`tawt` or `{name: tawt, every: 50}`, split into name and options.
 
     >>> name_and_options("weighting", {"name": "tawt", "every": 50})
     ('tawt', {'every': 50})
     """
-    if isinstance(given, str):
-        return given, {}
-    options = dict(given)
+    if isinstance(section, str):
+        return section, {}
+    options = dict(section)
     if not isinstance(options.get("name"), str):
-        raise CrossTaskError(f"{where}: expected a name or a mapping with the key 'name', found {shown(given)}.")
+        raise CrossTaskError(f"{where}: expected a name or a mapping with the key 'name', found {shown(section)}.")
     return options.pop("name"), options
