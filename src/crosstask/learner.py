@@ -29,6 +29,7 @@ from crosstask.training.devices import Devices
 from crosstask.training.paradigms import Paradigm, Plan, default_paradigm, find_paradigm
 from crosstask.training.trainer import Phase, Trainer
 from crosstask.transfer import Transfer
+from crosstask.transfer.base import FROZEN_ENCODER, copies_for_run, start_transfers
 from crosstask.validation import check_options
 from crosstask.weighting import Weighting
 
@@ -78,6 +79,7 @@ class Learner:
         self.seed = seed
         self.progress = progress
         self.run: Run | None = None
+        self.trained_transfers: list[Transfer] = []  # copies of `transfer` that the last fit trained
 
     def fit(
         self,
@@ -119,6 +121,7 @@ class Learner:
         started = time.perf_counter()
         tracking = Tracking(self.track if devices.is_main else [])
         with tracking, shown(make_progress(self.progress if devices.is_main else False)) as progress:
+            transfers = self.trained_transfers = copies_for_run(self.transfer)
             section, notes = feature_section(self.encoder) if paradigm.frozen_features else (self.encoder, [])
             if paradigm.limit_source is not None:
                 sources = [paradigm.limit_source(task, self.seed) for task in sources]
@@ -126,13 +129,11 @@ class Learner:
             taken = [*targets, *sources] if paradigm.uses_sources else targets
             model = self._make_model(taken, section)
             model.encoder.show_on(progress)
-            phases = self._plan(paradigm, targets, sources, model)  # before features: a refusal should come at once
+            # Before features are computed: a refusal should come at once.
+            phases = self._plan(paradigm, targets, sources, model, transfers)
             train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in taken}
             dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in taken if task.dev is not None}
-            for transfer in self.transfer:
-                transfer.meet([other for other in self.transfer if other is not transfer])
-            for transfer in self.transfer:
-                transfer.bind(model, taken, names)
+            start_transfers(transfers, model, taken, names)
             if folder is not None and not resume and devices.is_main:
                 folder.create(described)  # only now: what could go wrong with the user's input has not
             checkpoint = checkpoints.load_latest(folder.checkpoints) if folder is not None and resume else None
@@ -142,7 +143,7 @@ class Learner:
             )
             tracking.start(record, described, None if folder is None else folder.path)
             if checkpoint is None:
-                self._describe_start(record, paradigm, targets, sources, model)
+                self._describe_start(record, paradigm, targets, sources, model, transfers)
                 for note in notes:
                     record.write(Note(note))
             trainer = Trainer(
@@ -150,7 +151,7 @@ class Learner:
                 train,
                 dev,
                 targets=names,
-                transfers=self.transfer,
+                transfers=transfers,
                 devices=devices,
                 record=record,
                 folder=folder.checkpoints if folder is not None and keep_model else None,
@@ -158,8 +159,6 @@ class Learner:
                 seed=self.seed,
             )
             trainer.run(phases, checkpoint)
-            for transfer in self.transfer:
-                transfer.unbind()
             measured = [tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             scores, examples = _measure(model, measured, dev, names)
             tracking.final(scores)
@@ -240,10 +239,17 @@ class Learner:
         torch.manual_seed(self.seed)
         return Model(encoder, [task.spec for task in tasks])
 
-    def _plan(self, paradigm: Paradigm, targets: Sequence[Task], sources: Sequence[Task], model: Model) -> list[Phase]:
+    def _plan(
+        self,
+        paradigm: Paradigm,
+        targets: Sequence[Task],
+        sources: Sequence[Task],
+        model: Model,
+        transfers: Sequence[Transfer],
+    ) -> list[Phase]:
         settings = self.training
         if settings.learning_rate is None:
-            frozen = any(transfer.freezes_encoder for transfer in self.transfer)  # by `bind`, which comes later
+            frozen = any(FROZEN_ENCODER in transfer.provides for transfer in transfers)  # by `start`, later
             learns = bool(model.shared_parameters()) and not frozen
             settings = replace(settings, learning_rate=5e-5 if learns and model.encoder.is_pretrained else 1e-3)
         sizes = {task.name: len(task.train) for task in [*targets, *sources]}
@@ -256,12 +262,18 @@ class Learner:
             tuple(transfer.name for transfer in self.transfer),
         )
         phases = paradigm.plan(plan)
-        for transfer in self.transfer:
+        for transfer in transfers:
             phases = transfer.plan(plan, phases)
         return phases
 
     def _describe_start(
-        self, record: Record, paradigm: Paradigm, targets: Sequence[Task], sources: Sequence[Task], model: Model
+        self,
+        record: Record,
+        paradigm: Paradigm,
+        targets: Sequence[Task],
+        sources: Sequence[Task],
+        model: Model,
+        transfers: Sequence[Transfer],
     ) -> None:
         parameters = {
             "all": sum(p.numel() for p in model.parameters()),
@@ -281,13 +293,13 @@ class Learner:
             record.write(TaskDescription(task.name, task.kind, list(task.labels), sizes))
             for note in task.notes:
                 record.write(Note(note, task=task.name))
-        for transfer in self.transfer:
+        for transfer in transfers:
             for note in transfer.notes:
                 record.write(Note(note, transfer=transfer.name))
         for task in targets:
             if task.dev is None and not paradigm.frozen_features:
                 record.write(Warned("no dev set: the model of the last epoch is kept", task=task.name))
-        frozen = any(transfer.freezes_encoder for transfer in self.transfer)
+        frozen = any(FROZEN_ENCODER in transfer.provides for transfer in transfers)
         frozen = frozen or paradigm.frozen_features
         if not model.shared_parameters() and not frozen and len(model.specs) > 1:
             record.write(

@@ -15,6 +15,7 @@ from crosstask.data.task import Task
 from crosstask.models.encoders.numeric import LinearEncoder, ReluEncoder
 from crosstask.models.multitask import Model
 from crosstask.transfer.alignment import Alignment
+from crosstask.transfer.base import Setup
 
 Kind = Literal["linear", "logistic", "relu", "relu logistic"]
 Drawn = dict[str, tuple[Tensor, Tensor]]
@@ -144,7 +145,7 @@ def train_and_score(
         encoder = LinearEncoder(DIMENSION, hidden=capacity, standardise=False)
     model = Model(encoder, [task.spec for task in specs])
     if alignment is not None:
-        alignment.bind(model, specs, ["target"])
+        alignment.start(Setup(model, specs, ["target"]))
     generator = torch.Generator().manual_seed(seed)
     weights = _start(model, run.problems, generator)
     optimizer = torch.optim.Adam(list(weights.values()), lr=run.learning_rate)

@@ -13,6 +13,7 @@ from crosstask.models.batches import Batch
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.encoders.numeric import LinearEncoder
 from crosstask.models.multitask import Model
+from crosstask.transfer.base import Setup
 from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader, Term
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
 from crosstask.transfer.representation_transfer import RepresentationTransfer
@@ -168,7 +169,7 @@ def test_meta_gradient_of_a_transformer(kind, tiny_encoder):
 def test_meta_gradient_with_a_representation_transfer(kind, tiny_encoder):
     model, inputs = transformer(tiny_encoder("bert"), kind)
     adapting = RepresentationTransfer(layer=1, hidden=7)
-    adapting.bind(model, [], ["target"])
+    adapting.start(Setup(model, [], ["target"]))
     adapting.double()
     for parameter in adapting.parameters():  # away from zero, where half of its gradients vanish
         nn.init.normal_(parameter, std=0.1)

@@ -15,7 +15,7 @@ from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Stepper
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Terms, Transfer
 
 WORDS = ["so", "good", "very", "bad", "film", "plot", "actor", "dull", "great", "and", "the", "it", "was", "never"]
 
@@ -176,8 +176,8 @@ class ByKeyword(nn.Module):
 class Doubling(Transfer):
     name, summary = "doubling", "twice the loss"
 
-    def change_loss(self, task, total, forward):
-        return 2.0 * total
+    def terms(self, forward):
+        return Terms(factors=dict.fromkeys(forward.logits, 2.0))
 
 
 @pytest.mark.usefixtures("everywhere")

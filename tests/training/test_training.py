@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import crosstask as ct
-from crosstask.transfer import Transfer
+from crosstask.transfer.base import Terms, Transfer
 
 
 def tasks(seed=0, size=80, **options):
@@ -147,10 +147,11 @@ class Poison(Transfer):
         super().__init__()
         self.task, self.last, self.steps = task, last, 0
 
-    def extra_loss(self, forward):
+    def terms(self, forward):
         self.steps += 1
         if self.steps <= self.last and self.task in forward.logits:
             forward.logits[self.task].data.fill_(float("nan"))
+        return Terms()
 
 
 def test_a_source_that_keeps_failing_is_set_aside_and_the_run_goes_on():
@@ -185,15 +186,15 @@ class Pull(Transfer):
         super().__init__()
         self.anchor = torch.nn.Parameter(torch.zeros(8))
 
-    def extra_loss(self, forward):
-        return ((self.anchor - 1.0) ** 2).sum()
+    def terms(self, forward):
+        return Terms(unweighted=((self.anchor - 1.0) ** 2).sum())
 
 
 def test_a_transfer_is_trained_along_and_resumed(tmp_path, monkeypatch):
     target, source = tasks()
     whole = learner(epochs=4, transfer=[Pull()], learning_rate=0.01)
     reference = weights(whole.fit(target, [source], output=tmp_path / "whole"))
-    assert whole.transfer[0].anchor.min() > 0
+    assert whole.trained_transfers[0].anchor.min() > 0
     from crosstask.training import checkpoints
 
     real, calls = checkpoints.save, []
@@ -211,7 +212,7 @@ def test_a_transfer_is_trained_along_and_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints, "save", real)
     again = learner(epochs=4, transfer=[Pull()], learning_rate=0.01)
     assert same(weights(again.fit(target, [source], output=tmp_path / "broken", resume=True)), reference)
-    assert torch.equal(again.transfer[0].anchor, whole.transfer[0].anchor)
+    assert torch.equal(again.trained_transfers[0].anchor, whole.trained_transfers[0].anchor)
 
 
 def test_a_run_saved_later_loads_as_it_was(tmp_path):

@@ -11,6 +11,7 @@ from crosstask.models.multitask import Model
 from crosstask.training import checkpoints
 from crosstask.transfer.adapter_fusion import Fusion, FusionInsert
 from crosstask.transfer.adapters import AdapterInsert, Bottleneck
+from crosstask.transfer.base import Pass, Setup
 from helpers import ARCHITECTURES, WORDS, make_text
 
 TEXTS = ["good great shoe", "awful bad", "the film was not so nice today really"]
@@ -51,7 +52,7 @@ def shaken(module):
 def bound(encoder, transfer, tasks):
     """A model with a transfer in it, as the learner makes it, not trained."""
     model = ct.Learner(encoder)._make_model(tasks)
-    transfer.bind(model, tasks, [tasks[0].name])
+    transfer.start(Setup(model, tasks, [tasks[0].name]))
     return model.eval()
 
 
@@ -258,15 +259,13 @@ def test_the_regulariser_is_the_sum_over_layers_of_the_batch_s_targets(tiny_enco
     transfer = ct.AdapterFusion(regularisation=0.5)
     model = bound(tiny_encoder("bert"), transfer, [stars, polarity])
     shaken(model.inserts[0])
-    from crosstask.transfer.base import Pass
-
     values = [fusion.value.weight for fusion in model.inserts[0].fusions.of("stars")]
     expected = 0.5 * sum(((value - torch.eye(32)) ** 2).sum() for value in values)
     logits = {"stars": torch.zeros(1), "polarity: +/-": torch.zeros(1)}
-    torch.testing.assert_close(transfer.extra_loss(Pass(model, None, logits, {})), expected)
-    assert transfer.extra_loss(Pass(model, None, {"polarity: +/-": torch.zeros(1)}, {})) is None
+    torch.testing.assert_close(transfer.terms(Pass(model, None, logits, {})).unweighted, expected)
+    assert transfer.terms(Pass(model, None, {"polarity: +/-": torch.zeros(1)}, {})).unweighted is None
     model.inserts[0].learn(adapters=["stars"], fusions=[], heads=["stars"])
-    assert transfer.extra_loss(Pass(model, None, logits, {})) is None
+    assert transfer.terms(Pass(model, None, logits, {})).unweighted is None
 
 
 def test_the_record_tells_whom_the_target_listens_to(tiny_encoder):

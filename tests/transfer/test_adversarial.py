@@ -18,6 +18,7 @@ from crosstask.training import checkpoints
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Stepper
 from crosstask.transfer.adversarial import PrivateEncoders, orthogonality, reverse_gradient, rising_strength
+from crosstask.transfer.base import Setup
 from helpers import WORDS, make_text
 
 RELU = {"name": "relu", "hidden": 8, "standardise": False}
@@ -70,7 +71,7 @@ def bound(encoder, tasks, transfer):
     torch.manual_seed(0)
     model = Model(build_encoder(encoder, tasks), [task.spec for task in tasks])
     data = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in tasks}
-    transfer.bind(model, tasks, [tasks[0].name])
+    transfer.start(Setup(model, tasks, [tasks[0].name]))
     return model, data
 
 
@@ -140,7 +141,7 @@ def test_the_gradient_of_the_adversarial_term_by_hand(strength):
     batch = make_batch(model.encoder, data, step)
     inputs = {key: value.double() for key, value in batch.inputs.items()}
     forward = Stepper(model, Devices(), [transfer])._forward(type(batch)(inputs, batch.labels, batch.rows, step))
-    transfer.extra_loss(forward).backward()
+    transfer.terms(forward).unweighted.backward()
 
     x = inputs["features"].numpy()
     encoder = model.encoder.linear.weight.detach().numpy()  # [hidden, inputs]
@@ -159,7 +160,7 @@ def test_the_orthogonality_term_reaches_both_encoders():
     transfer = ct.Adversarial(adversarial=0.0, orthogonality=0.5)
     model, data = bound(SMALL["linear"], tasks, transfer)
     forward = Stepper(model, Devices(), [transfer])._forward(make_batch(model.encoder, data, take(data)))
-    term = transfer.extra_loss(forward)
+    term = transfer.terms(forward).unweighted
     features = torch.stack([forward.batch.inputs["features"][:6], forward.batch.inputs["features"][6:]])
     penalties = []
     for rows, private in zip(features, model.inserts[0].encoders, strict=True):
@@ -184,7 +185,7 @@ def test_the_discriminator_learns_what_can_be_told_apart():
     losses = []
     for _ in range(60):
         optimizer.zero_grad()
-        loss = transfer.extra_loss(forward)
+        loss = transfer.terms(forward).unweighted
         loss.backward(retain_graph=True)
         optimizer.step()
         losses.append(loss.item())
@@ -220,16 +221,14 @@ def test_the_discriminator_learns_faster_than_the_model():
     moved = []
     for rate in (1.0, 10.0):
         target, source = vector_tasks(dev=False)
-        transfer = ct.Adversarial(discriminator_rate=rate)
-        after_backward = transfer.after_backward
 
-        def watched(model, update, transfer=transfer, after_backward=after_backward):
-            before = transfer.discriminator.bias.detach().clone()
-            after_backward(model, update)
-            moved.append((transfer.discriminator.bias - before).abs().max().item())
+        class Watched(ct.Adversarial):
+            def after_backward(self, model, update):
+                before = self.discriminator.bias.detach().clone()
+                super().after_backward(model, update)
+                moved.append((self.discriminator.bias - before).abs().max().item())
 
-        transfer.after_backward = watched
-        learner(transfer=transfer, updates=1, learning_rate=1e-3).fit(target, [source])
+        learner(transfer=Watched(discriminator_rate=rate), updates=1, learning_rate=1e-3).fit(target, [source])
     assert moved[1] == pytest.approx(10.0 * moved[0], rel=1e-3)
 
 
@@ -348,11 +347,15 @@ def test_any_weighting_goes_on_top(weighting):
 def test_rising_starts_without_reversal():
     """At the first update the encoder feels nothing of the discriminator, at the last nearly all."""
     target, source = vector_tasks()
-    transfer = ct.Adversarial(rising=True)
     strengths = []
-    before = transfer.before_step
-    transfer.before_step = lambda moment: (before(moment), strengths.append(transfer.strength))[0]
-    learner(transfer=transfer).fit(target, [source])
+
+    class Watched(ct.Adversarial):
+        def before_step(self, moment):
+            step = super().before_step(moment)
+            strengths.append(self.strength)
+            return step
+
+    learner(transfer=Watched(rising=True)).fit(target, [source])
     assert strengths[0] == 0.0
     assert strengths == sorted(strengths)
     assert strengths[-1] > 0.99
@@ -374,9 +377,9 @@ def test_resumed_bit_for_bit(tmp_path, monkeypatch):
     target, source = vector_tasks()
 
     def fit(folder, **options):
-        transfer = ct.Adversarial(rising=True)
         settings = {"epochs": 4, "checkpoint_every": 3, "weighting": {"name": "tawt", "every": 2}}
-        return learner(transfer=transfer, **settings).fit(target, [source], output=folder, **options), transfer
+        fitted = learner(transfer=ct.Adversarial(rising=True), **settings)
+        return fitted.fit(target, [source], output=folder, **options), fitted.trained_transfers[0]
 
     whole, first = fit(tmp_path / "whole")
     real, calls = checkpoints.save, []

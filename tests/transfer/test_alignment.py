@@ -11,6 +11,7 @@ from crosstask.gradients.covariance import covariance_similarity
 from crosstask.models.encoders.numeric import LinearEncoder
 from crosstask.models.multitask import Model
 from crosstask.transfer import Transfer
+from crosstask.transfer.base import Setup
 from helpers import WORDS, make_text
 
 
@@ -62,7 +63,7 @@ def logits_of(model, task, inputs):
 def bound_model(alignment=None, hidden=3):
     target, source = vector_tasks()
     model = Model(LinearEncoder(5, hidden=hidden, standardise=False), [target.spec, source.spec])
-    (alignment or ct.Alignment()).bind(model, [target, source], ["target"])
+    (alignment or ct.Alignment()).start(Setup(model, [target, source], ["target"]))
     return model, target, source
 
 
@@ -138,9 +139,9 @@ class Watch(Transfer):
 def test_what_moves_in_each_update(options, turns):
     """Along, everything does; alternating (Algorithm 1), A, R and B take turns, and B only where it learns."""
     target, source = vector_tasks()
-    watch = Watch()
-    learner = ct.Learner({"name": "linear"}, transfer=[ct.Alignment(**options), watch], updates=7, progress=False)
+    learner = ct.Learner({"name": "linear"}, transfer=[ct.Alignment(**options), Watch()], updates=7, progress=False)
     learner.fit(target, [source])
+    watch = learner.trained_transfers[1]
     steps = [moved(one, two) for (_, one), (_, two) in zip(watch.seen, watch.seen[1:], strict=False)]
     assert steps == [turns[i % len(turns)] for i in range(6)]
 
@@ -149,12 +150,12 @@ def test_what_moves_in_each_update(options, turns):
 def test_transfer_learning_aligns_the_target_in_fine_tuning(warmup):
     """Only the target has a matrix; `freeze` leaves pretraining alone and fixes the encoder afterwards."""
     target, source = vector_tasks()
-    watch = Watch()
     alignment = ct.Alignment(tasks="target", shared="freeze", warmup=warmup)
     learner = ct.Learner(
-        {"name": "linear"}, paradigm="pretrain", transfer=[alignment, watch], updates=6, progress=False
+        {"name": "linear"}, paradigm="pretrain", transfer=[alignment, Watch()], updates=6, progress=False
     )
     run = learner.fit(target, [source])
+    watch = learner.trained_transfers[1]
     assert run.model.inserts[0].tasks == ["target"]
     pretraining = [weights for tasks, weights in watch.seen if tasks == ("source",)]
     tuning = [weights for tasks, weights in watch.seen if tasks == ("target",)]
@@ -205,7 +206,7 @@ def test_the_similarity_of_texts_is_that_of_their_mean_word_vectors():
     stars, polarity = text_tasks()
     alignment = ct.Alignment(measured=10**6)
     model = ct.Learner({"name": "lstm", "dimension": 6, "hidden": 4, "dropout": 0.5})._make_model([stars, polarity])
-    alignment.bind(model, [stars, polarity], ["stars"])
+    alignment.start(Setup(model, [stars, polarity], ["stars"]))
     model.train()
     words = model.encoder.words
     means = [

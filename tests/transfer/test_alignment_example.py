@@ -18,6 +18,7 @@ from torch.func import functional_call, vmap
 import crosstask as ct
 from crosstask.models.encoders.numeric import LinearEncoder, ReluEncoder
 from crosstask.models.multitask import Model
+from crosstask.transfer.base import Setup
 
 DIMENSION, KAPPA, COSINE, NOISE, SEEDS = 100, 100.0, 0.96, 1.0, 32
 
@@ -50,7 +51,7 @@ def correlations(problems, tasks, relu, alignment=None, steps=300):
     encoder = ReluEncoder(DIMENSION, layers=1, dropout=0.0, **options) if relu else LinearEncoder(DIMENSION, **options)
     model = Model(encoder, [task.spec for task in specs])
     if alignment is not None:
-        alignment.bind(model, specs, ["target"])
+        alignment.start(Setup(model, specs, ["target"]))
     generator = torch.Generator().manual_seed(0)
     weights = {name: p.detach().expand(len(problems), *p.shape).clone() for name, p in model.named_parameters()}
     for name, weight in weights.items():

@@ -14,7 +14,7 @@ from crosstask.models.batches import Batch
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Stepper
-from crosstask.transfer.base import Moment
+from crosstask.transfer.base import Moment, Setup
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
 from crosstask.transfer.label_transfer.splits import halves
 from helpers import make_text
@@ -42,7 +42,7 @@ def test_the_training_loss_is_that_of_equation_2(meta):
     fine, coarse = fine_and_coarse()
     transfer = ct.LabelTransfer(gamma_1=0.7, gamma_2=1.3, meta=meta)
     model = learner(transfer)._make_model([fine, coarse])
-    transfer.bind(model, [fine, coarse], ["fine"])
+    transfer.start(Setup(model, [fine, coarse], ["fine"]))
     features = torch.from_numpy(vectors(9, seed=5))
     labels = {"fine": torch.tensor([0, 1, 2, 3]), "coarse": torch.tensor([0, 1, 1, 0, 1])}
     rows = {"fine": slice(0, 4), "coarse": slice(4, 9)}
@@ -51,9 +51,10 @@ def test_the_training_loss_is_that_of_equation_2(meta):
     soft = transfer.networks[0](hidden, labels["coarse"], "coarse")
     own = F.cross_entropy(model.head("coarse").linear(hidden), labels["coarse"], reduction="sum")
     crosswise = F.cross_entropy(model.head("fine").linear(hidden), soft, reduction="sum")
-    changed = transfer.change_loss("coarse", own, forward)
+    terms = transfer.terms(forward)
+    changed = terms.change("coarse", own)
     torch.testing.assert_close(changed, 0.7 * own + 1.3 * crosswise)
-    assert transfer.change_loss("fine", own, forward) is own
+    assert terms.change("fine", own) is own
     changed.backward()
     assert model.head("fine").linear.weight.grad is not None  # sources train the target's head
     assert (transfer.networks[0].layers[0].weight.grad is None) == meta
@@ -74,18 +75,17 @@ def test_a_batch_is_split_evenly(size, split, held_out):
 def test_the_map_is_the_mean_soft_label_of_each_source_label():
     """What stands in the record against soft labels taken by hand, over all steps since the last look."""
     fine, coarse = fine_and_coarse()
-    transfer, seen = ct.LabelTransfer(), {}
-    real = transfer.soft_labels
+    seen = {}
 
-    def noted(hidden, labels, source, target, logits):
-        soft = real(hidden, labels, source, target, logits)
-        if not torch.is_grad_enabled():  # in the model's own step
-            for label, row in zip(labels.tolist(), soft, strict=True):
-                seen.setdefault(coarse.labels[label], []).append(row)
-        return soft
+    class Noted(ct.LabelTransfer):
+        def soft_labels(self, hidden, labels, source, target, logits):
+            soft = super().soft_labels(hidden, labels, source, target, logits)
+            if not torch.is_grad_enabled():  # in the model's own step
+                for label, row in zip(labels.tolist(), soft, strict=True):
+                    seen.setdefault(coarse.labels[label], []).append(row)
+            return soft
 
-    transfer.soft_labels = noted
-    run = learner(transfer, epochs=1).fit(fine, [coarse])
+    run = learner(Noted(), epochs=1).fit(fine, [coarse])
     (row,) = transfer_rows(run)
     for label, rows in seen.items():
         mean = dict(zip(fine.labels, torch.stack(rows).mean(0).tolist(), strict=True))
@@ -196,8 +196,8 @@ def test_after_the_backward_pass_something_must_be_held_out():
 class Steps(ct.LabelTransfer):
     """Counts meta steps and notes what the model trains on."""
 
-    def bind(self, *given):
-        super().bind(*given)
+    def start(self, setup):
+        super().start(setup)
         self.meta_steps, self.taken = [], []
 
     def _meta_step(self, moment, parts):
@@ -212,6 +212,11 @@ class Steps(ct.LabelTransfer):
 
 def test_when_alpha_learns_and_what_the_model_trains_on():
     fine, coarse = fine_and_coarse()  # 32 and 64 examples: 8 updates an epoch, each with 8 of the target's
+
+    def steps_of(**options):
+        fitted = learner(Steps(**options))
+        return fitted.fit(fine, [coarse]), fitted.trained_transfers[0]
+
     for options, expected in (
         ({}, list(range(16))),
         ({"every": 5}, [0, 5, 10, 15]),
@@ -219,17 +224,14 @@ def test_when_alpha_learns_and_what_the_model_trains_on():
         ({"learn": 0.25}, [0, 1, 2, 3]),
         ({"meta": False}, []),
     ):
-        transfer = Steps(**options)
-        run = learner(transfer).fit(fine, [coarse])
+        run, transfer = steps_of(**options)
         assert transfer.meta_steps == expected
         assert all(len(step["fine"]) == 8 for step in transfer.taken)
         # Before the transferred term begins there are no soft labels.
         assert [row["update"] for row in transfer_rows(run)] == ([16] if "warmup" in options else [8, 16])
-    transfer = Steps(train_on="half")
-    learner(transfer).fit(fine, [coarse])
+    _, transfer = steps_of(train_on="half")
     assert all((len(step["fine"]), len(step["coarse"])) == (4, 8) for step in transfer.taken)
-    transfer = Steps(hold="set", learn=0.5)
-    learner(transfer).fit(fine, [coarse])
+    _, transfer = steps_of(hold="set", learn=0.5)
     early = {position for step in transfer.taken[:8] for position in step["fine"]}
     assert len(early) == 16  # the half of the 32 that is not held out
     assert not early & set(transfer.held_out["fine"])
@@ -261,7 +263,7 @@ def test_the_gradient_of_the_prior_is_that_of_the_divergence():
     fine, coarse = fine_and_coarse()
     transfer = ct.LabelTransfer(prior=0.6)
     model = learner(transfer)._make_model([fine, coarse])
-    transfer.bind(model, [fine, coarse], ["fine"])
+    transfer.start(Setup(model, [fine, coarse], ["fine"]))
     features, labels = torch.from_numpy(vectors(6)), torch.tensor([0, 1, 0, 1, 1, 1])
     transfer._add_prior(model.train(), Batch({"features": features}, {"coarse": labels}, {"coarse": slice(0, 6)}, {}))
     mean = transfer.networks[0](model.encoder({"features": features}).vector().detach(), labels, "coarse").mean(0)
@@ -315,7 +317,7 @@ def test_weights_reach_the_look_ahead():
     fine, coarse = fine_and_coarse()
     transfer = ct.LabelTransfer(gamma_1=0.5, gamma_2=2.0)
     model = learner(transfer)._make_model([fine, coarse])
-    transfer.bind(model, [fine, coarse], ["fine"])
+    transfer.start(Setup(model, [fine, coarse], ["fine"]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     moment = Moment(model, {}, {}, 0, 1, optimizer, {"fine": 0.8, "coarse": 0.2}, Devices())
     found = {(term.task, term.head): term.factor for term in transfer._terms(["fine", "coarse"], moment)}

@@ -71,24 +71,24 @@ def test_labels_of_a_map_that_is_known(start):
 def test_the_probe_is_fitted_when_the_warm_up_ends():
     """Up to then sources train alone, so that the probe's representations know no example of the target."""
     fine, coarse = fine_and_coarse()
-    transfer, found = ct.LabelTransfer(start="probe", warmup=0.5), {}
-    real = transfer.before_step
+    found = {}
 
-    def noted(moment):
-        head = [parameter.clone() for parameter in moment.model.head("fine").parameters()]
-        if moment.update == 4:
-            found["probe"] = probe_of(moment.model, moment.data["fine"])
-        step = real(moment)
-        if moment.update == 4:
-            found["head"] = [parameter.detach().clone() for parameter in moment.model.head("fine").parameters()]
-        found[moment.update] = (sorted(step), head)
-        return step
+    class Noted(ct.LabelTransfer):
+        def before_step(self, moment):
+            head = [parameter.clone() for parameter in moment.model.head("fine").parameters()]
+            if moment.update == 4:
+                found["probe"] = probe_of(moment.model, moment.data["fine"])
+            step = super().before_step(moment)
+            if moment.update == 4:
+                found["head"] = [parameter.detach().clone() for parameter in moment.model.head("fine").parameters()]
+            found[moment.update] = (sorted(step), head)
+            return step
 
-    transfer.before_step = noted
-    learner(transfer, updates=8).fit(fine, [coarse])
+    fitted = learner(Noted(start="probe", warmup=0.5), updates=8)
+    fitted.fit(fine, [coarse])
     assert [found[update][0] for update in range(8)] == [["coarse"]] * 4 + [["coarse", "fine"]] * 4
     assert all(torch.equal(*pair) for pair in zip(found[0][1], found[4][1], strict=True))
-    network = transfer.networks[0]
+    network = fitted.trained_transfers[0].networks[0]
     np.testing.assert_allclose(network.probe_weight[0].numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(network.probe_bias[0].numpy(), found["probe"].bias, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found["head"][0].numpy(), found["probe"].weights, rtol=1e-5, atol=1e-6)

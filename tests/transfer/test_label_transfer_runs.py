@@ -31,8 +31,9 @@ def test_one_network_finds_the_map_of_each_source():
     other = ct.Task.from_arrays("other", coarse.train.inputs, [turned[y] for y in coarse.train.labels], dev=False)
     transfer = ct.LabelTransfer(learning_rate=1e-3)
     settings = {**known_map.TRAINING, "encoder": {"name": "relu", "hidden": 32}, "updates": 200}
-    run = learner(transfer, **settings).fit(fine, [coarse, other])
-    assert len(transfer.networks) == 1
+    fitted = learner(transfer, **settings)
+    run = fitted.fit(fine, [coarse, other])
+    assert len(fitted.trained_transfers[0].networks) == 1
     assert known_map.mass_on_children(run) > 0.8
     for label, own in turned.items():
         row = run.label_map["other"][own]
@@ -97,9 +98,9 @@ def test_a_run_that_resumes_is_the_run_that_was_not_interrupted(options, tmp_pat
     fine, coarse = fine_and_coarse()
 
     def fit(folder, **more):
-        transfer = ct.LabelTransfer(**options)
-        run = learner(transfer, epochs=4, checkpoint_every=3).fit(fine, [coarse], output=tmp_path / folder, **more)
-        return run, transfer
+        fitted = learner(ct.LabelTransfer(**options), epochs=4, checkpoint_every=3)
+        run = fitted.fit(fine, [coarse], output=tmp_path / folder, **more)
+        return run, fitted.trained_transfers[0]
 
     whole, transfer = fit("whole")
     real, calls = checkpoints.save, []

@@ -7,8 +7,9 @@ import torch
 from label_problem import fine_and_coarse, learner, same, state
 
 import crosstask as ct
-from crosstask.models.hooks import Insert, Surrounded, Surroundings, same_when_run_again, surroundings
+from crosstask.models.hooks import Insert, PassContext, pass_context, recomputation_contexts, running_in
 from crosstask.training import checkpoints
+from crosstask.transfer.base import Setup
 from crosstask.transfer.label_transfer.network import RepresentationTransferNetwork
 from helpers import WORDS, make_text
 
@@ -50,8 +51,10 @@ def test_the_network_starts_as_nothing():
 def test_it_learns_in_either_order(tasks, first, meta, tiny_encoder):
     transfers = [ct.LabelTransfer(meta=meta), ct.RepresentationTransfer()]
     transfers.sort(key=lambda transfer: transfer.name != first)
-    run = fit(tiny_encoder("bert"), tasks(), *transfers)
-    (adapting,) = [transfer for transfer in transfers if isinstance(transfer, ct.RepresentationTransfer)]
+    target, source = tasks()
+    fitted = learner(*transfers, encoder=tiny(tiny_encoder("bert")), learning_rate=1e-3)
+    run = fitted.fit(target, [source])
+    (adapting,) = [transfer for transfer in fitted.trained_transfers if isinstance(transfer, ct.RepresentationTransfer)]
     assert adapting.network.layers[-1].weight.abs().max() > 1e-4  # it started at zero
     assert run.label_map
     assert (len(adapting.own_parameters()) > 0) == meta
@@ -64,15 +67,13 @@ def test_it_is_at_work_in_the_transferred_term_alone(tiny_encoder):
     rows = model.encoder.prepare(["good shoe", "awful bad film"], "text")
     inputs, place = model.encoder.collate(rows), {"polarity": slice(0, 2)}
     plain = model.encode(inputs, place).vector()
-    adapting.bind(model, [], ["stars"])
+    adapting.start(Setup(model, [], ["stars"]))
     torch.nn.init.normal_(adapting.network.layers[-1].weight)
     assert torch.equal(model.encode(inputs, place).vector(), plain)
     with adapting.active():
         assert not torch.allclose(model.encode(inputs, place).vector(), plain, atol=1e-3)
     assert torch.equal(model.encode(inputs, place).vector(), plain)
-    adapting.unbind()
-    with adapting.active():
-        assert torch.equal(model.encode(inputs, place).vector(), plain)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
 @pytest.mark.parametrize("tasks", [text_tasks, tagging_tasks])
@@ -96,7 +97,7 @@ def test_a_run_that_resumes_is_the_run_that_was_not_interrupted(tiny_encoder, tm
         target, source = text_tasks()
         settings = {"epochs": 3, "checkpoint_every": 2, "learning_rate": 1e-3}
         made = learner(*transfers, encoder=tiny(tiny_encoder("bert"), dropout=0.1), **settings)
-        return made.fit(target, [source], output=tmp_path / folder, **more), transfers
+        return made.fit(target, [source], output=tmp_path / folder, **more), made.trained_transfers
 
     whole, transfers = go("whole")
     real, calls = checkpoints.save, []
@@ -189,16 +190,16 @@ def test_inserts_know_whose_rows_are_where_when_layers_run_again(architecture, t
     assert found[0].keys() == found[1].keys()
     for name, gradient in found[0].items():
         torch.testing.assert_close(gradient, found[1][name], atol=1e-6, rtol=1e-5)
-    assert surroundings().rows == {}
+    assert pass_context().rows == {}
 
 
-def test_surroundings_can_be_entered_again():
-    outer = Surrounded(Surroundings({"a": slice(0, 1)}))
+def test_a_context_can_be_entered_again():
+    outer = running_in(PassContext({"a": slice(0, 1)}))
     with outer:
-        first, second = same_when_run_again()
+        first, second = recomputation_contexts()
         with first:
-            assert surroundings().rows == {"a": slice(0, 1)}
+            assert pass_context().rows == {"a": slice(0, 1)}
     for _ in range(2):
         with second, outer:
-            assert surroundings().rows == {"a": slice(0, 1)}
-        assert surroundings().rows == {}
+            assert pass_context().rows == {"a": slice(0, 1)}
+        assert pass_context().rows == {}

@@ -51,6 +51,10 @@ class Encoder(nn.Module, ABC):
     """Whether `prepare` runs the layers, so that nothing can be put between them in training."""
     head_dropout: float = 0.0
     """Dropout of the heads that `make_head` returns."""
+    has_lora: bool = False
+    """Whether it trains low-rank updates of its weights instead of the weights."""
+    texts_are_read_like_words: bool = True
+    """Whether vectors of texts and of words are comparable, so that a linear layer means the same on both."""
 
     @classmethod
     @abstractmethod
@@ -154,6 +158,10 @@ class Encoder(nn.Module, ABC):
     def represent_privately(self, embedding: Tensor | None, inputs: Mapping[str, Tensor]) -> Representation:
         """Representations of a batch by a private copy; `embedding` is `shared_embedding` of the original."""
         return self(inputs)
+
+    def pooler_of_heads(self) -> nn.Module | None:
+        """A layer inside the encoder that by its nature belongs to the heads of texts, if there is one."""
+        return None
 
     def report_progress(self, report: Callable[[int, int], None]) -> None:
         """Let `prepare` call `report(done, total)` while it computes features; most encoders have none to compute."""

@@ -1,114 +1,132 @@
-"""What a transfer puts inside a model: modules that treat each task's rows of a fused pass in a way of their own."""
+"""Modules inside a model that treat each task's rows of a fused pass differently: adapters, alignment, heads."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from crosstask.registry import Registry
+from crosstask.errors import unknown
 
 if TYPE_CHECKING:
     from crosstask.models.encoder import Representation
     from crosstask.models.multitask import Model
 
-INSERTS = Registry(
-    "crosstask",
-    {
-        "private-encoders": "transfer.adversarial:PrivateEncoders",
-        "alignment": "transfer.alignment:AlignmentMatrices",
-        "adapters": "transfer.adapters:AdapterInsert",
-        "adapter-fusion": "transfer.adapter_fusion:FusionInsert",
-        "probe-heads": "probing.heads:ProbeHeads",
-    },
-)
-"""Inserts by the name under which a saved model lists them."""
+INSERT_PACKAGES = ("crosstask.transfer", "crosstask.probing")
+"""Packages that list their inserts, each in a registry `INSERTS`. They stand above this one: named, not imported."""
 
 
-@dataclass(frozen=True, eq=False)
-class Surroundings:
-    """What may be known inside an encoder while it runs.
-
-    - `rows`: whose examples stand where in the batch;
-    - `adapting`: who adapts hidden states in this pass, if anybody does.
-    """
-
-    rows: Mapping[str, slice] = field(default_factory=dict)
-    adapting: object = None
-
-
-_surroundings: ContextVar[Surroundings] = ContextVar("surroundings", default=Surroundings())  # noqa: B039 - frozen
-
-
-def surroundings() -> Surroundings:
-    """Of the pass that is under way; without any, there are no rows."""
-    return _surroundings.get()
-
-
-class Surrounded:
-    """Inside it an encoder runs in these surroundings. It can be entered any number of times."""
-
-    def __init__(self, by: Surroundings) -> None:
-        self.by = by
-        self.before: list[Token[Surroundings]] = []
-
-    def __enter__(self) -> None:
-        self.before.append(_surroundings.set(self.by))
-
-    def __exit__(self, *_: object) -> None:
-        _surroundings.reset(self.before.pop())
-
-
-def same_when_run_again() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """For gradient checkpoints, which run layers again in the backward pass, when the encoder's own pass is long over.
-
-    What the first run of a layer is surrounded by, and what the second is.
-    """
-    return nullcontext(), Surrounded(surroundings())
+def insert_class(name: str) -> "type[Insert]":
+    """The insert that saved models list under this name; a file can ask for no class outside the registries."""
+    inserts: dict[str, Mapping[str, type[Insert]]] = {}
+    for package in INSERT_PACKAGES:
+        registry = import_module(package).INSERTS
+        inserts.update(dict.fromkeys(registry, registry))
+    if name not in inserts:
+        raise unknown("insert", name, inserts)
+    return inserts[name][name]
 
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A place inside an encoder where hidden states of this width pass: into a module, or out of it."""
+    """A point inside an encoder that hidden states of this width pass: the input or the output of a module."""
 
     module: nn.Module
     side: Literal["input", "output"]
     width: int
 
     def change(self, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
-        """Let every tensor that passes here go through `change`; the handle's `remove` ends that."""
+        """Let every tensor that passes here go through `change`, until the handle's `remove` is called."""
         if self.side == "output":
-            return self.module.register_forward_hook(_Output(change))
-        return self.module.register_forward_pre_hook(_Input(change), with_kwargs=True)
+            return self.module.register_forward_hook(_OutputHook(change))
+        return self.module.register_forward_pre_hook(_InputHook(change), with_kwargs=True)
 
 
-class _Output:
-    """A hook on what a module returns: a tensor, or a tuple that begins with one."""
+class _OutputHook:
+    """Changes what a module returns: a tensor, or a tuple that begins with one."""
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         self.change = change
 
-    def __call__(self, module: nn.Module, given: Any, output: Any) -> Any:
+    def __call__(self, module: nn.Module, inputs: object, output: Any) -> Any:
         if isinstance(output, tuple):
             return (self.change(output[0]), *output[1:])
         return self.change(output)
 
 
-class _Input:
-    """A hook on the first thing that a module is given, by position or by name."""
+class _InputHook:
+    """Changes the first argument of a module, positional or by keyword."""
 
     def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
         self.change = change
 
-    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if given:
-            return (self.change(given[0]), *given[1:]), named
-        first = next(iter(named))
-        return given, {**named, first: self.change(named[first])}
+    def __call__(self, module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if positional:
+            return (self.change(positional[0]), *positional[1:]), keywords
+        first = next(iter(keywords))
+        return positional, {**keywords, first: self.change(keywords[first])}
+
+
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """A change of the hidden states at one site of an encoder."""
+
+    site: Site
+    change: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class PassContext:
+    """What may be known inside an encoder while it runs.
+
+    - `rows`: each task's rows of the batch;
+    - `adaptation`: a change of hidden states in this pass alone, if there is one.
+    """
+
+    rows: Mapping[str, slice] = field(default_factory=dict)
+    adaptation: Adaptation | None = None
+
+
+_context: ContextVar[PassContext] = ContextVar("pass_context", default=PassContext())  # noqa: B039 - frozen
+
+
+def pass_context() -> PassContext:
+    """That of the pass that is running; outside of any pass it has no rows."""
+    return _context.get()
+
+
+class running_in(AbstractContextManager[None]):  # noqa: N801 - used as a statement, like `contextlib.suppress`
+    """Inside it an encoder runs in this context. It can be entered any number of times."""
+
+    def __init__(self, context: PassContext) -> None:
+        self.context = context
+        self._entered: list[tuple[Token[PassContext], RemovableHandle | None]] = []
+
+    def __enter__(self) -> None:
+        adaptation, handle = self.context.adaptation, None
+        # Contexts nest (a model's `encode` inside an adapted pass): the change must be applied once.
+        if adaptation is not None and adaptation is not pass_context().adaptation:
+            handle = adaptation.site.change(adaptation.change)
+        self._entered.append((_context.set(self.context), handle))
+
+    def __exit__(self, *_: object) -> None:
+        token, handle = self._entered.pop()
+        if handle is not None:
+            handle.remove()
+        _context.reset(token)
+
+
+def recomputation_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Contexts of the first run of a layer and of its recomputation, for gradient checkpointing.
+
+    Layers run again in the backward pass, when the encoder's own pass is over: the context has to be restored.
+    """
+    return nullcontext(), running_in(pass_context())
 
 
 class Insert(nn.Module):
@@ -119,14 +137,14 @@ class Insert(nn.Module):
 
     @property
     def rows(self) -> Mapping[str, slice]:
-        """Whose examples stand where in the batch, while the encoder runs."""
-        return surroundings().rows
+        """Each task's rows of the batch, while the encoder runs."""
+        return pass_context().rows
 
     def attach(self, model: "Model") -> None:
-        """Take a place in the model: hooks at the encoder's sites, other heads."""
+        """Connect to the model: hooks at the encoder's sites, other heads."""
 
     def after(self, representation: "Representation", inputs: Mapping[str, Tensor]) -> "Representation":
-        """Change what the encoder has made of a batch before the heads read it."""
+        """Change the encoder's representation of a batch before the heads read it."""
         return representation
 
     def parameters_of(self, task: str) -> list[nn.Parameter]:
@@ -134,10 +152,10 @@ class Insert(nn.Module):
         return []
 
     def by_task(self, values: Tensor, change: Callable[[str, Tensor], Tensor]) -> Tensor:
-        """Each task's rows changed in its own way, put together again."""
+        """Apply `change(task, rows)` to each task's rows of a batch, [batch, ...]."""
         if not self.rows:
             return values
-        return torch.cat([change(task, values[at]) for task, at in self.rows.items()])
+        return torch.cat([change(task, values[rows]) for task, rows in self.rows.items()])
 
     def config(self) -> dict[str, Any]:
         """What `restore` needs, as plain data."""
@@ -151,7 +169,7 @@ class Insert(nn.Module):
     def for_task(self, model: "Model", task: str) -> "Insert | None":
         """What a model of this one task needs of it.
 
-        `model` is a copy that may be changed: whatever can be folded into its weights exactly is, and then nothing is
-        left (None).
+        `model` is a copy that may be changed: whatever can be folded exactly into its weights is folded, and then no
+        insert is needed (None).
         """
         return self

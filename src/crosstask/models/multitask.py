@@ -14,7 +14,7 @@ from crosstask.data.task import TaskSpec
 from crosstask.errors import CrossTaskError
 from crosstask.models.encoder import Encoder, Representation
 from crosstask.models.encoders import encoder_class
-from crosstask.models.hooks import INSERTS, Insert, Surrounded, surroundings
+from crosstask.models.hooks import Insert, insert_class, pass_context, running_in
 
 MODEL_FILE, WEIGHTS_FILE, ASSETS_FOLDER = "crosstask.json", "model.safetensors", "encoder"
 FORMAT_VERSION = 1
@@ -54,7 +54,7 @@ class Model(nn.Module):
     def encode(self, inputs: Mapping[str, Tensor], rows: Mapping[str, slice]) -> Representation:
         """Representations of a batch, with what inserts make of each task's rows."""
         inserts: list[Any] = list(self.inserts)
-        with Surrounded(replace(surroundings(), rows=rows)):
+        with running_in(replace(pass_context(), rows=rows)):
             representation = self.encoder(inputs)
             for insert in inserts:
                 representation = insert.after(representation, inputs)
@@ -115,7 +115,7 @@ class Model(nn.Module):
         model = cls(encoder, [TaskSpec.from_json(data) for data in description["tasks"]])
         for given in description.get("inserts", ()):
             config = dict(given)
-            model.insert(INSERTS[config.pop("name")].restore(config, model))
+            model.insert(insert_class(config.pop("name")).restore(config, model))
         model.load_state_dict(load_file(folder / WEIGHTS_FILE))
         return model.eval()
 

@@ -14,7 +14,7 @@ from crosstask.models.losses import loss_sum
 from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
-from crosstask.transfer.base import Pass, Transfer
+from crosstask.transfer.base import Pass, Terms, Transfer
 from crosstask.weighting.base import Weighting
 
 ExampleWeights = Callable[[str, np.ndarray], Tensor | None]
@@ -90,17 +90,16 @@ class Stepper:
                 return self.run(
                     data, step, apart=True, example_weights=example_weights, transfers=transfers, scale=scale
                 )
-            self._put_extra_in_place(forward, active, scale)
+            transfer_terms = self._transfer_terms(forward, active, scale)
             for task in group:
                 weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
                 kind = self.model.specs[task].kind
                 logits = forward.logits[task]
                 sums[task], counts[places[task]] = loss_sum(kind, logits, batch.labels[task], weights)
-                for transfer in active:
-                    with self.devices.autocast():
-                        sums[task] = transfer.change_loss(task, sums[task], forward)
+                for terms in transfer_terms:
+                    sums[task] = terms.change(task, sums[task])
                 if representations:
-                    result.representations[task] = forward.parts[task].head_input(kind)
+                    result.representations[task] = forward.representations[task].head_input(kind)
         counts = self.devices.sum(counts).clamp(min=1.0)
         result.losses = {task: sums[task] / counts[place] for task, place in places.items()}  # in the step's order
         if layers is not None:
@@ -187,14 +186,17 @@ class Stepper:
             parts = {task: whole.rows(at.start, at.stop) for task, at in batch.rows.items()}
             return Pass(self.model, batch, self.model.read(parts, batch.inputs, batch.rows), parts)
 
-    def _put_extra_in_place(self, forward: Pass, transfers: Sequence[Transfer], scale: float) -> None:
+    def _transfer_terms(self, forward: Pass, transfers: Sequence[Transfer], scale: float) -> list[Terms]:
+        """Terms of all transfers; the gradient of those that no weighting touches goes into `.grad` at once."""
+        result = []
         for transfer in transfers:
             with self.devices.autocast():
-                term = transfer.extra_loss(forward)
-            if term is not None:
-                (term * (scale / self.devices.num_ranks)).backward(retain_graph=True)
+                terms = transfer.terms(forward)
+            if terms.unweighted is not None:
+                (terms.unweighted * (scale / self.devices.num_ranks)).backward(retain_graph=True)
+            result.append(terms)
+        return result
 
 
 def _leaves_losses_alone(transfer: Transfer) -> bool:
-    kind = type(transfer)
-    return kind.change_loss is Transfer.change_loss and kind.extra_loss is Transfer.extra_loss
+    return type(transfer).terms is Transfer.terms

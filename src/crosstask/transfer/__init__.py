@@ -1,4 +1,4 @@
-"""What passes between tasks besides weights. A method is one file here and one line below."""
+"""What passes between tasks besides weights. A method is one file here and one line below, and so is an insert."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,18 @@ TRANSFERS = Registry(
     },
 )
 
-__all__ = ["TRANSFERS", "Transfer"]
+INSERTS = Registry(
+    "crosstask.transfer",
+    {
+        "private-encoders": "adversarial:PrivateEncoders",
+        "alignment": "alignment:AlignmentMatrices",
+        "adapters": "adapters:AdapterInsert",
+        "adapter-fusion": "adapter_fusion:FusionInsert",
+    },
+)
+"""What transfers put into a model, by the name under which a saved model lists it."""
+
+__all__ = ["INSERTS", "TRANSFERS", "Transfer"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,7 +39,7 @@ def __getattr__(name: str) -> Any:
         from crosstask.transfer.base import Transfer
 
         return Transfer
-    found = TRANSFERS.find(name)
-    if found is None:
+    transfer = TRANSFERS.find(name)
+    if transfer is None:
         raise AttributeError(f"module 'crosstask.transfer' has no attribute '{name}'")
-    return found
+    return transfer

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.papers import ADAPTER_FUSION, Paper
-from crosstask.transfer.adapters import AdapterInsert, AdapterShape, ByTask, refuse_others
-from crosstask.transfer.base import Pass, Transfer
+from crosstask.transfer.adapters import REFUSES_OTHERS, AdapterInsert, AdapterShape, ByTask
+from crosstask.transfer.base import ANY_TRANSFER, FROZEN_ENCODER, Pass, Setup, Terms, Transfer
 from crosstask.weighting.static import Uniform
 
 if TYPE_CHECKING:
-    from crosstask.data.task import Task
     from crosstask.models.encoder import Representation
     from crosstask.models.multitask import Model
     from crosstask.training.paradigms import Plan
@@ -179,7 +178,8 @@ class AdapterFusion(Transfer):
     name: ClassVar[str] = "adapter-fusion"
     summary: ClassVar[str] = "adapters for every task, then an attention over them that the target learns"
     paper: ClassVar[Paper | None] = ADAPTER_FUSION
-    freezes_encoder: ClassVar[bool] = True
+    provides = frozenset({ANY_TRANSFER, FROZEN_ENCODER})
+    excludes: ClassVar[Mapping[str, str]] = {ANY_TRANSFER: REFUSES_OTHERS}
 
     def __init__(
         self,
@@ -233,13 +233,11 @@ class AdapterFusion(Transfer):
         )
         return [*adapting, fusing]
 
-    def meet(self, others: Sequence[Transfer]) -> None:
-        """The phases are planned for it alone."""
-        refuse_others(self.name, others)
-
-    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """Freeze the encoder and put adapters and fusions into it."""
-        insert = FusionInsert(self._fused([task.name for task in tasks]), targets, *self.shape.within(model.encoder))
+        model = setup.model
+        fused = self._fused([task.name for task in setup.tasks])
+        insert = FusionInsert(fused, setup.targets, *self.shape.within(model.encoder))
         model.insert(insert)
         model.encoder.requires_grad_(False)
         self._inserted = (insert,)
@@ -254,14 +252,14 @@ class AdapterFusion(Transfer):
                 raise unknown(f"task in `fuse` of transfer '{self.name}':", name, tasks)
         return [task for task in tasks if task in self.fuse]
 
-    def extra_loss(self, forward: Pass) -> Tensor | None:
+    def terms(self, forward: Pass) -> Terms:
         """What holds the value matrices of this batch's targets close to the identity."""
         insert = _fusion_of(forward.model)
         targets = [task for task in forward.logits if task in insert.fusions.tasks]
         if not (insert.is_fusing and targets and self.regularisation):
-            return None
+            return Terms()
         distances = [fusion.distance() for target in targets for fusion in insert.fusions.of(target)]
-        return self.regularisation * torch.stack(distances).sum()
+        return Terms(unweighted=self.regularisation * torch.stack(distances).sum())
 
     def facts(self) -> dict[str, Any]:
         """How much of the fusion was each adapter's, layer by layer, at the last look at the targets' dev sets."""

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.hooks import Insert
 from crosstask.papers import ADAPTERS, Paper
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import ANY_TRANSFER, FROZEN_ENCODER, Setup, Transfer
 
 if TYPE_CHECKING:
-    from crosstask.data.task import Task
     from crosstask.models.encoder import Encoder
     from crosstask.models.multitask import Model
+
+
+REFUSES_OTHERS = (
+    "transfer '{name}' leaves nothing for the transfer '{other}' to act on: the encoder is frozen "
+    "and every task has adapters of its own. Use one of the two."
+)
 
 
 class Bottleneck(nn.Module):
@@ -81,8 +85,8 @@ class AdapterInsert(Insert):
         """Hooks behind the layers, and on the pooler where there is one."""
         for place, layer in enumerate(self.layers):
             model.encoder.site(layer, self.name).change(partial(self._pass, place))
-        pooler = getattr(getattr(model.encoder, "body", None), "pooler", None)
-        if isinstance(pooler, nn.Module) and model.encoder.config().get("pooling") == "stock":
+        pooler = model.encoder.pooler_of_heads()
+        if pooler is not None:
             readers = [task for task, spec in model.specs.items() if spec.kind != "tagging"]
             self.poolers = ByTask({task: copy.deepcopy(pooler) for task in readers})
             pooler.register_forward_hook(_Pooling(self))
@@ -151,22 +155,19 @@ class Adapters(Transfer):
     name: ClassVar[str] = "adapters"
     summary: ClassVar[str] = "a frozen Hugging Face encoder with small layers of each task's own inside"
     paper: ClassVar[Paper | None] = ADAPTERS
-    freezes_encoder: ClassVar[bool] = True
+    provides = frozenset({ANY_TRANSFER, FROZEN_ENCODER})
+    excludes: ClassVar[Mapping[str, str]] = {ANY_TRANSFER: REFUSES_OTHERS}
 
     def __init__(self, *, reduction: int = 16, size: int | None = None, layers: Sequence[int] | None = None) -> None:
         super().__init__()
         self.shape = AdapterShape(self.name, reduction, size, layers)
 
-    def meet(self, others: Sequence[Transfer]) -> None:
-        """Nothing else can pass between tasks that share nothing which learns."""
-        refuse_others(self.name, others)
-
-    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """Freeze the encoder and put adapters into it."""
-        names = [task.name for task in tasks]
-        model.insert(AdapterInsert(names, *self.shape.within(model.encoder)))
-        model.encoder.requires_grad_(False)
-        sources = [name for name in names if name not in targets]
+        names = [task.name for task in setup.tasks]
+        setup.model.insert(AdapterInsert(names, *self.shape.within(setup.model.encoder)))
+        setup.model.encoder.requires_grad_(False)
+        sources = [name for name in names if name not in setup.targets]
         self.notes = (
             [
                 f"every task trains adapters of its own, so what {', '.join(sources)} learned does not reach the "
@@ -197,8 +198,7 @@ class AdapterShape:
     def within(self, encoder: "Encoder") -> tuple[list[int], int, int]:
         """Layers, width of the hidden states and of the bottleneck; or why this encoder can have no adapters."""
         method = f"transfer '{self.method}'"
-        options = encoder.config()
-        if isinstance(encoder, FrozenEncoder):
+        if encoder.precomputes_features:
             raise CrossTaskError(
                 f"{method} changes what passes between an encoder's layers, but with `freeze` only the features behind "
                 "them are kept: leave out `freeze`, the adapters freeze the encoder themselves."
@@ -209,7 +209,7 @@ class AdapterShape:
                 f"{method} needs an encoder with layers between which adapters can stand; the encoder '{encoder.name}' "
                 "has none: use 'minilm' or another Hugging Face encoder."
             )
-        if options.get("lora"):
+        if encoder.has_lora:
             raise CrossTaskError(
                 f"{method} does not go with `lora`, which trains updates of the very weights that adapters leave as "
                 "they are: leave one of them out."
@@ -217,12 +217,3 @@ class AdapterShape:
         layers = self.layers or list(range(1, last + 1))
         encoder.site(layers[-1], method)
         return layers, encoder.width, self.size or max(1, encoder.width // self.reduction)
-
-
-def refuse_others(method: str, others: Sequence[Transfer]) -> None:
-    """Adapters keep tasks apart, or pass on what they learned in phases of their own."""
-    if others:
-        raise CrossTaskError(
-            f"transfer '{method}' leaves nothing for the transfer '{others[0].name}' to act on: the encoder is frozen "
-            "and every task has adapters of its own. Use one of the two."
-        )

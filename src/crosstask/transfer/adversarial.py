@@ -1,6 +1,5 @@
 """Shared features that do not tell the task: a discriminator behind a gradient reversal, private encoders beside."""
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,17 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Encoder, LinearHead, Representation
-from crosstask.models.encoders.frozen import FrozenEncoder
-from crosstask.models.encoders.word_encoder import WordEncoder
+from crosstask.models.encoder import Encoder, Representation
+from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
-from crosstask.transfer.base import Moment, Pass, Transfer
+from crosstask.transfer.base import ANY_TRANSFER, PRIVATE_ENCODERS, Moment, Pass, Setup, Terms, Transfer
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
 
 if TYPE_CHECKING:
-    from crosstask.data.task import Task
     from crosstask.models.batches import Step
     from crosstask.models.multitask import Model
     from crosstask.training.paradigms import Plan
@@ -80,28 +77,6 @@ def rising_strength(progress: float) -> float:
     return 2.0 / (1.0 + math.exp(-10.0 * progress)) - 1.0
 
 
-def private_copy(encoder: Encoder) -> Encoder:
-    """An encoder of the same architecture for one task.
-
-    Pretrained transformers are copied with their weights; everything else starts from new random numbers. What tasks
-    have in common all the same is not copied: the table of word vectors, a frozen encoder and its features, a
-    tokenizer.
-    """
-    left: dict[int, Any] = {}
-    if isinstance(encoder, WordEncoder):
-        left = {id(encoder.words): None}
-    elif isinstance(encoder, FrozenEncoder):
-        left = {id(encoder.inner): nn.Identity(), id(encoder.cache): None}
-    elif hasattr(encoder, "tokenizer"):
-        left = {id(encoder.tokenizer): encoder.tokenizer}
-    copied = copy.deepcopy(encoder, left)
-    if encoder.name != "hugging-face":
-        for module in copied.modules():
-            if callable(reset := getattr(module, "reset_parameters", None)):
-                reset()
-    return copied
-
-
 class PrivateEncoders(Insert):
     """An encoder of its own for each task; heads read `[shared; private]`, twice as wide.
 
@@ -113,12 +88,12 @@ class PrivateEncoders(Insert):
     def __init__(self, tasks: Sequence[str], encoder: Encoder) -> None:
         super().__init__()
         self.tasks = list(tasks)
-        self.encoders = nn.ModuleList(private_copy(encoder) for _ in self.tasks)
-        self._embed: Callable[[Mapping[str, Tensor]], Tensor] | None = None
+        self.encoders = nn.ModuleList(encoder.private_copy() for _ in self.tasks)
+        self._embed: Callable[[Mapping[str, Tensor]], Tensor | None] = lambda inputs: None
 
     def attach(self, model: "Model") -> None:
         """Put linear heads of twice the width in the place of the model's."""
-        self._embed = model.encoder.embed if isinstance(model.encoder, WordEncoder) else None
+        self._embed = model.encoder.shared_embedding
         for place, spec in enumerate(model.specs.values()):
             rates = [module.p for module in model.heads[place].modules() if isinstance(module, nn.Dropout)]
             model.heads[place] = LinearHead(2 * model.encoder.width, spec, dropout=max(rates, default=0.0))
@@ -130,11 +105,12 @@ class PrivateEncoders(Insert):
     def after(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Representation:
         """The shared representations with each task's private ones beside them."""
         # All rows at once: whatever another insert does to the word vectors of a task goes by rows of the whole batch.
-        vectors = None if self._embed is None else self._embed(inputs)
+        embedding = self._embed(inputs)
         private = []
-        for task, at in self.rows.items():
-            own = {key: value[at] for key, value in inputs.items()}
-            private.append(self.of(task)(own) if vectors is None else self.of(task).represent(vectors[at], own))
+        for task, rows in self.rows.items():
+            task_inputs = {key: value[rows] for key, value in inputs.items()}
+            task_embedding = None if embedding is None else embedding[rows]
+            private.append(self.of(task).represent_privately(task_embedding, task_inputs))
         pooled = torch.cat([representation.vector(), torch.cat([part.vector() for part in private])], dim=-1)
         tokens = representation.tokens
         if tokens is not None:
@@ -207,6 +183,9 @@ class Adversarial(Transfer):
     name: ClassVar[str] = "adversarial"
     summary: ClassVar[str] = "shared features that do not tell the task, private encoders beside them"
     paper: ClassVar[Paper | None] = ADVERSARIAL
+    excludes: ClassVar[Mapping[str, str]] = {
+        PRIVATE_ENCODERS: "transfer '{name}': the model has private encoders already; name it once."
+    }
     discriminator: nn.Linear
     sums: Tensor
 
@@ -224,6 +203,8 @@ class Adversarial(Transfer):
         self.orthogonality = self._number("orthogonality", orthogonality)
         self.discriminator_rate = self._number("discriminator_rate", discriminator_rate)
         self.private = private
+        if private:
+            self.provides = frozenset({ANY_TRANSFER, PRIVATE_ENCODERS})
         self.rising = rising
         if not private and not adversarial:
             raise CrossTaskError(
@@ -246,29 +227,24 @@ class Adversarial(Transfer):
             )
         return list(phases)
 
-    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """Make the discriminator and the private encoders."""
+        model = setup.model
         if not model.shared_parameters():
             raise CrossTaskError(
                 f"transfer '{self.name}' trains what tasks share, but nothing that they share learns; with a frozen "
                 "encoder, add a shared layer: `hidden`."
             )
-        if any(isinstance(insert, PrivateEncoders) for insert in model.inserts):
-            raise CrossTaskError(f"transfer '{self.name}': the model has private encoders already; name it once.")
         self.numbers = {task: number for number, task in enumerate(model.specs)}
         self.width = model.encoder.width
         if self.private:
             model.insert(PrivateEncoders(list(model.specs), model.encoder))
         self.discriminator = nn.Linear(self.width, len(self.numbers))
-        self.optimizer = torch.optim.Adam(self.own_parameters())
+        self.optimizer = torch.optim.Adam(self.discriminator.parameters())
         # Since the last look: batches of a task, and D's loss, its accuracy and `L_diff` added up over them. A buffer,
         # so that a resumed run tells the same.
         self.register_buffer("sums", torch.zeros(4))
         self.share, self.strength, self.several = 1.0 / len(self.numbers), 1.0, True
-
-    def own_parameters(self) -> list[nn.Parameter]:
-        """Those of the discriminator."""
-        return list(self.discriminator.parameters())
 
     def before_step(self, moment: Moment) -> "Step":
         """How much a task of this step counts, and how strong the reversal is now."""
@@ -279,11 +255,11 @@ class Adversarial(Transfer):
         self.sum_gradients = moment.devices.sum_gradients
         return moment.step
 
-    def extra_loss(self, forward: Pass) -> Tensor | None:
+    def terms(self, forward: Pass) -> Terms:
         """`lambda L_adv + gamma L_diff` of this pass; the reversal makes `L_adv` a cross-entropy that all minimise."""
-        terms = [self._term(task, part, forward) for task, part in forward.parts.items()]
+        terms = [self._term(task, part, forward) for task, part in forward.representations.items()]
         found = [term for term in terms if term is not None]
-        return torch.stack(found).sum() * self.share if found else None
+        return Terms(unweighted=torch.stack(found).sum() * self.share if found else None)
 
     def _term(self, task: str, part: Representation, forward: Pass) -> Tensor | None:
         """What one task adds to both losses."""

@@ -12,14 +12,10 @@ from crosstask.data.subsets import random_subset
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.covariance import covariance, similarity_of_covariances
 from crosstask.models.batches import Prepared, Step, in_batches, make_batch
-from crosstask.models.encoder import LinearHead
-from crosstask.models.encoders.frozen import FrozenEncoder
-from crosstask.models.encoders.numeric import LinearEncoder, ReluEncoder
-from crosstask.models.encoders.word_encoder import WordEncoder
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.models.hooks import Insert
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.transfer.base import Moment, Transfer
+from crosstask.transfer.base import Moment, Setup, Transfer
 from crosstask.validation import check_values
 
 if TYPE_CHECKING:
@@ -96,7 +92,7 @@ class AlignmentMatrices(Insert):
 
     def for_task(self, model: "Model", task: str) -> "Insert | None":
         """Nothing, where a linear map next to the place takes the matrix up; else the task's matrix alone."""
-        if task not in self.tasks or fold(model, task, self.matrix(task)):
+        if task not in self.tasks or model.encoder.fold_input(self.matrix(task), model.head(task)):
             return None
         self.offsets = nn.ParameterList([self._offset(task)])
         self.tasks = [task]
@@ -111,40 +107,6 @@ class AlignmentMatrices(Insert):
                     f"'{self.tasks[number]}', found one of shape {tuple(found.shape)}. It belongs to another encoder."
                 )
         super()._load_from_state_dict(state, prefix, *rest)
-
-
-@torch.no_grad()
-def fold(model: "Model", task: str, matrix: Tensor) -> bool:
-    """Work a task's matrix into the weights of a model that is this task's alone; false where that is not exact.
-
-    Word vectors E become E R. Vectors and frozen features go straight into a linear layer, with or without
-    standardisation before the place, and x R W' = x (W R')'. Between two layers of a transformer no weight takes R up:
-    what comes in is also added to what goes out.
-    """
-    encoder = model.encoder
-    if isinstance(encoder, WordEncoder):
-        encoder.words.table.copy_(encoder.words.table @ matrix)  # padding stays zero
-        return True
-    first = _first_linear(model, task)
-    if first is None:
-        return False
-    first.weight.copy_(first.weight @ matrix.T)
-    return True
-
-
-def _first_linear(model: "Model", task: str) -> nn.Linear | None:
-    """The linear layer that reads what passes the encoder's only place, and nothing else does."""
-    encoder, head = model.encoder, model.head(task)
-    layer: Any = None
-    if isinstance(encoder, LinearEncoder):
-        layer = encoder.linear
-    elif isinstance(encoder, ReluEncoder):
-        layer = encoder.body[0]
-    elif isinstance(encoder, FrozenEncoder) and isinstance(encoder.layer, nn.Sequential):
-        layer = encoder.layer[0]
-    elif isinstance(encoder, FrozenEncoder) and isinstance(head, LinearHead):
-        layer = head.linear
-    return layer
 
 
 class Alignment(Transfer):
@@ -235,15 +197,16 @@ class Alignment(Transfer):
             return list(phases)
         return [replace(phase, begin=_Begin(self, phase, set(plan.targets) & set(phase.tasks))) for phase in phases]
 
-    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """Put matrices that are the identity into the model, and keep examples of each task to measure with."""
+        model, tasks = setup.model, setup.tasks
         width = model.encoder.site(self.layer, WHERE).width
-        names = [task.name for task in tasks if self.tasks == "all" or task.name in targets]
+        names = [task.name for task in tasks if self.tasks == "all" or task.name in setup.targets]
         insert = AlignmentMatrices(layer=self.layer, width=width, tasks=names, rate=self.rate)
         learning = model.shared_parameters()
         model.insert(insert)
         samples = {task.name: _sample(model, task, self.measured) for task in tasks} if self.measured else {}
-        self._bound = _Bound(model, insert, learning, samples, tuple(targets))
+        self._bound = _Bound(model, insert, learning, samples, tuple(setup.targets))
 
     def before_step(self, moment: Moment) -> Step:
         """See whether the matrices learn by now, and whether this phase (it has a weight per task) fixes the rest."""

@@ -1,12 +1,15 @@
-"""The contract of a transfer: what passes between tasks besides weights."""
+"""The interface of a transfer: what passes between tasks besides weights."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 import torch
 from torch import Tensor, nn
 
+from crosstask.errors import CrossTaskError
 from crosstask.papers import Paper
 
 if TYPE_CHECKING:
@@ -18,25 +21,77 @@ if TYPE_CHECKING:
     from crosstask.training.paradigms import Plan
     from crosstask.training.trainer import Phase
 
+ANY_TRANSFER = "transfer"
+"""Provided by every transfer."""
+FROZEN_ENCODER = "frozen-encoder"
+"""The encoder stays as it is; what trains stands inside it. The default learning rate depends on it."""
+PRIVATE_ENCODERS = "private-encoders"
+"""Heads read features of an encoder that only their own task has."""
+STATE_ADAPTER = "state-adapter"
+"""The provider is a `StateAdapter`."""
+TRANSFERRED_TERM = "transferred-term"
+"""The provider is a `TransferredTerm`."""
+
+
+class StateAdapter(Protocol):
+    """Changes hidden states of source examples while the encoder runs for a transferred term."""
+
+    optimizer: torch.optim.Optimizer | None
+
+    def active(self) -> AbstractContextManager[None]:
+        """Inside it the encoder runs with the change."""
+
+    def own_parameters(self) -> list[nn.Parameter]:
+        """Parameters that are learned by the meta-gradient of the transferred term."""
+
+
+class TransferredTerm(Protocol):
+    """Trains the target's head on source examples; `meta` says whether what shapes that term has a meta-gradient."""
+
+    meta: bool
+    learning_rate: float
+
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """One forward pass: the batch, and what encoder and heads made of each task's rows."""
+    """One forward pass: the batch, and for each task its logits and the representations that its head has read."""
 
     model: "Model"
     batch: "Batch"
     logits: Mapping[str, Tensor]
-    parts: Mapping[str, "Representation"]
+    representations: Mapping[str, "Representation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What a transfer makes of the losses of one forward pass.
+
+    - `factors`: factor of a task's own loss; 1 where a task is missing;
+    - `added`: by task, terms that join its loss before the weighting, each a sum over the units of its batch;
+    - `unweighted`: a further term of the objective that no weighting touches.
+    """
+
+    factors: Mapping[str, float] = field(default_factory=dict)
+    added: Mapping[str, Sequence[Tensor]] = field(default_factory=dict)
+    unweighted: Tensor | None = None
+
+    def change(self, task: str, total: Tensor) -> Tensor:
+        """A task's loss, summed over the units of its batch, with these terms."""
+        if task in self.factors:
+            total = self.factors[task] * total
+        for term in self.added.get(task, ()):
+            total = total + term
+        return total
 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """Where training stands just before a step of the model.
+    """The state of training just before a step of the model.
 
     - `step`: positions by task in `data`, the training sets;
-    - `update`, `num_updates`: the number of this update, from 0, and how many there will be;
-    - `optimizer`: the model's, with its rates set for this update;
-    - `weights`: what each task counts now.
+    - `update`, `num_updates`: number of this update, from 0, and of all updates;
+    - `optimizer`: the model's, with its learning rates set for this update;
+    - `weights`: current weight of each task.
     """
 
     model: "Model"
@@ -50,15 +105,27 @@ class Moment:
 
     @property
     def learning_rate(self) -> float:
-        """Of the model at this update."""
+        """The model's at this update."""
         return float(self.optimizer.param_groups[0]["lr"])
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What a transfer is given when a run starts; `providers` are the run's transfers by what they provide."""
+
+    model: "Model"
+    tasks: Sequence["Task"]
+    targets: Sequence[str]
+    providers: Mapping[str, "Transfer"] = field(default_factory=dict)
 
 
 class Transfer(nn.Module):
     """A module that takes part in training beside the model: by terms of the losses, steps of its own, inserts.
 
-    Its parameters join the model's optimizer, but for `own_parameters`, and its state the checkpoint. It never becomes
-    part of the exported model; what has to is an `Insert`, put into the model by `bind`.
+    What the user gives is a description; each fit trains a copy of it (`copies_for_run`). Its parameters join the
+    model's optimizer, but for those of its own `optimizer`; its state (that of a torch module) and that optimizer's
+    join the checkpoint. It never becomes part of the exported model; what has to is an `Insert` that `start` puts into
+    the model.
     """
 
     name: ClassVar[str]
@@ -67,50 +134,76 @@ class Transfer(nn.Module):
     """One line for `crosstask methods`."""
     paper: ClassVar[Paper | None] = None
     """Where it comes from."""
-    freezes_encoder: ClassVar[bool] = False
-    """Whether `bind` freezes the encoder, to train what it puts inside; the learning rate goes by it."""
+    provides: frozenset[str] = frozenset({ANY_TRANSFER})
+    """What other transfers of the run may rely on, or not go with."""
+    requires: ClassVar[Mapping[str, str]] = {}
+    """What another transfer must provide, each with the sentence that refuses a run without it."""
+    excludes: ClassVar[Mapping[str, str]] = {}
+    """What no other transfer may provide, each with the sentence that refuses it; `{name}` and `{other}` are names."""
     notes: Sequence[str] = ()
-    """What `bind` found out that people should know; it goes into the record."""
+    """What `start` found out that people should know; it goes into the record."""
     is_ready: bool = True
-    """Whether the targets have begun to learn; a model from before that is never the one to keep."""
+    """Whether the targets have begun to learn; a model from before that is never selected."""
     optimizer: torch.optim.Optimizer | None = None
-    """Of `own_parameters`, where there are some; its state joins the checkpoint."""
+    """Optimizer of the parameters that the transfer trains itself."""
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
-        """The phases as this transfer wants them; called before `bind`, with names alone.
+        """The phases as this transfer needs them; called before `start`, with names alone.
 
         A paradigm or weighting that does not go with it is refused here, in a sentence that says why.
         """
         return list(phases)
 
-    def meet(self, others: "Sequence[Transfer]") -> None:
-        """Get to know the other transfers of the run; called before `bind`."""
-
-    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """Make the parameters, once the model and the tasks are known."""
 
-    def unbind(self) -> None:
-        """Take out of the model, once it is trained, what only training needs."""
-
+    @final
     def own_parameters(self) -> list[nn.Parameter]:
-        """Parameters that it trains itself, with `optimizer`."""
-        return []
+        """Parameters that the transfer trains itself, with `optimizer`; the model's optimizer leaves them alone."""
+        if self.optimizer is None:
+            return []
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def before_step(self, moment: Moment) -> "Step":
         """Do what comes before the model's step, such as a step on meta-parameters; returns the step to be taken."""
         return moment.step
 
-    def change_loss(self, task: str, total: Tensor, forward: Pass) -> Tensor:
-        """A task's loss, added up over the units of its batch, with what this transfer has to say about it."""
-        return total
-
-    def extra_loss(self, forward: Pass) -> Tensor | None:
-        """A further term of the objective on this batch, that no weighting touches; None when there is none."""
-        return None
+    def terms(self, forward: Pass) -> Terms:
+        """Terms of the losses of this forward pass."""
+        return Terms()
 
     def after_backward(self, model: "Model", update: int) -> None:
-        """Look at or change the gradients before the optimizer takes them."""
+        """Read or change the gradients before the optimizer takes them."""
 
     def facts(self) -> dict[str, Any]:
-        """What there is to tell at a look at the dev set, as plain data for the record."""
+        """Plain data for the record, at each evaluation on the dev sets."""
         return {}
+
+
+def copies_for_run(transfers: Sequence[Transfer]) -> list[Transfer]:
+    """Copies for one run, so that nothing of a run is left in what the user gave; refused if they do not go together.
+
+    Raises:
+        CrossTaskError: one requires what none of the others provides, or excludes what another provides.
+    """
+    for transfer in transfers:
+        others = [other for other in transfers if other is not transfer]
+        for ability, message in transfer.excludes.items():
+            for other in others:
+                if ability in other.provides:
+                    raise CrossTaskError(message.format(name=transfer.name, other=other.name))
+        for ability, message in transfer.requires.items():
+            if not any(ability in other.provides for other in others):
+                raise CrossTaskError(message)
+    return [copy.deepcopy(transfer) for transfer in transfers]
+
+
+def start_transfers(
+    transfers: Sequence[Transfer], model: "Model", tasks: Sequence["Task"], targets: Sequence[str]
+) -> None:
+    """Start all transfers of a run, in order: each may put inserts into the model that later ones build on."""
+    providers: dict[str, Transfer] = {}
+    for transfer in transfers:
+        providers.update(dict.fromkeys(transfer.provides, transfer))
+    for transfer in transfers:
+        transfer.start(Setup(model, tasks, targets, providers))

@@ -47,6 +47,7 @@ class FrozenEncoder(Encoder):
         self.wants_cache = cache
         self.progress: Callable[[int, int], None] = lambda done, total: None
         self._first_is_enough: bool | None = None
+        self.texts_are_read_like_words = inner.texts_are_read_like_words
 
     @classmethod
     def from_tasks(cls, tasks: Sequence[Task], **options: Any) -> Self:

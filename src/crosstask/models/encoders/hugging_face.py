@@ -15,7 +15,7 @@ from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable
 from crosstask.models.encoder import Encoder, PreparedInput, Representation, pad
 from crosstask.models.heads import MODEL_INPUTS, LinearHead, StockHead, auto_class, quiet_transformers
-from crosstask.models.hooks import Site, same_when_run_again
+from crosstask.models.hooks import Site, recomputation_contexts
 
 # Architectures whose position numbers start behind the padding index: that many positions fewer can be used.
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
@@ -44,10 +44,12 @@ class HuggingFaceEncoder(Encoder):
         self.options = dict(options)
         self.hf_config = self.body.config
         self.width = int(self.hf_config.hidden_size)
+        self.has_lora = bool(self.options["lora"])
+        self.texts_are_read_like_words = self.options["pooling"] != "stock"
         self.max_length = _longest_input(self.options["max_length"], tokenizer, self.hf_config)
         if self.options["gradient_checkpointing"]:
             self.body.gradient_checkpointing_enable(
-                gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": same_when_run_again}
+                gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": recomputation_contexts}
             )
         if self.options["lora"]:
             self.body = _with_lora(body, self.options["lora"])
@@ -165,6 +167,11 @@ class HuggingFaceEncoder(Encoder):
         if self.options["pooling"] == "mean" and spec.kind != "tagging":
             return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
         return StockHead(self.hf_config, spec, self.options["trust_remote_code"])
+
+    def pooler_of_heads(self) -> nn.Module | None:
+        """The pooler in the body (BERT), where heads are the architecture's own."""
+        pooler = getattr(self.body, "pooler", None)
+        return pooler if isinstance(pooler, nn.Module) and self.options["pooling"] == "stock" else None
 
     def _shared_with_copies(self) -> dict[int, Any]:
         return {id(self.tokenizer): self.tokenizer}

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
@@ -15,15 +15,24 @@ from crosstask.models.batches import Batch, Step, make_batch, split_over_ranks
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
-from crosstask.transfer.base import Moment, Pass, Transfer
+from crosstask.transfer.base import (
+    ANY_TRANSFER,
+    PRIVATE_ENCODERS,
+    STATE_ADAPTER,
+    TRANSFERRED_TERM,
+    Moment,
+    Pass,
+    Setup,
+    StateAdapter,
+    Terms,
+    Transfer,
+)
 from crosstask.transfer.label_transfer import splits as label_data
 from crosstask.transfer.label_transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units
 from crosstask.transfer.label_transfer.network import LabelMap, LabelTransferNetwork
-from crosstask.transfer.representation_transfer import RepresentationTransfer
 from crosstask.weighting import checks
 
 if TYPE_CHECKING:
-    from crosstask.data.task import Task
     from crosstask.models.multitask import Model
     from crosstask.training.paradigms import Plan
     from crosstask.training.trainer import Phase
@@ -106,7 +115,12 @@ class LabelTransfer(Transfer):
     name: ClassVar[str] = "label-transfer"
     summary: ClassVar[str] = "source labels carried over into the target's label set by a network learned on the target"
     paper: ClassVar[Paper | None] = METAXT
-
+    provides = frozenset({ANY_TRANSFER, TRANSFERRED_TERM})
+    excludes: ClassVar[Mapping[str, str]] = {
+        TRANSFERRED_TERM: "transfer 'label-transfer' is named twice: one serves all sources and targets.",
+        PRIVATE_ENCODERS: "transfer 'label-transfer' lets the target's head read source examples, but private encoders "
+        "give it features that the target alone has: use `private: false` there.",
+    }
     held_out_loss: Tensor
 
     def __init__(
@@ -159,7 +173,7 @@ class LabelTransfer(Transfer):
         self.hidden = _count("hidden", hidden)
         self.label_width = _count("label_width", label_width)
         self.networks = nn.ModuleList()
-        self.representation_transfer: list[RepresentationTransfer] = []
+        self.adapter: StateAdapter | None = None
         self.begun = False
         self.waiting: tuple[Moment, dict[str, tuple[np.ndarray, np.ndarray]]] | None = None
         self.reduce: Callable[[Tensor], Tensor] = alone
@@ -185,27 +199,17 @@ class LabelTransfer(Transfer):
             )
         return list(phases)
 
-    def meet(self, others: Sequence[Transfer]) -> None:
-        """Take in a representation transfer."""
-        if any(other.name == self.name for other in others):
-            raise CrossTaskError("transfer 'label-transfer' is named twice: one serves all sources and targets.")
-        if any(getattr(other, "private", False) for other in others):
-            raise CrossTaskError(
-                "transfer 'label-transfer' lets the target's head read source examples, but private encoders give it "
-                "features that the target alone has: use `private: false` there."
-            )
-        self.representation_transfer = [other for other in others if isinstance(other, RepresentationTransfer)]
-
-    def bind(self, model: "Model", tasks: Sequence["Task"], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """A network per target, over all sources of its level."""
+        model, tasks, targets = setup.model, setup.tasks, setup.targets
+        self.adapter = cast(StateAdapter | None, setup.providers.get(STATE_ADAPTER))
         by_name = {task.name: task for task in tasks}
         self.targets = tuple(targets)
         self.sources = {name: label_data.sources_of(by_name[name].spec, tasks, targets) for name in targets}
         self.pairs = [(spec.name, name) for name, specs in self.sources.items() for spec in specs]
         self.notes = []
         self.held_out: dict[str, np.ndarray] = {}
-        self.networks, self.maps = nn.ModuleList(), nn.ModuleList()
-        self._buffers.clear()  # of a run before
+        self.maps = nn.ModuleList()
         self.register_buffer("held_out_loss", torch.full((), math.nan))
         for number, name in enumerate(targets):
             target, sources = by_name[name], self.sources[name]
@@ -230,10 +234,6 @@ class LabelTransfer(Transfer):
                     )
         self.begun = not self.warmup
         self.optimizer = torch.optim.Adam(self.networks.parameters(), self.learning_rate) if self.meta else None
-
-    def own_parameters(self) -> list[nn.Parameter]:
-        """The networks, where they are learned by the meta-gradient."""
-        return list(self.networks.parameters()) if self.meta else []
 
     def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str, logits: Tensor) -> Tensor:
         """`g_alpha(h(x), y)`, [units, target labels]; `logits` are what the target's head says of them."""
@@ -297,7 +297,7 @@ class LabelTransfer(Transfer):
         train = {**moment.step, **{name: parts[0] for name, parts in halves.items()}}
         own = self._batch(moment, train)
         held_out = self._batch(moment, {name: parts[1] for name, parts in halves.items()})
-        learning = [self, *self.representation_transfer]
+        learning: list[LabelTransfer | StateAdapter] = [self] if self.adapter is None else [self, self.adapter]
         meta = [parameter for transfer in learning for parameter in transfer.own_parameters()]
         how = MetaStep(self._reader(moment.model), self.soft_labels, meta, self.variant, self.look_ahead, self.reduce)
         found, loss = how.gradient(own, held_out, self._terms(list(train), moment), moment.optimizer, taken)
@@ -316,7 +316,7 @@ class LabelTransfer(Transfer):
             transfer.optimizer.zero_grad()
 
     def _reader(self, model: "Model") -> Reader:
-        return Reader(model, self.representation_transfer[0] if self.representation_transfer else None)
+        return Reader(model, self.adapter)
 
     def _batch(self, moment: Moment, step: Step) -> Batch:
         """This rank's share."""
@@ -344,25 +344,32 @@ class LabelTransfer(Transfer):
         """What the transferred labels of one source count: sources share `gamma_2`, and so do the targets of each."""
         return self.gamma_2 / (len(self.sources[target]) * len(receivers))
 
-    def change_loss(self, task: str, total: Tensor, forward: Pass) -> Tensor:
-        """`gamma_1` times the source's own loss and `gamma_2` times that of the transferred labels."""
-        receivers = self._receivers(task)
-        if not receivers:
-            return total
-        total = self.gamma_1 * total
-        if not self.begun:
-            return total
+    def terms(self, forward: Pass) -> Terms:
+        """`gamma_1` times each source's own loss and `gamma_2` times that of the transferred labels."""
+        factors: dict[str, float] = {}
+        added: dict[str, list[Tensor]] = {}
+        for task in forward.logits:
+            receivers = self._receivers(task)
+            if receivers:
+                factors[task] = self.gamma_1
+                if self.begun:
+                    added[task] = self._transferred_terms(task, receivers, forward)
+        return Terms(factors, added)
+
+    def _transferred_terms(self, task: str, receivers: Sequence[str], forward: Pass) -> list[Tensor]:
+        """The losses of a source's transferred labels, one for each target, summed over the units of the batch."""
         model, batch = forward.model, forward.batch
         kind, labels = model.specs[task].kind, batch.labels[task]
-        vectors = units(kind, forward.parts[task].read_by(kind).detach(), labels)
-        reader, own = self._reader(model), units(kind, labels, labels)
+        vectors = units(kind, forward.representations[task].read_by(kind).detach(), labels)
+        reader, source_labels = self._reader(model), units(kind, labels, labels)
+        terms = []
         for name in receivers:
             logits = units(kind, reader.transferred(forward, Term(task, name, 1.0)), labels)
             with torch.set_grad_enabled(not self.meta and torch.is_grad_enabled()):
-                soft = self.soft_labels(vectors, own, task, name, logits.detach())
-            cast(LabelMap, self.maps[self.pairs.index((task, name))]).add(soft.detach(), own)
-            total = total + self._transferred(name, receivers) * (soft * costs_of(logits)).sum()
-        return total
+                soft = self.soft_labels(vectors, source_labels, task, name, logits.detach())
+            cast(LabelMap, self.maps[self.pairs.index((task, name))]).add(soft.detach(), source_labels)
+            terms.append(self._transferred(name, receivers) * (soft * costs_of(logits)).sum())
+        return terms
 
     def _add_prior(self, model: "Model", batch: Batch) -> None:
         """This rank's part of the gradient of `prior * KL(frequencies of the target's labels | mean soft label)`."""

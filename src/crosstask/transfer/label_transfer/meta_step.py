@@ -17,8 +17,7 @@ from crosstask.models.encoder import Representation
 from crosstask.models.losses import IGNORED, in_full, loss_sum
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
-from crosstask.transfer.base import Pass
-from crosstask.transfer.representation_transfer import RepresentationTransfer
+from crosstask.transfer.base import Pass, StateAdapter
 
 LookAhead = Literal["sgd", "adam", "none"]
 SoftLabels = Callable[[Tensor, Tensor, str, str, Tensor], Tensor]
@@ -46,11 +45,11 @@ class Term:
 class Reader(nn.Module):
     """The model with its heads read crosswise: the examples of any task through the head of any other."""
 
-    def __init__(self, model: Model, representation_transfer: RepresentationTransfer | None = None) -> None:
+    def __init__(self, model: Model, adapter: StateAdapter | None = None) -> None:
         super().__init__()
         self.model = model
         # In a list, so no submodule: its parameters are meta-parameters and stay out of the look ahead.
-        self.adapting = [representation_transfer] if representation_transfer is not None else []
+        self.adapting = [] if adapter is None else [adapter]
 
     def forward(self, batch: Batch, terms: Sequence[Term]) -> tuple[dict[Term, Tensor], dict[str, Tensor]]:
         """Logits of each term, and by task the vectors that the label transfer network reads."""
@@ -75,7 +74,7 @@ class Reader(nn.Module):
             with self.adapting[0].active():
                 return self._read(self.model.encode(part.inputs, part.rows), part, term)
         inputs = {key: value[at] for key, value in forward.batch.inputs.items()}
-        return self.model.head(term.head)(forward.parts[term.task], inputs)
+        return self.model.head(term.head)(forward.representations[term.task], inputs)
 
     def _read(self, representation: Representation, batch: Batch, term: Term) -> Tensor:
         at = batch.rows[term.task]
