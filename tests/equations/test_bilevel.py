@@ -12,6 +12,7 @@ from crosstask.gradients import bilevel
 from crosstask.models.batches import Batch
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.encoders.numeric import LinearEncoder
+from crosstask.models.hooks import pass_context
 from crosstask.models.multitask import Model
 from crosstask.transfer.base import Setup
 from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader, Term
@@ -85,10 +86,9 @@ def network_of(model):
 def really_taken(model, network, train, held_out, weights, adapting=None):
     """The held-out loss after one real step of gradient descent, written out."""
     model = copy.deepcopy(model).eval()
-    if adapting is not None:  # the copy's hooks belong to a copy of the network: follow the one given
+    if adapting is not None:  # it adapts the model that was copied: let the copy follow
         site = model.encoder.site(adapting.layer, "test")
-        site.module._forward_hooks.clear()
-        site.change(lambda states: adapting.network(states) if adapting.is_active else states)
+        site.change(lambda states: adapting.network(states) if pass_context().adaptation is not None else states)
     loss = 0.0
     for task, at in train.rows.items():
         inputs = {key: value[at] for key, value in train.inputs.items()}

@@ -145,8 +145,8 @@ class LabelTransfer(Transfer):
         label_width: int = 32,
     ) -> None:
         super().__init__()
-        self.start = _choice("start", start, get_args(Start))
-        usual = FROM_PROBE if self.start in PROBED else USUAL
+        self.starts_from = _choice("start", start, get_args(Start))
+        usual = FROM_PROBE if self.starts_from in PROBED else USUAL
         self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
         self.gamma_2 = _number("gamma_2", usual["gamma_2"] if gamma_2 is None else gamma_2, above=0.0)
         self.meta = bool(meta)
@@ -173,7 +173,7 @@ class LabelTransfer(Transfer):
         self.hidden = _count("hidden", hidden)
         self.label_width = _count("label_width", label_width)
         self.networks = nn.ModuleList()
-        self.adapter: StateAdapter | None = None
+        self.adapters: tuple[StateAdapter, ...] = ()  # a tuple, so no submodule: its state is its own
         self.begun = False
         self.waiting: tuple[Moment, dict[str, tuple[np.ndarray, np.ndarray]]] | None = None
         self.reduce: Callable[[Tensor], Tensor] = alone
@@ -202,7 +202,8 @@ class LabelTransfer(Transfer):
     def start(self, setup: Setup) -> None:
         """A network per target, over all sources of its level."""
         model, tasks, targets = setup.model, setup.tasks, setup.targets
-        self.adapter = cast(StateAdapter | None, setup.providers.get(STATE_ADAPTER))
+        if STATE_ADAPTER in setup.providers:
+            self.adapters = (cast(StateAdapter, setup.providers[STATE_ADAPTER]),)
         by_name = {task.name: task for task in tasks}
         self.targets = tuple(targets)
         self.sources = {name: label_data.sources_of(by_name[name].spec, tasks, targets) for name in targets}
@@ -220,8 +221,8 @@ class LabelTransfer(Transfer):
             self.networks.append(
                 LabelTransferNetwork(
                     model.encoder.width, {spec.name: len(spec.labels) for spec in sources}, len(target.labels),
-                    label_width=self.label_width, hidden=self.hidden, corrects=self.start == "model",
-                    has_probe=self.start in PROBED,
+                    label_width=self.label_width, hidden=self.hidden, corrects=self.starts_from == "model",
+                    has_probe=self.starts_from in PROBED,
                 )
             )  # fmt: skip
             self.register_buffer(f"frequencies_{number}", label_data.frequencies(target))
@@ -248,10 +249,10 @@ class LabelTransfer(Transfer):
         present = [name for name in self.targets if name in step and any(s.name in step for s in self.sources[name])]
         first = math.ceil(self.warmup * moment.num_updates)
         self.begun = moment.update >= first
-        self.is_ready = self.begun or self.start not in PROBED
-        if self.start in PROBED and moment.update == first:
+        self.is_ready = self.begun or self.starts_from not in PROBED
+        if self.starts_from in PROBED and moment.update == first:
             self._start_from_probes(moment)
-        if self.start in PROBED and not self.begun:
+        if self.starts_from in PROBED and not self.begun:
             return {task: positions for task, positions in step.items() if task not in self.targets}
         if not present or not self.meta or moment.update >= self.learn * moment.num_updates:
             return step
@@ -271,7 +272,7 @@ class LabelTransfer(Transfer):
             model, target = moment.model, moment.data[name]
             probe = label_data.probe_of(model, target)
             for spec in self.sources[name]:
-                stacks = self.start == "stacked"
+                stacks = self.starts_from == "stacked"
                 own = label_data.stacked_probe_of(model, target, spec.name) if stacks else probe
                 cast(LabelTransferNetwork, network).set_probe(spec.name, own)
             label_data.fill_head(model, name, probe)
@@ -297,7 +298,7 @@ class LabelTransfer(Transfer):
         train = {**moment.step, **{name: parts[0] for name, parts in halves.items()}}
         own = self._batch(moment, train)
         held_out = self._batch(moment, {name: parts[1] for name, parts in halves.items()})
-        learning: list[LabelTransfer | StateAdapter] = [self] if self.adapter is None else [self, self.adapter]
+        learning: list[LabelTransfer | StateAdapter] = [self, *self.adapters]
         meta = [parameter for transfer in learning for parameter in transfer.own_parameters()]
         how = MetaStep(self._reader(moment.model), self.soft_labels, meta, self.variant, self.look_ahead, self.reduce)
         found, loss = how.gradient(own, held_out, self._terms(list(train), moment), moment.optimizer, taken)
@@ -316,7 +317,7 @@ class LabelTransfer(Transfer):
             transfer.optimizer.zero_grad()
 
     def _reader(self, model: "Model") -> Reader:
-        return Reader(model, self.adapter)
+        return Reader(model, self.adapters[0] if self.adapters else None)
 
     def _batch(self, moment: Moment, step: Step) -> Batch:
         """This rank's share."""
