@@ -82,7 +82,7 @@ def recipe_page() -> str:
 
 def _tracker_section(name: str) -> str:
     make = TRACKERS[name]
-    return "\n\n".join([f"### {name}", markdown(parse(make).summary), option_table(make, without=("place",))])
+    return "\n\n".join([f"### {name}", markdown(parse(make).summary), option_table(make, without=("tracked",))])
 
 
 def _recipe_rows() -> list[tuple[str, ...]]:

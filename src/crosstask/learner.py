@@ -22,7 +22,7 @@ from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, W
 from crosstask.runs.prediction_log import measured_rows
 from crosstask.runs.record import HISTORY_FILE, Record
 from crosstask.runs.run import Run, RunFolder, load
-from crosstask.runs.tracking import Tracking, check_installed, check_trackers
+from crosstask.runs.tracking import Tracking, check_installed, read_trackers
 from crosstask.training import checkpoints
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
@@ -74,7 +74,7 @@ class Learner:
         given.update(settings)
         check_options("training", Training, given)
         self.training = Training(**given)
-        self.track = check_trackers(track)
+        self.track = read_trackers(track)
         check_installed(self.track)
         self.seed = seed
         self.progress = progress

@@ -18,7 +18,7 @@ from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner
 from crosstask.methods import make_transfer, make_weighting
 from crosstask.models.encoders import ENCODERS
-from crosstask.runs.tracking import check_trackers
+from crosstask.runs.tracking import read_trackers
 from crosstask.training.config import TRAINING_KEYS, Training
 from crosstask.training.paradigms import Plan, plan_phases
 from crosstask.validation import check_options, check_values, describe, shown
@@ -85,7 +85,7 @@ class RecipeFile:
         recipe = self.recipe
         weighting = make_weighting(recipe.weighting)
         transfers = [make_transfer(item) for item in recipe.transfer]
-        check_trackers(recipe.track)
+        read_trackers(recipe.track)
         check_names = getattr(weighting, "check_names", None)
         if check_names is not None:
             check_names(recipe.tasks)

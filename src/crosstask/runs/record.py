@@ -1,39 +1,39 @@
-"""The record: everything that a run learns, one JSON line per fact, as it happens."""
+"""The record: everything that a run learns, one JSON line per event, as it happens; and the names of a run's files."""
 
 import json
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from crosstask.errors import CrossTaskError
 from crosstask.runs.events import Event, Row
 from crosstask.storage import explain_write_errors, write_text
 
-RECIPE_FILE, ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE = (
-    "recipe.yaml",
-    "environment.json",
-    "history.jsonl",
-    "metrics.json",
-)
-CHECKPOINTS_FOLDER, MODEL_FOLDER, REPORT_FILE = "checkpoints", "model", "report.html"
+RECIPE_FILE = "recipe.yaml"
+ENVIRONMENT_FILE = "environment.json"
+HISTORY_FILE = "history.jsonl"
+METRICS_FILE = "metrics.json"
 PREDICTIONS_FILE = "predictions.jsonl"
-
+REPORT_FILE = "report.html"
+CHECKPOINTS_FOLDER = "checkpoints"
+MODEL_FOLDER = "model"
 
 SomeEvent = TypeVar("SomeEvent", bound=Event)
+Json = TypeVar("Json")
 
 
 class Record:
     """An append-only history, in memory and, given a path, on disk.
 
-    Rows say what they are under `event`. A run that is resumed cuts the file back to where its checkpoint was and goes
-    on from there, so that the file reads as if nothing had happened. `readers` are shown every new row.
+    Rows say what they are under `event`. A run that is resumed cuts the file back to the rows that it had at its
+    checkpoint and goes on from there, so that the file reads as if nothing had happened. `readers` get every new event.
     """
 
     def __init__(self, path: Path | None = None, keep: int | None = None) -> None:
         self.path = path
         self.rows: list[Row] = []
-        self.readers: list[Callable[[Row], None]] = []
+        self.readers: list[Callable[[Event], None]] = []
         if path is not None and keep is not None and path.exists():
             lines = path.read_text(encoding="utf-8").split("\n")[:keep]
             if len(lines) < keep:
@@ -43,8 +43,10 @@ class Record:
                 write_text(path, "".join(line + "\n" for line in lines))
 
     def write(self, event: Event) -> None:
-        """Add an event."""
+        """Add an event and hand it to the readers."""
         self.append(event.to_json())
+        for reader in self.readers:
+            reader(event)
 
     def append(self, row: Row) -> None:
         """Add a row that has its name under `event`."""
@@ -53,11 +55,9 @@ class Record:
         if self.path is not None:
             with explain_write_errors(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        for reader in self.readers:
-            reader(row)
 
     def write_all(self, path: Path) -> None:
-        """Write a history that was kept in memory into a file, and go on there."""
+        """Write a history that was in memory alone into a file, and go on there."""
         write_rows(path, self.rows)
         self.path = path
 
@@ -73,13 +73,20 @@ class Record:
         return [kind.from_json(row) for row in self.of(kind.event)]
 
 
-def finite(value: Any) -> Any:
-    """JSON has no word for nan and infinity; both become null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
+def finite(value: Json) -> Json:
+    """Plain data without nan and infinity, for which JSON has no word: both become null.
+
+    >>> finite({"losses": [1.5, float("nan")]})
+    {'losses': [1.5, None]}
+    """
+    plain: object = value
+    if isinstance(value, float) and not math.isfinite(value):
+        plain = None
+    elif isinstance(value, dict):
+        plain = {key: finite(item) for key, item in value.items()}
+    elif isinstance(value, list | tuple):
+        plain = [finite(item) for item in value]
+    return plain  # type: ignore[return-value]
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

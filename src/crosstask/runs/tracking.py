@@ -1,37 +1,52 @@
-"""Trackers: TensorBoard, Weights & Biases and MLflow, each a reader of the record, through Accelerate's classes.
+"""Trackers: TensorBoard, Weights & Biases and MLflow show what the record holds as it is written.
 
-A tracker sees what `history.jsonl` gets, row by row: the loop knows nothing of it. Everything has one count of updates,
-which goes on from phase to phase where that of the record begins anew.
+The trackers are Accelerate's classes. Its `log_with` is not used: there a service that fails ends the run, and a run
+that is resumed becomes another one in the service. Steps are updates, counted over all phases, where the record counts
+those of one phase.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from crosstask.errors import CrossTaskError, import_extra, unknown
-from crosstask.runs.events import Row, Warned
+from crosstask.runs.events import DevEvaluation, Event, HeldOutLosses, PhaseEnd, Update, Warned, read_events
 from crosstask.runs.record import Record
 from crosstask.storage import write_text
 from crosstask.validation import check_options, name_and_options, shown
 
 PROJECT = "crosstask"
-FOLDER, IDS_FILE = "tensorboard", "tracking.json"
-Given = Any
-"""A name, a mapping with `name` and options, a tracker of Accelerate, or a list of these; None for none."""
+TENSORBOARD_FOLDER, IDS_FILE = "tensorboard", "tracking.json"
+Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""By task, split and metric."""
+
+
+class Tracker(Protocol):
+    """What this module calls of `accelerate.tracking.GeneralTracker`, which is imported when a run is tracked."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tracker(self) -> Any: ...
+    def start(self) -> None: ...
+    def store_init_configuration(self, values: dict[str, bool | int | float | str]) -> None: ...
+    def log(self, values: dict[str, float], step: int | None = None) -> None: ...
+    def finish(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run stands when its trackers start.
+class TrackedRun:
+    """The run that a tracker is to follow.
 
     - `folder`: its run folder, if it has one;
-    - `first_step`: the first update that will be told;
-    - `ids`: what each tracker that followed the run before it was stopped calls it.
+    - `first_step`: the first update that will be logged;
+    - `ids`: the run's id in each service that followed it before it was stopped.
     """
 
     folder: Path | None
@@ -40,43 +55,46 @@ class Place:
 
     @property
     def name(self) -> str | None:
-        """What the run is called where nothing else is said."""
+        """The run's name in services where the user chooses none."""
         return None if self.folder is None else self.folder.absolute().name
 
 
-def tensorboard(place: Place, *, folder: str | None = None) -> Any:
+def tensorboard(tracked: TrackedRun, *, folder: str | None = None) -> Tracker:
     """Scalars for TensorBoard, in `tensorboard` of the run folder.
 
     Args:
-        place: where the run stands.
+        tracked: the run.
         folder: another folder to write, from where the command is called.
     """
     from accelerate.tracking import TensorBoardTracker
 
-    if folder is None and place.folder is None:
+    options: dict[str, int] = {}
+    if "tensorboard" in tracked.ids:
+        # What was logged after the checkpoint that the run resumes from is logged again: readers must drop it.
+        options["purge_step"] = tracked.first_step
+    if folder is not None:
+        return TensorBoardTracker("", folder, **options)
+    if tracked.folder is None:
         raise CrossTaskError(
             "track: 'tensorboard' writes into the run folder, and this run has none. Give `output` to `fit`, or "
             "`folder` to the tracker: {name: tensorboard, folder: FOLDER}."
         )
-    parent = Path(folder) if folder is not None else Path(place.folder or "") / FOLDER
-    # What was written after the checkpoint that a run resumes from is written again: readers must forget it.
-    again = {"purge_step": place.first_step} if "tensorboard" in place.ids else {}
-    return TensorBoardTracker("", str(parent), **again)
+    return TensorBoardTracker("", str(tracked.folder / TENSORBOARD_FOLDER), **options)
 
 
 def wandb(
-    place: Place,
+    tracked: TrackedRun,
     *,
     project: str = PROJECT,
     run: str | None = None,
     entity: str | None = None,
     group: str | None = None,
     tags: Sequence[str] = (),
-) -> Any:
+) -> Tracker:
     """A run on Weights & Biases; `WANDB_MODE=offline` and its other variables count as always.
 
     Args:
-        place: where the run stands.
+        tracked: the run.
         project: to put the run into.
         run: its name; that of the run folder when left out.
         entity: user or team.
@@ -85,67 +103,91 @@ def wandb(
     """
     from accelerate.tracking import WandBTracker
 
-    return WandBTracker(
-        project, name=run or place.name, id=place.ids.get("wandb"), resume="allow", entity=entity, group=group,
-        tags=list(tags) or None,
-    )  # fmt: skip
+    names = {"name": run or tracked.name, "entity": entity, "group": group, "tags": list(tags) or None}
+    return WandBTracker(project, id=tracked.ids.get("wandb"), resume="allow", **names)
 
 
 def mlflow(
-    place: Place, *, project: str = PROJECT, run: str | None = None, tags: Mapping[str, str] | None = None
-) -> Any:
+    tracked: TrackedRun, *, project: str = PROJECT, run: str | None = None, tags: Mapping[str, str] | None = None
+) -> Tracker:
     """A run of MLflow, where `MLFLOW_TRACKING_URI` says or, without it, where MLflow itself keeps runs.
 
     Args:
-        place: where the run stands.
+        tracked: the run.
         project: the experiment to put the run into.
         run: its name; that of the run folder when left out.
         tags: of the run, by name.
     """
     from accelerate.tracking import MLflowTracker
 
-    tags = dict(tags) if tags else None
-    return MLflowTracker(project, run_id=place.ids.get("mlflow"), run_name=run or place.name, tags=tags)
+    plain_tags = dict(tags or {}) or None
+    return MLflowTracker(project, run_id=tracked.ids.get("mlflow"), run_name=run or tracked.name, tags=plain_tags)
 
 
-TRACKERS: dict[str, Callable[..., Any]] = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
+TRACKERS: dict[str, Callable[..., Tracker]] = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
 """By name; each makes a tracker from its options."""
-ID_OF_RUN: dict[str, Callable[[Any], str]] = {"wandb": lambda run: run.id, "mlflow": lambda run: run.info.run_id}
-"""What a service calls a run of its own, to go on with it later."""
 
 
-def check_trackers(given: Given) -> list[Any]:
-    """What was asked for as a list: each a known name with options that fit, or a tracker of Accelerate."""
-    items = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-    for item in items:
-        if not isinstance(item, str | Mapping):
-            _check_object(item)
-            continue
-        name, options = name_and_options("track", item)
-        if name not in TRACKERS:
-            raise unknown("tracker", name, TRACKERS)
-        check_options(f"tracker '{name}'", TRACKERS[name], options, without=("place",))
-    names = [_name(item) for item in items]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise CrossTaskError(f"track: '{twice}' is named twice.")
-    return items
+@dataclass(frozen=True)
+class TrackerSpec:
+    """A tracker to be made when the run starts: one of `TRACKERS` with options, or an object of the user's."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tracker: Tracker | None = None
+
+    def make(self, tracked: TrackedRun) -> Tracker:
+        """The tracker, which is not started yet."""
+        return self.tracker or TRACKERS[self.name](tracked, **self.options)
+
+    def run_id(self, tracker: Tracker) -> str:
+        """The run's id in the service of a tracker that was started; its name for one that has no such thing."""
+        if self.tracker is None and self.name == "wandb":
+            return str(tracker.tracker.id)
+        if self.tracker is None and self.name == "mlflow":
+            return str(tracker.tracker.info.run_id)
+        return self.name
 
 
-def _check_object(item: Any) -> None:
+def read_trackers(track: Any) -> list[TrackerSpec]:
+    """What `track` names: a name, a mapping with `name` and options, a tracker of Accelerate, or a list of these."""
+    items = track
+    if track is None:
+        items = []
+    elif not isinstance(track, list | tuple):
+        items = [track]
+    specs = [_read_tracker(item) for item in items]
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise CrossTaskError(f"track: '{name}' is named twice.")
+    return specs
+
+
+def _read_tracker(item: Any) -> TrackerSpec:
     from accelerate.tracking import GeneralTracker
 
-    if not isinstance(item, GeneralTracker):
+    if isinstance(item, TrackerSpec):
+        return item
+    if isinstance(item, GeneralTracker):
+        return TrackerSpec(str(item.name), tracker=item)
+    if not isinstance(item, str | Mapping):
         raise CrossTaskError(
             f"track: expected one of {', '.join(TRACKERS)}, a mapping with `name` and options, or a list of these; "
             f"found {shown(item)}."
         )
+    name, options = name_and_options("track", item)
+    if name not in TRACKERS:
+        raise unknown("tracker", name, TRACKERS)
+    check_options(f"tracker '{name}'", TRACKERS[name], options, without=("tracked",))
+    return TrackerSpec(name, options)
 
 
-def check_installed(items: Sequence[Any]) -> None:
+def check_installed(specs: Sequence[TrackerSpec]) -> None:
     """The package of each tracker must be there; otherwise how to install it."""
-    for name in (_name(item) for item in items if isinstance(item, str | Mapping)):
-        import_extra(name, extra=name, purpose=f"The tracker '{name}'")
+    for spec in specs:
+        if spec.tracker is None:
+            import_extra(spec.name, extra=spec.name, purpose=f"The tracker '{spec.name}'")
 
 
 class Tracking:
@@ -155,17 +197,17 @@ class Tracking:
     with a warning in the record: the run is worth more than its curves.
     """
 
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items = items
-        self.trackers: list[Any] = []
-        self.before = 0  # updates of phases that have ended
+    def __init__(self, specs: Sequence[TrackerSpec]) -> None:
+        self.specs = specs
+        self.trackers: list[Tracker] = []
+        self.updates_before = 0  # of phases that have ended
         self.record = Record()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, sort: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for tracker in self.trackers:
             with suppress(Exception):
@@ -176,53 +218,65 @@ class Tracking:
         """Start every tracker and let it follow the record from here on.
 
         Args:
-            record: of the run; what it holds already was told before the run was stopped.
-            config: the recipe, told to a tracker that does not know the run yet.
-            folder: of the run, where it has one; it keeps what trackers call the run.
+            record: of the run; what it holds already was logged before the run was stopped.
+            config: the recipe, for a tracker that does not know the run yet.
+            folder: of the run, where it has one; the run's ids in services are written there.
         """
-        if not self.items:
+        if not self.specs:
             return
         self.record = record
-        self.before = sum(row["updates"] for row in record.of("phase_end"))
-        last = next((row for row in reversed(record.rows) if row["event"] in ("update", "phase_end")), {})
-        ids_file = None if folder is None else folder / IDS_FILE
-        known = json.loads(ids_file.read_text(encoding="utf-8")) if ids_file and ids_file.is_file() else {}
-        place = Place(folder, self.before + int(last.get("update", 0)) + 1, known)
-        ids = {}
-        for item in self.items:
-            with _explained(name := _name(item)):
-                given = isinstance(item, str | Mapping)
-                tracker = TRACKERS[name](place, **name_and_options("track", item)[1]) if given else item
+        updates_in_phase = 0
+        for event in read_events(record.rows):
+            if isinstance(event, PhaseEnd):
+                self.updates_before += event.updates
+                updates_in_phase = 0
+            elif isinstance(event, Update):
+                updates_in_phase = event.update
+        known_ids: dict[str, str] = {}
+        if folder is not None and (folder / IDS_FILE).is_file():
+            known_ids = json.loads((folder / IDS_FILE).read_text(encoding="utf-8"))
+        tracked = TrackedRun(folder, self.updates_before + updates_in_phase + 1, known_ids)
+        ids = dict(known_ids)
+        for spec in self.specs:
+            try:
+                tracker = spec.make(tracked)
                 tracker.start()
                 self.trackers.append(tracker)
-                if name not in known:
+                if spec.name not in known_ids:
                     tracker.store_init_configuration(dict(_flat(config)))
-                ids[name] = ID_OF_RUN[name](tracker.tracker) if given and name in ID_OF_RUN else name
-        if ids_file is not None:
-            write_text(ids_file, json.dumps({**known, **ids}, indent=2) + "\n")
+                ids[spec.name] = spec.run_id(tracker)
+            except CrossTaskError:
+                raise
+            except Exception as error:
+                raise CrossTaskError(
+                    f"track: '{spec.name}' could not start: {_reason(error)} Nothing was trained: mend it, or leave it "
+                    "out, and go on with --resume."
+                ) from error
+        if folder is not None:
+            write_text(folder / IDS_FILE, json.dumps(ids, indent=2) + "\n")
         record.readers.append(self.read)
 
-    def read(self, row: Row) -> None:
-        """Hand on what a row says in numbers."""
-        values = numbers(row)
-        if values:
-            # A held-out look is numbered from 0, as part of the update that comes next.
-            step = self.before + int(row.get("update", 0)) + (row["event"] == "held_out")
-            self._log(values, step)
-        if row["event"] == "phase_end":
-            self.before += row["updates"]
+    def read(self, event: Event) -> None:
+        """Log the numbers of an event."""
+        if isinstance(event, Update | DevEvaluation):
+            self._log(scalars(event), self.updates_before + event.update)
+        elif isinstance(event, HeldOutLosses):
+            # They are counted from 0, as part of the update that comes next.
+            self._log(scalars(event), self.updates_before + event.update + 1)
+        elif isinstance(event, PhaseEnd):
+            self.updates_before += event.updates
 
-    def final(self, scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
-        """Hand on the scores of the model that was kept."""
-        found = {
-            f"final/{task}/{part}/{metric}": value
-            for task, parts in scores.items()
-            for part, metrics in parts.items()
-            for metric, value in metrics.items()
-        }
-        self._log(_cleaned(found), self.before)
+    def final(self, scores: Scores) -> None:
+        """Log the scores of the model that was kept."""
+        values: dict[str, float | None] = {}
+        for task, splits in scores.items():
+            for split, metrics in splits.items():
+                values |= {f"final/{task}/{split}/{metric}": value for metric, value in metrics.items()}
+        self._log(_cleaned(values), self.updates_before)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
+        if not values:
+            return
         for tracker in list(self.trackers):
             try:
                 tracker.log(dict(values), step=step)
@@ -234,61 +288,45 @@ class Tracking:
                 self.record.write(Warned(text))
 
 
-def numbers(row: Row) -> dict[str, float]:
-    """The numbers of a row by the names that trackers show.
+def scalars(event: Update | DevEvaluation | HeldOutLosses) -> dict[str, float]:
+    """The numbers of an event by the names that trackers show.
 
-    >>> numbers({"event": "update", "losses": {"stars": 1.5}, "weights": {"stars": 1.0}, "learning_rate": 0.1})
-    {'loss/stars': 1.5, 'weight/stars': 1.0, 'learning_rate': 0.1}
-    >>> numbers({"event": "dev", "task": "stars", "loss": 1.2, "scores": {"accuracy": 0.5}})
-    {'dev/stars/loss': 1.2, 'dev/stars/accuracy': 0.5}
+    >>> scalars(HeldOutLosses("joint", update=3, losses={"stars": 1.5}))
+    {'held_out_loss/stars': 1.5}
     """
-    found: dict[str, Any] = {}
-    if row["event"] == "update":
-        found = {f"loss/{task}": loss for task, loss in row["losses"].items()}
-        found |= {f"weight/{task}": weight for task, weight in row["weights"].items()}
-        found["learning_rate"] = row["learning_rate"]
-    elif row["event"] == "held_out":
-        found = {f"held_out_loss/{task}": loss for task, loss in row["losses"].items()}
-    elif row["event"] == "dev":
-        scores = {"loss": row["loss"], **row["scores"]}
-        found = {f"dev/{row['task']}/{name}": value for name, value in scores.items()}
-    return _cleaned(found)
+    values: dict[str, float | None] = {}
+    if isinstance(event, Update):
+        values |= {f"loss/{task}": loss for task, loss in event.losses.items()}
+        values |= {f"weight/{task}": weight for task, weight in event.weights.items()}
+        values["learning_rate"] = event.learning_rate
+    elif isinstance(event, HeldOutLosses):
+        values |= {f"held_out_loss/{task}": loss for task, loss in event.losses.items()}
+    else:
+        values[f"dev/{event.task}/loss"] = event.loss
+        values |= {f"dev/{event.task}/{metric}": value for metric, value in event.scores.items()}
+    return _cleaned(values)
 
 
-def _cleaned(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without values that are not known, and under names that every tracker takes."""
-    kept = {name: value for name, value in values.items() if value is not None and value == value}
-    return {re.sub(r"[^\w./-]", "_", name): value for name, value in kept.items()}
+def _cleaned(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Finite numbers alone, under names that every tracker accepts."""
+    return {_key(name): value for name, value in values.items() if value is not None and math.isfinite(value)}
 
 
-def _flat(config: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by dotted keys, with values that every tracker takes."""
+def _key(name: str) -> str:
+    return re.sub(r"[^\w./-]", "_", name)
+
+
+def _flat(config: object, prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+    """Settings by dotted keys, with values that every tracker accepts."""
     if isinstance(config, Mapping):
         for key, value in config.items():
-            yield from _flat(value, f"{place}.{key}" if place else str(key))
+            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(config, bool | int | float | str):
+        yield _key(prefix), config
     elif config is not None:
-        plain = isinstance(config, bool | int | float | str)
-        yield re.sub(r"[^\w./-]", "_", place), config if plain else json.dumps(config, ensure_ascii=False, default=str)
-
-
-def _name(item: Any) -> str:
-    return name_and_options("track", item)[0] if isinstance(item, str | Mapping) else str(item.name)
-
-
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turn what goes wrong at the start into a sentence about the tracker."""
-    try:
-        yield
-    except CrossTaskError:
-        raise
-    except Exception as error:
-        raise CrossTaskError(
-            f"track: '{name}' could not start: {_reason(error)} Nothing was trained: mend it, or leave it out, and go "
-            "on with --resume."
-        ) from error
+        yield _key(prefix), json.dumps(config, ensure_ascii=False, default=str)
 
 
 def _reason(error: Exception) -> str:
-    said = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return said if said.endswith((".", "?", "!")) else said + "."
+    sentence = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return sentence if sentence.endswith((".", "?", "!")) else sentence + "."
