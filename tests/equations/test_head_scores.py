@@ -10,13 +10,12 @@ from scipy.spatial.distance import cosine
 from crosstask.errors import CrossTaskError
 from crosstask.models import losses
 from crosstask.probing.linear_models import LinearModel, Units, fit
+from crosstask.transferability.more_scores import confident_disagreement, label_noise
 from crosstask.transferability.scores import (
     HeldOut,
-    confident_disagreement,
     cross_fit,
     gradient_cosine,
     held_out_predictions,
-    label_noise,
     shared_gradient,
 )
 from linear_problem import problem, units

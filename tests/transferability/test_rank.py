@@ -130,7 +130,7 @@ class TestFormulas:
 
         alone, both = losses(own), losses(np.concatenate([own, said], 1))
         gain = usefulness.stacking_gain(target, own, said, usefulness.held_out_losses(target.of(own)))
-        assert gain.share == pytest.approx(1.0 - both.sum() / alone.sum())
+        assert gain.fraction == pytest.approx(1.0 - both.sum() / alone.sum())
         standard_error = (alone - both).std(ddof=1) / np.sqrt(len(labels)) / alone.mean()
         assert gain.error == pytest.approx(standard_error)
 
@@ -280,10 +280,10 @@ class TestKinds:
         assert rank(target, [source], encoder=str(encoder)).rows[0].scores != first
 
     def test_how_many_examples(self):
-        assert ranking._most_examples(14, costly=False) == 2_000
-        assert ranking._most_examples(1, costly=True) == 2_000
-        assert 15 * ranking._most_examples(14, costly=True) < 4_000
-        assert ranking._most_examples(1_000, costly=True) == 200
+        assert ranking.max_source_examples(14, is_costly=False) == 2_000
+        assert ranking.max_source_examples(1, is_costly=True) == 2_000
+        assert 15 * ranking.max_source_examples(14, is_costly=True) < 4_000
+        assert ranking.max_source_examples(1_000, is_costly=True) == 200
 
     def test_the_caller_s_random_numbers_stay(self):
         import torch

@@ -1,9 +1,8 @@
 """Task distance by training: how much a representation learned from weighted sources costs the target."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from crosstask.papers import TAWT, Paper
 from crosstask.probing.linear_models import cross_validate
 from crosstask.probing.probe import collect
 from crosstask.progress import make_progress, shown
-from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.studies.study import Estimate, Named, as_training, same_budget, seed_list
 from crosstask.training.config import Training
@@ -26,15 +24,12 @@ from crosstask.transfer.base import Transfer
 from crosstask.weighting.static import Fixed, Uniform
 from crosstask.weighting.tawt import effective_sample_size
 
-if TYPE_CHECKING:
-    from crosstask.runs.run import Run
-
 Split = Literal["dev", "test"]
 STRENGTHS = np.logspace(-2, 4, 7)
-"""Strengths of the target's head, over the width of the features: up to hardly any penalty."""
-MOST_UNITS = 5_000
+"""Penalty strengths of the target's head, over the width of the features: up to hardly any penalty."""
+MAX_UNITS = 5_000
 """Held-out examples (tagging: words) that a loss is measured on at most; more would cost time and change little."""
-FEWEST_EXAMPLES = 10
+MIN_EXAMPLES = 10
 """With fewer held-out examples there is no loss to speak of."""
 
 
@@ -66,8 +61,8 @@ class Distance:
 
     @property
     def differences(self) -> tuple[float, ...]:
-        """Risk over reference, seed by seed."""
-        return tuple(risk - own for risk, own in zip(self.risks, self.references, strict=True))
+        """Risk less reference, seed by seed."""
+        return tuple(risk - reference for risk, reference in zip(self.risks, self.references, strict=True))
 
     @property
     def estimate(self) -> Estimate:
@@ -122,7 +117,7 @@ def task_distance(
 
         dist(sum_t omega_t D_t, D_0) = sup L_0*(phi_omega) - L_0*(phi_0*),    L_0*(phi) = min_f L_0(phi, f)  (eq. 3.2)
 
-    - `omega_t`: `weights[t]`; `phi_omega`: any encoder that minimises the weighted losses of the sources (eq. 3.1), and
+    - `omega_t`: `weights[t]`; `phi_omega`: any encoder that minimizes the weighted losses of the sources (eq. 3.1), and
       the supremum is over all of those; `phi_0*`: the best encoder for the target;
     - `L_0*`: `head_risk`; `phi_omega`: `weighted_representation`.
 
@@ -130,7 +125,7 @@ def task_distance(
     and, from the same start and with as many updates, another one on the target alone. Both are frozen, and what the
     best head of the target costs on each is measured on held-out examples of the target, by cross-validation over them
     (`head_risk`). The difference is that seed's distance.
-    A training run ends in one minimiser of many: the mean over seeds says what a run can expect, `largest` comes nearer
+    A training run ends in one minimizer of many: the mean over seeds says what a run can expect, `largest` comes nearer
     to the supremum. The last model counts, not one chosen on dev, since no dev score weighs sources as omega does.
 
     It is asymmetric. The reference is as good as the target's training examples are many: give all that there are. An
@@ -151,54 +146,30 @@ def task_distance(
         split: where the target's losses are measured. Use "dev" for anything that chooses sources or weights.
         progress: show a bar; by default when the error stream is a terminal.
 
-    Differs from the paper: losses are cross-entropies or squared errors (of standardised numbers), not bounded by 1;
+    Differs from the paper: losses are cross-entropies or squared errors (of standardized numbers), not bounded by 1;
     heads are linear, with a penalty that cross-validation chooses.
     """
-    given = uniform_weights(sources) if weights is None else weights
-    measure = _Distances(target, sources, encoder, as_training(training, settings), seed_list(seeds), split, progress)
-    return measure.to([given])[0]
-
-
-def distances_along(
-    run: "Run | Sequence[Row]",
-    target: Task,
-    sources: Sequence[Task],
-    *,
-    looks: int = 5,
-    encoder: Named = "minilm",
-    training: Training | Mapping[str, Any] | None = None,
-    seeds: int | Sequence[int] = 3,
-    split: Split = "dev",
-    progress: bool | None = None,
-    **settings: Any,
-) -> list[tuple[int, Distance]]:
-    """The distance for the weights that a run had at the start, at the end, and in between: (update, distance).
-
-    TAWT should lower it. The weights come from the run's history, of the phase with the most tasks; at each of them
-    representations are trained anew with those weights fixed, as the definition wants it. Arguments as for
-    `task_distance`; `looks` is how many points of the history are taken, at even steps.
-    """
-    if looks < 2:
-        raise CrossTaskError(f"`looks` must be at least 2, the start and the end; found {looks}.")
-    path = weights_of_history(run if isinstance(run, Sequence) else run.history)
-    chosen = dict.fromkeys(np.linspace(0, len(path) - 1, looks).round().astype(int).tolist())
-    points = [path[place] for place in chosen]
-    measure = _Distances(target, sources, encoder, as_training(training, settings), seed_list(seeds), split, progress)
-    found = measure.to([weights for _, weights in points])
-    return [(update, distance) for (update, _), distance in zip(points, found, strict=True)]
-
-
-def weights_of_history(rows: Sequence[Row]) -> list[tuple[int, dict[str, float]]]:
-    """The weights of a run from its start on, one entry for each change: (update, weights by task)."""
-    phases = [row for row in rows if row["event"] == "phase" and row.get("weights")]
-    if not phases:
-        raise CrossTaskError("This history has no weights in it: it is not that of a training run.")
-    phase = max(phases, key=lambda row: len(row["weights"]))
-    path = [(0, dict(phase["weights"]))]
-    for row in rows:
-        if row["event"] in ("update", "weighting") and row["phase"] == phase["name"] and row["weights"] != path[-1][1]:
-            path.append((int(row["update"]), dict(row["weights"])))
-    return path
+    seeds = seed_list(seeds)
+    tasks = {task.name: task for task in (target, *sources)}
+    held_out = held_out_examples(target, split)
+    # A dev set would choose between models by the target alone, whatever the weights of the sources.
+    training = replace(same_budget(as_training(training, settings), list(tasks.values())), keep="last")
+    if weights is None:
+        weights = uniform_weights(sources)
+    weights = on_simplex(weights, tasks)
+    risks: list[float] = []
+    references: list[float] = []
+    with shown(make_progress(progress)) as bar:
+        bar.start("representations", 2 * len(seeds))
+        for seed in seeds:
+            for losses, task_weights in ((references, {target.name: 1.0}), (risks, weights)):
+                model = weighted_representation(
+                    target, sources, task_weights, encoder=encoder, training=training, seed=seed
+                )
+                losses.append(head_risk(model, target, held_out, seed=seed).loss)
+                bar.advance(len(references) + len(risks), f"seed {seed}")
+    num_effective = effective_sample_size(weights, {name: len(task.train) for name, task in tasks.items()})
+    return Distance(target.name, weights, seeds, tuple(risks), tuple(references), num_effective, split)
 
 
 def uniform_weights(sources: Sequence[Task]) -> dict[str, float]:
@@ -206,54 +177,6 @@ def uniform_weights(sources: Sequence[Task]) -> dict[str, float]:
     if not sources:
         raise CrossTaskError("A task distance needs at least one source.")
     return {task.name: 1.0 / len(sources) for task in sources}
-
-
-class _Distances:
-    """Distances of one target for any number of weights; the references are trained once."""
-
-    def __init__(
-        self,
-        target: Task,
-        sources: Sequence[Task],
-        encoder: Named,
-        training: Training,
-        seeds: tuple[int, ...],
-        split: Split,
-        progress: bool | None,
-    ) -> None:
-        self.target, self.sources, self.encoder, self.seeds, self.split = target, sources, encoder, seeds, split
-        self.tasks = {task.name: task for task in (target, *sources)}
-        self.training = replace(same_budget(training, list(self.tasks.values())), keep="last")
-        self.progress = progress
-        uniform_weights(sources)
-        measured_part(target, split)
-
-    def to(self, all_weights: Sequence[Mapping[str, float]]) -> list[Distance]:
-        own = {self.target.name: 1.0}
-        wanted = [on_simplex(weights, self.tasks) for weights in all_weights]
-        risks: dict[int, list[float]] = {place: [] for place in range(-1, len(wanted))}  # -1: the reference
-        done, total = 0, len(risks) * len(self.seeds)
-        with shown(make_progress(self.progress)) as bar:
-            bar.start("representations", total)
-            for seed in self.seeds:
-                for place, weights in enumerate([own, *wanted], -1):
-                    risks[place].append(self._risk(weights, seed))
-                    done += 1
-                    bar.advance(done, f"seed {seed}")
-        sizes = {name: len(task.train) for name, task in self.tasks.items()}
-        return [
-            Distance(
-                self.target.name, weights, self.seeds, tuple(risks[place]), tuple(risks[-1]),
-                effective_sample_size(weights, sizes), self.split,
-            )
-            for place, weights in enumerate(wanted)
-        ]  # fmt: skip
-
-    def _risk(self, weights: Mapping[str, float], seed: int) -> float:
-        model = weighted_representation(
-            self.target, self.sources, weights, encoder=self.encoder, training=self.training, seed=seed
-        )
-        return head_risk(model, self.target, measured_part(self.target, self.split), seed=seed).loss
 
 
 def on_simplex(weights: Mapping[str, float], tasks: Mapping[str, Task]) -> dict[str, float]:
@@ -268,19 +191,19 @@ def on_simplex(weights: Mapping[str, float], tasks: Mapping[str, Task]) -> dict[
     return {name: weight / total for name, weight in weights.items() if weight > 0}
 
 
-def measured_part(target: Task, split: Split) -> Examples:
-    """The examples that measure a loss of the target."""
+def held_out_examples(target: Task, split: Split) -> Examples:
+    """The examples of the target that losses are measured on."""
     if split not in ("dev", "test"):
         raise CrossTaskError(f"`split` must be 'dev' or 'test', found {split!r}.")
-    found = target.splits.get(split)
-    if found is None:
+    examples = target.splits.get(split)
+    if examples is None:
         raise CrossTaskError(f"Task '{target.name}' has no {split} set to measure its distance on: give one.")
-    if len(found) < FEWEST_EXAMPLES:
+    if len(examples) < MIN_EXAMPLES:
         raise CrossTaskError(
-            f"Task '{target.name}' has {len(found)} {split} examples; a distance is measured on at least "
-            f"{FEWEST_EXAMPLES}, better on some hundred."
+            f"Task '{target.name}' has {len(examples)} {split} examples; a distance is measured on at least "
+            f"{MIN_EXAMPLES}, better on some hundred."
         )
-    return found
+    return examples
 
 
 class OnWeightedTasks(Transfer):
@@ -332,7 +255,8 @@ def head_risk(model: Model, task: Task, held_out: Examples, *, seed: int = 0) ->
     same ones makes them look easier than they are, and so the target's own encoder worse than one from elsewhere.
     """
     units = collect(model, Prepared.of(model.encoder, task.spec, held_out))
-    units = units.sample(MOST_UNITS, np.random.default_rng(seed))
-    tried = cross_validate(units, STRENGTHS / units.features.shape[1], seed=seed)
-    best = min(tried, key=lambda held: math.inf if math.isnan(held.loss) else held.loss)
+    units = units.sample(MAX_UNITS, np.random.default_rng(seed))
+    results = cross_validate(units, STRENGTHS / units.features.shape[1], seed=seed)
+    losses = [result.loss for result in results]
+    best = results[0 if np.isnan(losses).all() else int(np.nanargmin(losses))]
     return Risk(best.loss, best.accuracy)

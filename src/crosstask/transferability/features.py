@@ -18,69 +18,82 @@ from crosstask.probing.linear_models import Units
 from crosstask.probing.probe import collect
 from crosstask.progress import Progress
 
-MOST_UNITS = 4_000
-"""Words of a tagging task that are looked at, at most, in whole sentences."""
+MAX_UNITS = 4_000
+"""Words of a tagging task that are used, at most, in complete sentences."""
+UnitsOrProblem = Units | str
+"""Features and labels of a task, or why there are none."""
 
 
-def sampled(task: Task, most: int, seed: int) -> Task:
-    """Its training examples, at most so many; a smaller sample is part of a larger one, so that features are reused."""
-    chosen = np.random.default_rng(seed).permutation(len(task.train))[:most]
-    return replace(task, train=task.train.take(np.sort(chosen).tolist()), dev=None, test=None)
+def sampled(task: Task, max_examples: int, seed: int) -> Task:
+    """The task with a random sample of its training examples alone.
+
+    A smaller sample is part of a larger one, so that features are reused.
+    """
+    positions = np.random.default_rng(seed).permutation(len(task.train))[:max_examples]
+    return replace(task, train=task.train.take(np.sort(positions).tolist()), dev=None, test=None)
 
 
 def all_units(
-    section: Mapping[str, Any], tasks: Sequence[Task], drawn: Sequence[Task], bar: Progress, seed: int
-) -> dict[str, Units | str]:
-    """Features and labels of each drawn task, or why there are none.
+    section: Mapping[str, Any], tasks: Sequence[Task], samples: Sequence[Task], bar: Progress, seed: int
+) -> dict[str, UnitsOrProblem]:
+    """Features and labels of each sampled task by name, or why there are none.
 
     Args:
         section: the `encoder` section.
-        tasks: whole, for the encoder to be built for.
-        drawn: the same with the examples that are looked at.
-        bar: to show how far it is.
+        tasks: with all their examples, for the encoder to be built for.
+        samples: the same tasks with the examples that are used.
+        bar: shows the progress.
         seed: of the words of a long tagging task.
     """
-    known = recall(section, tasks, drawn)
-    if known is not None:
-        found: dict[str, Units | str] = {task.name: units_of_rows(task, known[task.name]) for task in drawn}
+    units: dict[str, UnitsOrProblem] = {}
+    cached_rows = recall(section, tasks, samples)
+    if cached_rows is None:
+        units = _computed_units(section, tasks, samples, bar)
     else:
-        found = _computed(section, tasks, drawn, bar)
-    return {
-        name: units if isinstance(units, str) else units.sample(MOST_UNITS, np.random.default_rng(seed))
-        for name, units in found.items()
-    }
+        for task in samples:
+            units[task.name] = units_of_rows(task, cached_rows[task.name])
+    for name, task_units in units.items():
+        if isinstance(task_units, Units):
+            units[name] = task_units.sample(MAX_UNITS, np.random.default_rng(seed))
+    return units
 
 
-def _computed(
-    section: Mapping[str, Any], tasks: Sequence[Task], drawn: Sequence[Task], bar: Progress
-) -> dict[str, Units | str]:
+def _computed_units(
+    section: Mapping[str, Any], tasks: Sequence[Task], samples: Sequence[Task], bar: Progress
+) -> dict[str, UnitsOrProblem]:
     encoder = build_encoder(section, tasks)
-    before = 0
-    encoder.report_progress(lambda done, _: bar.advance(before + done))
-    model = Model(encoder, [task.spec for task in drawn])
-    bar.start("features", sum(len(task.train) for task in drawn))
-    found: dict[str, Units | str] = {}
-    for task in drawn:
+    num_encoded = 0
+    if isinstance(encoder, FrozenEncoder):
+        encoder.progress = lambda count, _: bar.advance(num_encoded + count)
+    model = Model(encoder, [task.spec for task in samples])
+    bar.start("features", sum(len(task.train) for task in samples))
+    units: dict[str, UnitsOrProblem] = {}
+    for task in samples:
         try:
-            found[task.name] = collect(model, Prepared.of(encoder, task.spec, task.train))
+            units[task.name] = collect(model, Prepared.of(encoder, task.spec, task.train))
         except CrossTaskError as error:
-            found[task.name] = str(error)
-        before += len(task.train)
-        bar.advance(before, task.name)
+            units[task.name] = str(error)
+        num_encoded += len(task.train)
+        bar.advance(num_encoded, task.name)
     if isinstance(encoder, FrozenEncoder):
         remember(section, tasks, encoder)
-    return found
+    return units
 
 
 def units_of_rows(task: Task, rows: Sequence[PreparedInput]) -> Units:
-    """What `probes.collect` makes of a frozen encoder's features, in the same order, without an encoder."""
+    """What `probe.collect` makes of a frozen encoder's features, in the same order, without an encoder."""
     spec, labels = task.spec, task.spec.encode(task.train)
     order = np.concatenate(in_batches(np.asarray([length_of(row) for row in rows]), len(rows)))
     if spec.kind == "tagging":
-        seen = [~np.isnan(rows[i]["tokens"]).any(axis=1) for i in order]  # a word that was cut off has no features
-        features = np.concatenate([rows[i]["tokens"][kept] for i, kept in zip(order, seen, strict=True)])
-        values = np.concatenate([np.asarray(labels[i])[kept] for i, kept in zip(order, seen, strict=True)])
-        order = np.repeat(order, [int(kept.sum()) for kept in seen])
+        word_features, word_labels, word_examples = [], [], []
+        for i in order:
+            vectors = rows[i]["tokens"]
+            has_features = ~np.isnan(vectors).any(axis=1)  # a word that was cut off has none
+            word_features.append(vectors[has_features])
+            word_labels.append(np.asarray(labels[i])[has_features])
+            word_examples.append(np.full(int(has_features.sum()), i))
+        features, values = np.concatenate(word_features), np.concatenate(word_labels)
+        order = np.concatenate(word_examples)
     else:
         features = np.concatenate([rows[i]["pooled"] for i in order])
         values = np.asarray(labels)[order]

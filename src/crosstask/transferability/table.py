@@ -1,12 +1,12 @@
 """A ranking of sources as people and programs read it: rows, reasons in words, a table, JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from crosstask.runs.record import finite
-from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MOST_DISTURBANCE, UNKNOWN, VERDICTS, Gain
+from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MAX_DISTURBANCE, UNKNOWN, VERDICTS, Gain
 
 COLUMNS = {
     "gradient_cosine": "grad cos",
@@ -23,7 +23,9 @@ COLUMNS = {
     "vocabulary_overlap": "vocab",
     "length_overlap": "lengths",
 }
-"""Scores beside the gain, with their heads in the table."""
+"""Scores beside the gain, with their headings in the table."""
+FEW_KNOWN_WORDS = 0.5
+"""A vocabulary overlap below this is worth a reason."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class RankRow:
 
     - `verdict`: "likely helps", "probably useless", "may hurt" or "cannot be judged", with its `reasons` in words;
     - `score`: the combined score; None where the source cannot be judged;
-    - `scores`: every score by name; None for one that does not apply;
-    - `size`: its training examples; `examples`: how many of them were looked at.
+    - `scores`: every score by name; None for one that does not apply, or was not asked for;
+    - `size`: its training examples; `examples`: how many of them were used.
     """
 
     source: str
@@ -46,10 +48,7 @@ class RankRow:
 
     def to_data(self) -> dict[str, Any]:
         """As plain data."""
-        return {
-            "source": self.source, "verdict": self.verdict, "score": self.score, "size": self.size,
-            "examples": self.examples, "scores": dict(self.scores), "reasons": list(self.reasons),
-        }  # fmt: skip
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,9 @@ class RankResult:
     @property
     def best(self) -> str | None:
         """The first source, if it is likely to help."""
-        return self.rows[0].source if self.rows and self.rows[0].verdict == HELPS else None
+        if self.rows and self.rows[0].verdict == HELPS:
+            return self.rows[0].source
+        return None
 
     def with_failures(self, failures: Mapping[str, str]) -> "RankResult":
         """The same with a row for each source that could not be read, and why."""
@@ -77,28 +78,20 @@ class RankResult:
         return cast("dict[str, Any]", finite(data))
 
     def to_json(self) -> str:
-        """Everything, as JSON; a score that does not apply is null."""
+        """Everything, as JSON; a score that does not apply, or was not computed, is null."""
         return json.dumps(self.to_data(), indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
-        first = [["", "source", "verdict", "score", "gain", "examples"]]
-        for place, row in enumerate(self.rows, 1):
-            gain = row.scores.get("gain")
-            said = "" if gain is None else f"{gain:+.1%} ± {row.scores['gain_error']:.1%}"
-            score = "" if row.score is None else f"{row.score:+.3f}"
-            first.append(
-                [str(place), row.source, row.verdict, score, said, "" if row.size is None else f"{row.size:,}"]
-            )
-        judged = [row for row in self.rows if row.verdict != UNKNOWN]
-        used = [name for name in COLUMNS if any(row.scores.get(name) is not None for row in judged)]
-        second = [["source", *(COLUMNS[name] for name in used)]]
-        second += [[row.source, *(_cell(row.scores.get(name)) for name in used)] for row in judged]
-        why = [f"{row.source}: {'; '.join(row.reasons)}" for row in self.rows if row.reasons]
-        parts = [f"Sources for '{self.target}', best first", *_aligned(first, left=3)]
-        parts += ["", *why] if why else []
-        parts += ["", "All scores", *_aligned(second, left=1)] if used else []
-        parts += ["", *(f"Note: {note}" for note in self.notes)] if self.notes else []
-        return "\n".join(parts)
+        lines = [f"Sources for '{self.target}', best first", *_aligned(_verdict_table(self.rows), num_text_columns=3)]
+        explained = [f"{row.source}: {'; '.join(row.reasons)}" for row in self.rows if row.reasons]
+        if explained:
+            lines += ["", *explained]
+        score_table = _score_table(self.rows)
+        if len(score_table[0]) > 1:
+            lines += ["", "All scores", *_aligned(score_table, num_text_columns=1)]
+        if self.notes:
+            lines += ["", *(f"Note: {note}" for note in self.notes)]
+        return "\n".join(lines)
 
 
 def sort_rows(rows: Iterable[RankRow]) -> tuple[RankRow, ...]:
@@ -106,68 +99,100 @@ def sort_rows(rows: Iterable[RankRow]) -> tuple[RankRow, ...]:
     return tuple(sorted(rows, key=lambda row: (VERDICTS.index(row.verdict), -(row.score or 0.0))))
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _verdict_table(rows: Sequence[RankRow]) -> list[list[str]]:
+    table = [["", "source", "verdict", "score", "gain", "examples"]]
+    for number, row in enumerate(rows, 1):
+        score, gain, size = "", "", ""
+        if row.score is not None:
+            score = f"{row.score:+.3f}"
+        if row.scores.get("gain") is not None:
+            gain = f"{row.scores['gain']:+.1%} ± {row.scores['gain_error']:.1%}"
+        if row.size is not None:
+            size = f"{row.size:,}"
+        table.append([str(number), row.source, row.verdict, score, gain, size])
+    return table
 
 
-def _aligned(rows: list[list[str]], left: int) -> list[str]:
-    """Lines with columns of one width; the first `left` columns are text, the others numbers."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+def _score_table(rows: Sequence[RankRow]) -> list[list[str]]:
+    """A column for each score that at least one source has."""
+    judged = [row for row in rows if row.verdict != UNKNOWN]
+    columns = [name for name in COLUMNS if any(row.scores.get(name) is not None for row in judged)]
+    table = [["source", *(COLUMNS[name] for name in columns)]]
+    for row in judged:
+        cells = [row.source]
+        for name in columns:
+            score = row.scores.get(name)
+            cells.append("" if score is None else f"{score:.2f}")
+        table.append(cells)
+    return table
 
 
-def reasons(
-    row: RankRow,
-    gain: Gain,
-    at_random: bool,
-    identical: bool,
-    shared_inputs: float,
-    agreement: tuple[float, float] | None,
-) -> tuple[str, ...]:
+def _aligned(table: Sequence[Sequence[str]], num_text_columns: int) -> list[str]:
+    """Lines with columns of one width; the first columns are text, the others numbers, which end at the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    lines = []
+    for row in table:
+        cells = []
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            cells.append(cell.ljust(width) if i < num_text_columns else cell.rjust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What source and target have in common but for their features.
+
+    - `is_copy`: whether the source is the target over again;
+    - `shared_inputs`: the fraction of the target's inputs that the source has too;
+    - `agreement`: where both have the same label names, how often the source's probe names the target's label, and how
+      often it would by chance.
+    """
+
+    is_copy: bool
+    shared_inputs: float
+    agreement: tuple[float, float] | None
+
+
+def reasons(row: RankRow, gain: Gain, has_random_labels: bool, overlap: Overlap) -> tuple[str, ...]:
     """Why a source has its verdict, in words, the weightiest first.
 
     Args:
         row: with its verdict and scores.
         gain: of stacking.
-        at_random: whether its labels cannot be told from random ones.
-        identical: whether it is the target over again.
-        shared_inputs: the share of the target's inputs that it has too.
-        agreement: how often it names the target's own label, and how often it would by chance, if names are the same.
+        has_random_labels: whether its labels cannot be told from random ones.
+        overlap: what it has in common with the target.
     """
-    if identical:
+    if overlap.is_copy:
         return ("the same examples with the same labels as the target: it adds nothing",)
-    said = []
+    sentences = []
     if gain.is_sure:
-        said.append(f"its answers take {gain.share:.0%} off the target's cross-validated loss")
-    elif gain.share > 0.0:
-        said.append("its answers lower the target's cross-validated loss, but that may be chance")
+        sentences.append(f"its answers take {gain.fraction:.0%} off the target's cross-validated loss")
+    elif gain.fraction > 0.0:
+        sentences.append("its answers lower the target's cross-validated loss, but that may be chance")
     else:
-        said.append("its answers tell nothing about the target's labels that the target's own examples do not")
-    cosine, disturbed = row.scores["gradient_cosine"] or 0.0, row.scores["disturbance"] or 0.0
-    if disturbed > MOST_DISTURBANCE:
-        said.append(
+        sentences.append("its answers tell nothing about the target's labels that the target's own examples do not")
+    cosine, disturbance = row.scores["gradient_cosine"] or 0.0, row.scores["disturbance"] or 0.0
+    if disturbance > MAX_DISTURBANCE:
+        sentences.append(
             "its inputs vary along what the target reads more than the target's do, and its labels do not follow"
         )
-    if at_random:
-        said.append("its labels cannot be told from random ones: noisy, or beyond these features")
+    if has_random_labels:
+        sentences.append("its labels cannot be told from random ones: noisy, or beyond these features")
     if cosine > CLEAR_COSINE:
-        said.append("its gradient on a shared map points where the target's does")
+        sentences.append("its gradient on a shared map points where the target's does")
     if cosine < -CLEAR_COSINE:
-        said.append("its gradient on a shared map points against the target's")
-    if agreement is not None and gain.is_sure and agreement[0] < 0.5 * agreement[1]:
-        said.append(
-            f"it has the target's label names, but means something else by them (they agree on {agreement[0]:.0%}): "
-            "give it a head of its own, do not pool its examples"
-        )
-    if shared_inputs >= 0.01:
-        said.append(f"{shared_inputs:.0%} of the target's inputs stand in it too")
-    overlap = row.scores.get("vocabulary_overlap")
-    if overlap is not None and overlap < 0.5:
-        said.append(f"it knows only {overlap:.0%} of the target's words")
-    return tuple(said)
+        sentences.append("its gradient on a shared map points against the target's")
+    if overlap.agreement is not None:
+        rate, chance_rate = overlap.agreement
+        if gain.is_sure and rate < 0.5 * chance_rate:
+            sentences.append(
+                f"it has the target's label names, but means something else by them (they agree on {rate:.0%}): "
+                "give it a head of its own, do not pool its examples"
+            )
+    if overlap.shared_inputs >= 0.01:
+        sentences.append(f"{overlap.shared_inputs:.0%} of the target's inputs stand in it too")
+    known_words = row.scores.get("vocabulary_overlap")
+    if known_words is not None and known_words < FEW_KNOWN_WORDS:
+        sentences.append(f"it knows only {known_words:.0%} of the target's words")
+    return tuple(sentences)

@@ -11,11 +11,11 @@ def feature_matrix(values: ArrayLike, what: str = "features") -> np.ndarray:
     matrix = np.asarray(values, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
         raise CrossTaskError(f"Expected {what} as a matrix with a row per example, found the shape {matrix.shape}.")
-    if not np.isfinite(matrix).all():
-        bad = int((~np.isfinite(matrix).all(axis=1)).sum())
+    is_finite = np.isfinite(matrix).all(axis=1)
+    if not is_finite.all():
         raise CrossTaskError(
-            f"Expected {what} that are finite, found {bad} of {len(matrix)} rows with NaN or infinity. Look for "
-            "extreme values in the inputs, or leave those examples out."
+            f"Expected {what} that are finite, found {int((~is_finite).sum())} of {len(matrix)} rows with NaN or "
+            "infinity. Look for extreme values in the inputs, or leave those examples out."
         )
     return matrix
 
@@ -26,8 +26,8 @@ def check_same_length(first: np.ndarray, second: np.ndarray, what: str) -> None:
         raise CrossTaskError(f"Expected {what} of the same examples, found {len(first)} and {len(second)} rows.")
 
 
-def class_numbers(labels: ArrayLike, what: str = "labels") -> np.ndarray:
-    """Classes as whole numbers from 0, without gaps, [examples]; which class has which number plays no part."""
+def class_indices(labels: ArrayLike, what: str = "labels") -> np.ndarray:
+    """Classes as indices from 0, without gaps, [examples]; which class has which index plays no part."""
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "biu":
         raise CrossTaskError(
@@ -38,8 +38,8 @@ def class_numbers(labels: ArrayLike, what: str = "labels") -> np.ndarray:
 
 
 def several_classes(labels: ArrayLike) -> np.ndarray:
-    """Classes as `class_numbers` gives them, at least two of them."""
-    classes = class_numbers(labels)
+    """Classes as `class_indices` gives them, at least two of them."""
+    classes = class_indices(labels)
     if not classes.any():
         raise CrossTaskError(
             f"Expected labels of at least two classes, found one class for all {len(classes)} examples: there is "
@@ -58,7 +58,9 @@ def label_matrix(labels: ArrayLike) -> np.ndarray:
     if values.ndim == 1 and values.dtype.kind in "biu":
         classes = several_classes(values)
         return np.eye(int(classes.max()) + 1)[classes]
-    matrix = feature_matrix(values[:, None] if values.ndim == 1 else values, "labels")
+    if values.ndim == 1:
+        values = values[:, None]
+    matrix = feature_matrix(values, "labels")
     matrix = matrix[:, matrix.min(axis=0) < matrix.max(axis=0)]
     if not matrix.shape[1]:
         raise CrossTaskError(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.transferability.table import RankResult, RankRow, sort_rows
-from crosstask.transferability.verdict import HELPS, HURTS, LEAST_GAIN, SURE_GAIN, USELESS, Gain
+from crosstask.transferability.verdict import HELPS, HURTS, MIN_GAIN, SURE_GAIN, USELESS, Gain
 from crosstask_papers.linearized.affinity import Affinity, task_affinity
 
 
@@ -34,6 +34,6 @@ def _row(found: Affinity, source: Task) -> RankRow:
     if gain.is_sure:
         verdict = HELPS
     else:
-        verdict = HURTS if -gain.share >= max(LEAST_GAIN, SURE_GAIN * gain.error) else USELESS
-    scores = {"gain": gain.share, "gain_error": gain.error}
-    return RankRow(source.name, verdict, gain.share, len(source.train), scores, len(source.train))
+        verdict = HURTS if -gain.fraction >= max(MIN_GAIN, SURE_GAIN * gain.error) else USELESS
+    scores = {"gain": gain.fraction, "gain_error": gain.error}
+    return RankRow(source.name, verdict, gain.fraction, len(source.train), scores, len(source.train))

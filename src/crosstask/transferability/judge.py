@@ -1,0 +1,273 @@
+"""Judges sources one by one, against everything of the target that is computed once."""
+
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crosstask.data.task import Task
+from crosstask.errors import CrossTaskError
+from crosstask.gradients.covariance import covariance, main_directions, similarity_of_directions
+from crosstask.probing.linear_models import Units, cross_validate, fit, strengths_for
+from crosstask.probing.probe import Probe
+from crosstask.transferability import verdict
+from crosstask.transferability.features import UnitsOrProblem
+from crosstask.transferability.more_scores import (
+    h_score,
+    label_noise,
+    leep,
+    length_overlap,
+    logme,
+    nce,
+    vocabulary_overlap,
+    word_counts,
+    words_of,
+)
+from crosstask.transferability.scores import (
+    HeldOut,
+    cross_fit,
+    gradient_cosine,
+    held_out_logits,
+    held_out_predictions,
+    label_cka,
+    shared_gradient,
+    softmax,
+)
+from crosstask.transferability.table import Overlap, RankRow, reasons
+
+FEW_EXAMPLES = 50
+"""A target with fewer gets a note."""
+Scores = dict[str, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A source with what was fitted to its sampled examples.
+
+    - `units`: features, in the target's unit, and labels;
+    - `directions`: the main ones of the covariance of its features;
+    - `heads`: two, each fitted to one half of the units;
+    - `probe`: a linear model of its labels, fitted to all units;
+    - `outputs`: of the probe for the target's units, [target units, columns];
+    - `known_inputs`: how many of the target's inputs it has too.
+    """
+
+    sample: Task
+    units: Units
+    directions: Tensor
+    heads: list[HeldOut]
+    probe: Probe
+    outputs: np.ndarray
+    known_inputs: int
+
+
+class Judge:
+    """Compares sources with one target.
+
+    Args:
+        target: with the examples that are used.
+        units: features and labels of these examples.
+        seed: of folds.
+        all_scores: whether to compute scores that have no part in the verdict, too.
+    """
+
+    def __init__(self, target: Task, units: UnitsOrProblem, *, seed: int, all_scores: bool) -> None:
+        problem = problem_of(units, target)
+        if problem is not None:
+            raise CrossTaskError(f"Sources cannot be ranked for the target '{target.name}': {problem}.")
+        assert isinstance(units, Units)
+        self.target = target
+        self.seed = seed
+        self.all_scores = all_scores
+        self.directions = _directions(units)
+        # One unit for all tasks' features: that of the target.
+        self.mean, self.scale = units.features.mean(axis=0), units.features.std(axis=0)
+        self.scale[self.scale <= 1e-6 * np.maximum(np.abs(self.mean), 1e-300)] = 1.0
+        self.units = self._standardized(units)
+        # The target's probe, by the strength that cross-validation chooses.
+        strengths = strengths_for(units.features.shape[1])[1::2]
+        losses = [result.loss for result in cross_validate(self.units, strengths, seed=seed)]
+        strength = float(strengths[int(np.nanargmin(losses))])
+        heads = cross_fit(self.units, strength=strength, seed=seed)
+        self.probe = fit(self.units, [strength], tolerance=1e-4)[0]
+        self.gradient = shared_gradient(self.units, heads)
+        self.logits = held_out_logits(self.units, heads)
+        self.losses_alone = verdict.held_out_losses(self.units.of(self.logits), seed=seed)
+        self.inputs = _input_keys(target)
+        self.labels = dict(zip(self.inputs, target.train.labels, strict=True))
+        self.words: list[list[str]] | None = None
+        if all_scores and target.spec.form != "vector":
+            self.words = words_of(target.train.inputs, target.spec.form)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits the judgement of all sources."""
+        num_examples = len(self.target.train)
+        if num_examples >= FEW_EXAMPLES:
+            return ()
+        return (f"the target has only {num_examples} training examples, so that gains are rough",)
+
+    def row(self, sample: Task, units: UnitsOrProblem, size: int) -> RankRow:
+        """The row of a source that has `size` examples in all; `sample` holds those that are used."""
+        problem = problem_of(units, sample)
+        if problem is not None:
+            return RankRow(sample.name, verdict.UNKNOWN, size=size, reasons=(problem,))
+        assert isinstance(units, Units)
+        source = self._fit(sample, units)
+        # 1. What decides.
+        gain = verdict.stacking_gain(self.units, self.logits, source.outputs, self.losses_alone, seed=self.seed)
+        cosine = gradient_cosine(self.gradient, shared_gradient(source.units, source.heads))
+        disturbance = self._disturbance(source.units)
+        correlation = verdict.learnable(source.units, held_out_predictions(source.units, source.heads))
+        has_random_labels = verdict.is_chance(correlation, len(np.unique(units.examples)))
+        similarity = similarity_of_directions(self.directions, source.directions, normalise=True)
+        alignment = _or_none(lambda: label_cka(source.outputs, self.units.labels))
+        # 2. Everything that is shown.
+        more = self._more_scores(source)
+        row = RankRow(
+            sample.name,
+            verdict.verdict_of(gain, cosine, disturbance, has_random_labels),
+            score=verdict.combined_score(gain, cosine, alignment or 0.0, similarity),
+            size=size,
+            scores={
+                "gain": gain.fraction,
+                "gain_error": gain.error,
+                "gradient_cosine": cosine,
+                "disturbance": disturbance,
+                "learnable": correlation,
+                "covariance_similarity": similarity_of_directions(self.directions, source.directions),
+                "covariance_similarity_normalised": similarity,
+                "leep": more.get("leep"),
+                "nce": more.get("nce"),
+                "logme": more.get("logme"),
+                "h_score": more.get("h_score"),
+                "cka": alignment,
+                "label_noise": more.get("label_noise"),
+                "vocabulary_overlap": more.get("vocabulary_overlap"),
+                "length_overlap": more.get("length_overlap"),
+            },
+            examples=len(sample.train),
+        )
+        # 3. A copy of the target looks helpful by every score, and adds nothing.
+        overlap = self._overlap(source)
+        if overlap.is_copy:
+            row = replace(row, verdict=verdict.USELESS, score=0.0)
+        return replace(row, reasons=reasons(row, gain, has_random_labels, overlap))
+
+    def _standardized(self, units: Units) -> Units:
+        return units.of((units.features - self.mean) / self.scale)
+
+    def _fit(self, sample: Task, raw_units: Units) -> Source:
+        directions = _directions(raw_units)
+        units = self._standardized(raw_units)
+        heads = cross_fit(units, num_folds=2, seed=self.seed)
+        strength = 1.0 / units.features.shape[1]
+        probe = Probe(sample.spec, units, strength, fit(units, [strength], tolerance=1e-4)[0])
+        source_inputs = set(_input_keys(sample))
+        known_inputs = sum(key in source_inputs for key in self.inputs)
+        # For an input that it was fitted on, a probe knows the answer; such outputs come from other fits.
+        outputs = probe.says_of(self.units, self.seed) if known_inputs else probe.says(self.units.features)
+        return Source(sample, units, directions, heads, probe, outputs, known_inputs)
+
+    def _disturbance(self, source: Units) -> float:
+        target_logits, source_logits = self.logits, self.probe(source.features)
+        labels = verdict.label_columns(source)
+        if (source.kind == "tagging") != (self.units.kind == "tagging"):  # words vary more than texts do
+            target_logits = verdict.example_means(target_logits, self.units)
+            source_logits = verdict.example_means(source_logits, source)
+            labels = verdict.example_means(labels, source)
+        return verdict.disturbance(target_logits, source_logits, labels)
+
+    def _more_scores(self, source: Source) -> Scores:
+        """Scores without a part in the verdict, where they are asked for and apply."""
+        if not self.all_scores:
+            return {}
+        labels, outputs = self.units.labels, source.outputs
+        scores: Scores = {
+            "logme": _or_none(lambda: logme(outputs, labels)),
+            "label_noise": _or_none(lambda: label_noise(source.units, source.heads)),
+        }
+        if self.target.kind != "regression":
+            scores["h_score"] = _or_none(lambda: h_score(outputs, labels))
+        if self.units.is_exclusive and source.units.is_exclusive:
+            logits = source.probe.model(self.units.features)
+            scores["leep"] = _or_none(lambda: leep(softmax(logits), labels))
+            scores["nce"] = _or_none(lambda: nce(logits.argmax(axis=1), labels))
+        if self.words is not None:
+            target_words = self.words
+            source_words = words_of(source.sample.train.inputs, source.sample.spec.form)
+            vocabulary = set(chain.from_iterable(source_words))
+            target_lengths, source_lengths = [len(text) for text in target_words], [len(text) for text in source_words]
+            scores["vocabulary_overlap"] = _or_none(lambda: vocabulary_overlap(word_counts(target_words), vocabulary))
+            scores["length_overlap"] = _or_none(lambda: length_overlap(target_lengths, source_lengths))
+        return scores
+
+    def _overlap(self, source: Source) -> Overlap:
+        num_inputs, train = len(self.inputs), source.sample.train
+        is_copy = source.known_inputs == num_inputs
+        for key, label in zip(_input_keys(source.sample), train.labels, strict=True):
+            is_copy = is_copy and self.labels.get(key) == label
+        return Overlap(is_copy, source.known_inputs / num_inputs, self._agreement(source.probe, source.sample))
+
+    def _agreement(self, probe: Probe, source: Task) -> tuple[float, float] | None:
+        """How often the source's probe names the target's own label, and how often it would by chance.
+
+        Only where both have the same labels by name.
+        """
+        if not self.units.is_exclusive or set(source.labels) != set(self.target.labels):
+            return None
+        target_index = np.array([self.target.labels.index(label) for label in source.labels])
+        predicted = target_index[probe.model(self.units.features).argmax(axis=1)]
+        num_labels, num_units = len(self.target.labels), len(predicted)
+        predicted_rates = np.bincount(predicted, minlength=num_labels) / num_units
+        label_rates = np.bincount(self.units.labels, minlength=num_labels) / num_units
+        return float((predicted == self.units.labels).mean()), float(predicted_rates @ label_rates)
+
+
+def problem_of(units: UnitsOrProblem, task: Task) -> str | None:
+    """Why a task's features and labels tell nothing, if they do not."""
+    if isinstance(units, str):
+        return units
+    is_finite = np.isfinite(units.features).all(axis=1)
+    if not is_finite.all():
+        return f"{int((~is_finite).sum())} of its {len(units)} feature vectors hold numbers that are not finite"
+    if units.is_constant:
+        return f"all of its {len(units)} examples have the same label, so there is nothing to learn"
+    if len(task.train) < len(task.labels):
+        return f"it has fewer examples ({len(task.train)}) than labels ({len(task.labels)})"
+    num_examples = len(np.unique(units.examples))
+    if num_examples < 4:
+        return f"it has only {num_examples} examples"
+    if np.ptp(units.features, axis=0).max() <= 1e-6 * np.abs(units.features).max():
+        return "its features are the same for every example"
+    return None
+
+
+def _directions(units: Units) -> Tensor:
+    return main_directions(covariance(torch.from_numpy(units.features)))
+
+
+def _input_keys(task: Task) -> list[Hashable]:
+    """Inputs as something that can be compared; a text without the white space at its ends."""
+    keys: list[Hashable] = []
+    for item in task.train.inputs:
+        if isinstance(item, str):
+            keys.append(item.strip())
+        elif isinstance(item, np.ndarray):
+            keys.append(item.tobytes())
+        else:
+            keys.append(tuple(item))
+    return keys
+
+
+def _or_none(score: Callable[[], float]) -> float | None:
+    """A score, or nothing where it does not apply."""
+    with suppress(CrossTaskError):
+        value = score()
+        if np.isfinite(value):
+            return value
+    return None
