@@ -10,6 +10,7 @@ from typer.main import get_command
 
 from crosstask.cli import app
 from crosstask.data.metrics import METRICS
+from crosstask.data.options import SplitOptions
 from crosstask.data.readers import READERS, Reader
 from crosstask.data.readers import column_roles as roles
 from crosstask.data.task import Task
@@ -96,11 +97,11 @@ def _recipe_rows() -> list[tuple[str, ...]]:
 
 
 def _task_rows() -> list[tuple[str, ...]]:
-    """The files, then the options of `Task.assemble`, which says what a split means too."""
+    """The files, with what a split means, then the options of `Task.assemble`."""
     meanings = parse(Task.assemble).arguments
     meanings |= {"format": "one of those below; from the file's name when left out"}
     files = option_rows(Task.read, without=("name", "folder", "options"), meanings=meanings)
-    return files + option_rows(Task.assemble, without=("name", "train", "dev", "test"))
+    return files + option_rows(SplitOptions)
 
 
 def _table_options() -> str:

@@ -13,7 +13,8 @@ from pydantic_core import ErrorDetails
 
 from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
-from crosstask.data.task import ASSEMBLY_OPTIONS, NOT_OF_READERS, Task
+from crosstask.data.options import SPLIT_OPTIONS, TASK_KEYS, SplitOptions
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner
 from crosstask.methods import make_transfer, make_weighting
@@ -284,15 +285,15 @@ def _check_task(name: str, options: Mapping[str, Any]) -> None:
     for key in options:
         if not isinstance(key, str) or key in ("name", "folder"):
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
-    check_values(where, Task.read, {key: value for key, value in options.items() if key not in ASSEMBLY_OPTIONS})
-    check_values(where, Task.assemble, {key: value for key, value in options.items() if key in ASSEMBLY_OPTIONS})
+    check_values(where, Task.read, {key: value for key, value in options.items() if key not in SPLIT_OPTIONS})
+    check_values(where, SplitOptions, {key: value for key, value in options.items() if key in SPLIT_OPTIONS})
     with _naming(where):
         LabelMap(options.get("map"))
     readers.check(
         options["train"],
         format=options.get("format"),
         task=name,
-        options={key: value for key, value in options.items() if key not in NOT_OF_READERS},
+        options={key: value for key, value in options.items() if key not in TASK_KEYS},
     )
 
 

@@ -17,9 +17,7 @@ from crosstask.data.metrics import (
     check_metric,
     chosen_metric,
     default_metric,
-    gold_labels,
     higher,
-    is_better,
     looks_like_spans,
     macro_f1,
     negative_labels,
@@ -269,18 +267,6 @@ def test_every_kind_has_metrics_and_every_metric_a_description():
         assert higher(name) == (name != "rmse")
 
 
-def test_is_better():
-    nan = math.nan
-    assert is_better("accuracy", 0.0, None)
-    assert is_better("auc", nan, None)
-    assert not is_better("accuracy", 0.5, 0.5)
-    assert is_better("rmse", 0.4, 0.5)
-    assert not is_better("rmse", 0.6, 0.5)
-    assert is_better("auc", 0.1, nan)
-    assert not is_better("auc", nan, 0.1)
-    assert not is_better("auc", nan, nan)
-
-
 def test_negative_labels():
     assert negative_labels(NER) == {4}
     assert negative_labels(PREDICATES) == {1}
@@ -339,17 +325,16 @@ def test_tagging_metric_that_was_asked_for_is_given():
 
 def test_score_of_numbers_is_in_their_own_units():
     examples = Examples(["a", "b", "c"], [1.0, 3.0, 5.0])
-    gold = gold_labels(GRADE, examples)
-    assert np.asarray(gold).tolist() == [1.0, 3.0, 5.0]  # while encode standardises
+    gold = np.asarray(examples.labels)  # while encode standardizes
     assert GRADE.encode(examples).tolist() == [-1.0, 0.0, 1.0]
     result = score(Predictions(GRADE, gold, np.array([1.0, 3.0, 8.0])))
     assert result == {"spearman": pytest.approx(1.0), "rmse": pytest.approx(math.sqrt(3))}
 
 
-def test_gold_labels_of_the_other_kinds_are_those_of_encode():
-    assert gold_labels(POLARITY, Examples(["a", "b"], ["pos", "neg"])).tolist() == [1, 0]
-    assert gold_labels(PREDICATES, Examples([["a", "b"]], [["_", "PRED"]])) == [[1, 0]]
-    assert gold_labels(TOPICS, Examples(["a"], [("art", "sport")])).tolist() == [[1.0, 0.0, 1.0]]
+def test_labels_of_the_other_kinds_are_those_of_encode():
+    assert POLARITY.encode(Examples(["a", "b"], ["pos", "neg"])).tolist() == [1, 0]
+    assert PREDICATES.encode(Examples([["a", "b"]], [["_", "PRED"]])) == [[1, 0]]
+    assert TOPICS.encode(Examples(["a"], [("art", "sport")])).tolist() == [[1.0, 0.0, 1.0]]
 
 
 def test_score_of_several_labels():

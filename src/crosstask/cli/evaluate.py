@@ -48,7 +48,8 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
     """The examples of a file, or of the test set that the run's recipe names."""
     from crosstask.data.label_map import LabelMap
     from crosstask.data.readers import read
-    from crosstask.data.task import NOT_OF_READERS, Task
+    from crosstask.data.options import TASK_KEYS
+    from crosstask.data.task import Task
     from crosstask.runs.run import task_options
 
     options = task_options(run, spec.name)
@@ -64,6 +65,6 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
     # The recipe's format, unless the file's name says another.
     is_same_format = data is None or data.suffix == Path(str(options.get("train", source))).suffix
     format = options.get("format") if is_same_format else None
-    reader_options = {key: value for key, value in options.items() if key not in NOT_OF_READERS}
+    reader_options = {key: value for key, value in options.items() if key not in TASK_KEYS}
     examples = read(source, format=format, task=spec.name, options=reader_options)
     return LabelMap(options.get("map")).apply(spec.name, spec.kind, examples)

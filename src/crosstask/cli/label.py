@@ -45,6 +45,6 @@ def predict(
     [dim]crosstask predict runs/stars reviews.csv -o labelled.csv[/dim]
     [dim]crosstask predict runs/stars reviews.jsonl --text body --probabilities[/dim]
     """
-    from crosstask.cli.predict import label_file
+    from crosstask.cli.predict import PredictOptions, predict_file
 
-    label_file(run, data, output, task=task, format=format, text=text, probabilities=probabilities, encoding=encoding)
+    predict_file(run, data, output, PredictOptions(task, format, text, probabilities, encoding))

@@ -1,8 +1,8 @@
-"""Examples column by column, and what a model has to know of a task. Labels are strings for people, indices inside."""
+"""Examples of one split, and what a model has to know of a task. Labels are strings for people, indices inside."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from crosstask.errors import CrossTaskError
 
 Kind = Literal["classification", "pair", "tagging", "regression", "multilabel"]
 Form = Literal["text", "pair", "tokens", "vector"]
-Cut = Literal["random", "latest"]
 KINDS: tuple[Kind, ...] = ("classification", "pair", "tagging", "regression", "multilabel")
 
 FORM_WORDS: dict[Form, str] = {
@@ -20,19 +19,25 @@ FORM_WORDS: dict[Form, str] = {
     "vector": "numeric vectors",
 }
 
+Inputs: TypeAlias = Sequence[Any] | np.ndarray
+"""Texts, pairs of texts, lists of words, or a float array with a row per example."""
+Labels: TypeAlias = Sequence[Any]
+"""A string each (classification, pair), a list of strings (tagging), a number (regression) or a tuple of strings
+(multilabel)."""
+EncodedLabels: TypeAlias = list[list[int]] | np.ndarray
+"""A list of indices per sentence (tagging), indices [examples], rows of zeros and ones [examples, labels], or numbers
+[examples]."""
+
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Inputs and labels of one split, column by column.
 
-    - `inputs`: texts, pairs of texts, lists of tokens, or a float array with a row per example;
-    - `labels`: a string each (classification, pair), a list of strings (tagging), a number (regression) or a tuple of
-      strings (multilabel);
-    - `source` and `lines`: the file and the line of each example, for error messages.
+    `source` and `lines` are the file and the line of each example, for error messages.
     """
 
-    inputs: Sequence[Any] | np.ndarray
-    labels: Sequence[Any]
+    inputs: Inputs
+    labels: Labels
     source: str = "memory"
     lines: Sequence[int] | None = None
 
@@ -47,12 +52,20 @@ class Examples:
         first = self.inputs[0]
         if isinstance(first, str):
             return "text"
-        return "pair" if isinstance(first, tuple) else "tokens"
+        if isinstance(first, tuple):
+            return "pair"
+        return "tokens"
 
     def take(self, positions: Sequence[int]) -> "Examples":
         """The examples at these positions."""
-        inputs = self.inputs[positions] if isinstance(self.inputs, np.ndarray) else [self.inputs[i] for i in positions]
-        lines = [self.lines[i] for i in positions] if self.lines is not None else None
+        inputs: Inputs
+        if isinstance(self.inputs, np.ndarray):
+            inputs = self.inputs[positions]
+        else:
+            inputs = [self.inputs[i] for i in positions]
+        lines = None
+        if self.lines is not None:
+            lines = [self.lines[i] for i in positions]
         return Examples(inputs, [self.labels[i] for i in positions], self.source, lines)
 
     def where(self, position: int) -> str:
@@ -64,10 +77,10 @@ class Examples:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a model has to know of a task; it travels with saved models, the data does not.
+    """What a model has to know of a task; it is saved with the model, the data is not.
 
-    `mean` and `scale` standardise the numbers of a regression task; `common_label` is what a tagged word gets that lies
-    beyond the encoder's maximum length.
+    `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
+    encoder's maximum length.
     """
 
     name: str
@@ -93,27 +106,35 @@ class TaskSpec:
         """Read what `to_json` wrote."""
         return cls(**{**data, "labels": tuple(data["labels"])})
 
-    def encode(self, examples: Examples) -> list[Any] | np.ndarray:
-        """Labels as numbers: indices, lists of indices, standardised values or rows of zeros and ones."""
+    def encode(self, examples: Examples) -> EncodedLabels:
+        """Labels as numbers: indices, lists of indices, standardized values or rows of zeros and ones."""
         if self.kind == "regression":
             return (np.asarray(examples.labels, dtype=np.float64) - self.mean) / self.scale
         index = {label: i for i, label in enumerate(self.labels)}
 
-        def look_up(label: str, position: int) -> int:
+        def index_of(label: str, position: int) -> int:
             if label not in index:
-                raise CrossTaskError(
-                    f"Task '{self.name}': the label '{label}' in {examples.where(position)} does not occur in the "
-                    f"training data (its labels: {', '.join(self.labels[:20])}"
-                    f"{', ...' if len(self.labels) > 20 else ''}). Correct it, map it with `map`, or list every label "
-                    f"under `labels`."
-                )
+                raise self._unknown_label(label, examples.where(position))
             return index[label]
 
         if self.kind == "tagging":
-            return [[look_up(label, i) for label in tags] for i, tags in enumerate(examples.labels)]
+            sentences = []
+            for position, tags in enumerate(examples.labels):
+                sentences.append([index_of(tag, position) for tag in tags])
+            return sentences
         if self.kind == "multilabel":
             rows = np.zeros((len(examples), len(self.labels)), dtype=np.float32)
-            for i, present in enumerate(examples.labels):
-                rows[i, [look_up(label, i) for label in present]] = 1.0
+            for position, present in enumerate(examples.labels):
+                for label in present:
+                    rows[position, index_of(label, position)] = 1.0
             return rows
-        return np.asarray([look_up(label, i) for i, label in enumerate(examples.labels)], dtype=np.int64)
+        return np.asarray([index_of(label, i) for i, label in enumerate(examples.labels)], dtype=np.int64)
+
+    def _unknown_label(self, label: str, where: str) -> CrossTaskError:
+        listing = ", ".join(self.labels[:20])
+        if len(self.labels) > 20:
+            listing += ", ..."
+        return CrossTaskError(
+            f"Task '{self.name}': the label '{label}' in {where} does not occur in the training data (its labels: "
+            f"{listing}). Correct it, map it with `map`, or list every label under `labels`."
+        )

@@ -1,36 +1,36 @@
-"""Metrics: how good predictions are. Pure functions first, then the table of metrics, then `score`.
+"""Metrics of predictions. Pure functions first, then the table of metrics, then `score`.
 
-Shares lie between 0 and 1 and are no percentages. What the data cannot tell (the AUC where only one class occurs, any
+Fractions lie between 0 and 1 and are no percentages. What the data cannot tell (the AUC where only one class occurs, any
 metric of no examples) is `nan`, without a warning.
 """
 
-import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from crosstask.data.task import Examples, Kind, TaskSpec
+from crosstask.data.examples import EncodedLabels, Kind, TaskSpec
 from crosstask.errors import CrossTaskError, unknown
 
 NAN = float("nan")
 OUTSIDE = frozenset({"O", "_"})
-"""What tag sets call a word that is nothing in particular."""
+"""Names of the tag of a word outside every span."""
 SPAN_PREFIXES = frozenset("BIESLU")
 """Begin, inside, end, single (BIOES); last and unit are the same in BILOU."""
 
 
 def accuracy(gold: np.ndarray, predicted: np.ndarray) -> float:
-    """Share of examples that are right. A row of several labels is right when all of them are.
+    """Fraction of examples that are right. A row of several labels is right when all of them are.
 
     >>> accuracy(np.array([0, 1, 1, 2]), np.array([0, 1, 0, 2]))
     0.75
     """
     if not len(gold):
         return NAN
-    right = gold == predicted
-    return float((right.all(axis=1) if right.ndim == 2 else right).mean())
+    correct = gold == predicted
+    if correct.ndim == 2:  # [examples, labels]
+        correct = correct.all(axis=1)
+    return float(correct.mean())
 
 
 def macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
@@ -50,14 +50,16 @@ def macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
     hits = (gold & predicted).sum(axis=0)
     total = gold.sum(axis=0) + predicted.sum(axis=0)
     occurs = total > 0
-    return float((2.0 * hits[occurs] / total[occurs]).mean()) if occurs.any() else 0.0
+    if not occurs.any():
+        return 0.0
+    return float((2.0 * hits[occurs] / total[occurs]).mean())
 
 
 def span_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    """F1 of whole spans, with type and both ends right, as the CoNLL shared tasks count it (seqeval).
+    """F1 of spans, with type and both ends right, as the CoNLL shared tasks count it (seqeval).
 
     A span need not begin with B: after O or another type, I begins one too. BILOU is read as BIOES, `_` as O, and a tag
-    without a prefix as inside a span of its own name. Without a span on either side the score is 0.
+    without a prefix as inside a span of that name. Without a span on either side the score is 0.
 
     >>> span_f1([["B-PER", "I-PER", "O", "B-LOC"]], [["B-PER", "I-PER", "O", "B-ORG"]])
     0.5
@@ -66,8 +68,14 @@ def span_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -
 
     if not gold:
         return NAN
-    rows = [[[_span_tag(tag) for tag in tags] for tags in side] for side in (gold, predicted)]
-    return float(f1_score(*rows, zero_division=0))
+    return float(f1_score(_span_tags(gold), _span_tags(predicted), zero_division=0))
+
+
+def _span_tags(sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+    rows = []
+    for tags in sentences:
+        rows.append([_span_tag(tag) for tag in tags])
+    return rows
 
 
 def _span_tag(tag: str) -> str:
@@ -98,7 +106,9 @@ def token_f1(gold: np.ndarray, predicted: np.ndarray, negative: Collection[int])
     is_positive = ~np.isin(np.stack([gold, predicted]), list(negative))
     hits = ((gold == predicted) & is_positive[0]).sum()
     total = is_positive.sum()
-    return float(2.0 * hits / total) if total else 0.0
+    if not total:
+        return 0.0
+    return float(2.0 * hits / total)
 
 
 def auc(gold: np.ndarray, scores: np.ndarray) -> float:
@@ -119,16 +129,15 @@ def auc(gold: np.ndarray, scores: np.ndarray) -> float:
         gold = one_hot(gold, scores.shape[1])
         if scores.shape[1] == 2:
             gold, scores = gold[:, 1:], scores[:, 1:]
-    areas = [
-        roc_auc_score(present, column)
-        for present, column in zip(gold.T.astype(bool), scores.T, strict=True)
-        if present.any() and not present.all()
-    ]
+    areas = []
+    for present, column in zip(gold.T.astype(bool), scores.T, strict=True):
+        if present.any() and not present.all():
+            areas.append(roc_auc_score(present, column))
     return float(np.mean(areas)) if areas else NAN
 
 
 def spearman(gold: np.ndarray, values: np.ndarray) -> float:
-    """Rank correlation; 0 when either side is constant, for it then says nothing about the other.
+    """Rank correlation; 0 when either side is constant.
 
     >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([10.0, 100.0, 1000.0]))
     1.0
@@ -139,7 +148,7 @@ def spearman(gold: np.ndarray, values: np.ndarray) -> float:
         return NAN
     if (gold == gold[0]).all() or (values == values[0]).all():
         return 0.0
-    # Rounding may leave 1 by one part in 10^16; a correlation does not.
+    # Rounding may exceed 1 by one part in 10^16.
     return float(np.clip(spearmanr(gold, values).statistic, -1.0, 1.0))
 
 
@@ -151,7 +160,7 @@ def rmse(gold: np.ndarray, values: np.ndarray) -> float:
     """
     if not len(gold):
         return NAN
-    with np.errstate(over="ignore", invalid="ignore"):  # a model that went astray gets inf or nan
+    with np.errstate(over="ignore", invalid="ignore"):  # a model that diverged gets inf or nan
         return float(np.sqrt(np.mean((gold - values) ** 2)))
 
 
@@ -179,28 +188,24 @@ def negative_labels(spec: TaskSpec) -> set[int]:
     return {i for i, label in enumerate(spec.labels) if label in OUTSIDE} or {spec.common_label}
 
 
-def gold_labels(spec: TaskSpec, examples: Examples) -> list[Any] | np.ndarray:
-    """The labels as `Predictions` wants them: those of `TaskSpec.encode`, but numbers in their own units."""
-    if spec.kind == "regression":
-        return np.asarray(examples.labels, dtype=np.float64)
-    return spec.encode(examples)
+Tags = Sequence[Sequence[int]] | Sequence[np.ndarray]
+"""Label indices of the words of each sentence."""
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model said of some examples, next to what is true where that is known.
+    """Predictions of a model for some examples, and the true labels where they are known.
 
-    - `labels`: indices [examples] (classification, pair), a list of indices per sentence (tagging), rows of zeros and
-      ones [examples, labels] (multilabel), or numbers in the data's own units (regression), as `gold_labels` has it;
-      None where they are not known;
+    - `labels`: those of `TaskSpec.encode`, but numbers in the units of the data (regression); None where they are not
+      known;
     - `scores`: probabilities [examples, labels] (classification, pair, multilabel), an array of label indices per
-      sentence (tagging), or numbers in the data's own units (regression);
-    - `probabilities`: tagging only, where wanted: an array [words, labels] per sentence.
+      sentence (tagging), or numbers in the units of the data (regression);
+    - `probabilities`: tagging only, where they were asked for: an array [words, labels] per sentence.
     """
 
     spec: TaskSpec
-    labels: Sequence[Any] | np.ndarray | None
-    scores: Sequence[Any] | np.ndarray
+    labels: EncodedLabels | None
+    scores: Sequence[np.ndarray] | np.ndarray
     probabilities: Sequence[np.ndarray] | None = None
 
     def __post_init__(self) -> None:
@@ -209,13 +214,8 @@ class Predictions:
                 f"Task '{self.spec.name}': {len(self.labels)} labels but predictions for {len(self.scores)} examples."
             )
         if self.spec.kind == "tagging":
-            pairs = [] if self.labels is None else zip(self.labels, self.scores, strict=True)
-            for i, (gold, predicted) in enumerate(pairs):
-                if len(gold) != len(predicted):
-                    raise CrossTaskError(
-                        f"Task '{self.spec.name}': sentence {i + 1} has {len(gold)} labels but predictions for "
-                        f"{len(predicted)} words."
-                    )
+            if self.labels is not None:
+                self._check_lengths(self.labels)
         elif len(self.scores) and self.spec.kind != "regression":
             shape, expected = np.shape(self.scores), (len(self.scores), len(self.spec.labels))
             if shape != expected:
@@ -223,18 +223,26 @@ class Predictions:
                     f"Task '{self.spec.name}': scores of shape {expected} expected (examples, labels), found {shape}."
                 )
 
+    def _check_lengths(self, labels: EncodedLabels) -> None:
+        for i, (gold, predicted) in enumerate(zip(labels, self.scores, strict=True)):
+            if len(gold) != len(predicted):
+                raise CrossTaskError(
+                    f"Task '{self.spec.name}': sentence {i + 1} has {len(gold)} labels but predictions for "
+                    f"{len(predicted)} words."
+                )
+
     def __len__(self) -> int:
         return len(self.scores)
 
     @property
-    def truth(self) -> Sequence[Any] | np.ndarray:
-        """The labels, for those who cannot go on without them."""
+    def truth(self) -> EncodedLabels:
+        """The labels, or an error where they are not known."""
         if self.labels is None:
             raise CrossTaskError(f"Task '{self.spec.name}': predictions cannot be scored without the true labels.")
         return self.labels
 
     @property
-    def predicted(self) -> Any:
+    def predicted(self) -> Sequence[np.ndarray] | np.ndarray:
         """The decisions: the likeliest label, labels of at least one half (multilabel), tags, or numbers."""
         if self.spec.kind == "tagging":
             return self.scores
@@ -243,29 +251,36 @@ class Predictions:
             return scores
         if self.spec.kind == "multilabel":
             return (scores >= 0.5).astype(np.int64)
-        return scores.argmax(axis=1) if len(scores) else np.zeros(0, dtype=np.int64)
+        if not len(scores):  # without examples there is no axis of labels
+            return np.zeros(0, dtype=np.int64)
+        return scores.argmax(axis=1)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
         """Truth and decisions as arrays of one entry (multilabel: one row) per example, for tagging per word."""
         if self.spec.kind == "tagging":
             return _joined(self.truth), _joined(self.scores)
-        return np.asarray(self.truth), self.predicted
+        return np.asarray(self.truth), np.asarray(self.predicted)
 
     def tags(self) -> tuple[list[list[str]], list[list[str]]]:
         """Truth and decisions of a tagging task as the names of the tags, sentence by sentence."""
-        names = self.spec.labels
-        truth, decisions = ([[names[i] for i in row] for row in side] for side in (self.truth, self.scores))
-        return truth, decisions
+        return self._tag_names(self.truth), self._tag_names(self.scores)
+
+    def _tag_names(self, sentences: Tags | np.ndarray) -> list[list[str]]:
+        names = []
+        for indices in sentences:
+            names.append([self.spec.labels[i] for i in indices])
+        return names
 
 
-def _joined(rows: Sequence[Any] | np.ndarray) -> np.ndarray:
-    parts = [np.asarray(row, dtype=np.int64) for row in rows]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def _joined(sentences: Tags | np.ndarray) -> np.ndarray:
+    """Label indices of all words, [words]."""
+    empty = np.zeros(0, dtype=np.int64)  # for no sentences at all
+    return np.concatenate([empty, *(np.asarray(indices, dtype=np.int64) for indices in sentences)])
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as the recipes name it: its function, which way is better, and the kinds of task that it can measure."""
+    """A metric as recipes name it: its function, whether higher is better, and the kinds of task that it measures."""
 
     name: str
     function: Callable[[Predictions], float]
@@ -275,7 +290,9 @@ class Metric:
 
 
 def _auc(predictions: Predictions) -> float:
-    return auc(np.asarray(predictions.truth), np.asarray(predictions.scores)) if len(predictions) else NAN
+    if not len(predictions):
+        return NAN
+    return auc(np.asarray(predictions.truth), np.asarray(predictions.scores))
 
 
 def _token_f1(predictions: Predictions) -> float:
@@ -288,6 +305,8 @@ def _of_decisions(function: Callable[[np.ndarray, np.ndarray], float]) -> Callab
 
 CLASSES: tuple[Kind, ...] = ("classification", "pair")
 
+DISCRETE: tuple[Kind, ...] = (*CLASSES, "tagging", "multilabel")
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -295,17 +314,11 @@ METRICS: dict[str, Metric] = {
             "accuracy",
             _of_decisions(accuracy),
             True,
-            (*CLASSES, "tagging", "multilabel"),
-            "share of examples (tagging: words; multilabel: whole rows) that are right",
+            DISCRETE,
+            "fraction of examples (tagging: words; multilabel: complete rows) that are right",
         ),
-        Metric(
-            "macro_f1",
-            _of_decisions(macro_f1),
-            True,
-            (*CLASSES, "tagging", "multilabel"),
-            "F1 of each label, averaged over labels",
-        ),
-        Metric("span_f1", lambda p: span_f1(*p.tags()), True, ("tagging",), "F1 of whole spans, counted as CoNLL does"),
+        Metric("macro_f1", _of_decisions(macro_f1), True, DISCRETE, "F1 of each label, averaged over labels"),
+        Metric("span_f1", lambda p: span_f1(*p.tags()), True, ("tagging",), "F1 of spans, counted as CoNLL does"),
         Metric("token_f1", _token_f1, True, ("tagging",), "F1 of the words with a positive label"),
         Metric("auc", _auc, True, (*CLASSES, "multilabel"), "area under the ROC curve, averaged over labels"),
         Metric("spearman", _of_decisions(spearman), True, ("regression",), "rank correlation"),
@@ -328,7 +341,8 @@ def default_metric(spec: TaskSpec) -> str:
     if spec.kind == "tagging":
         if looks_like_spans(spec.labels):
             return "span_f1"
-        return "token_f1" if len(spec.labels) == 2 and OUTSIDE & set(spec.labels) else "accuracy"
+        if len(spec.labels) == 2 and OUTSIDE & set(spec.labels):
+            return "token_f1"
     return {"regression": "spearman", "multilabel": "auc"}.get(spec.kind, "accuracy")
 
 
@@ -368,35 +382,19 @@ def higher(metric: str) -> bool:
     return METRICS[metric].greater_is_better
 
 
-def is_better(metric: str, new: float, old: float | None) -> bool:
-    """Whether `new` is strictly better than `old`. `nan` is better than nothing, and than no number.
-
-    >>> is_better("accuracy", 0.8, 0.7), is_better("rmse", 0.8, 0.7), is_better("auc", float("nan"), 0.5)
-    (True, False, False)
-    """
-    if old is None:
-        return True
-    if math.isnan(new) or math.isnan(old):
-        return math.isnan(old) and not math.isnan(new)
-    return new > old if higher(metric) else new < old
-
-
 def score(predictions: Predictions) -> dict[str, float]:
-    """Every metric that makes sense for the task, the chosen one first.
+    """Every metric that makes sense for the task, the one that chooses the model first.
 
-    Tagging: span F1 only where tags mark spans, token F1 only where a label is O or _, unless the task chose it.
+    Tagging: span F1 only where tags mark spans, token F1 only where a label is O or _, unless the task names it.
     """
     spec = predictions.spec
-    chosen = chosen_metric(spec)
-    left_out = set()
-    if spec.kind == "tagging":
-        if not looks_like_spans(spec.labels):
-            left_out.add("span_f1")
-        if not OUTSIDE & set(spec.labels):
-            left_out.add("token_f1")
-    others = [
-        metric
-        for metric in METRICS.values()
-        if spec.kind in metric.kinds and metric is not chosen and metric.name not in left_out
-    ]
-    return {metric.name: metric.function(predictions) for metric in (chosen, *others)}
+    metrics = [chosen_metric(spec)]
+    for metric in METRICS.values():
+        if spec.kind not in metric.kinds or metric in metrics:
+            continue
+        if metric.name == "span_f1" and not looks_like_spans(spec.labels):
+            continue
+        if metric.name == "token_f1" and not OUTSIDE & set(spec.labels):
+            continue
+        metrics.append(metric)
+    return {metric.name: metric.function(predictions) for metric in metrics}

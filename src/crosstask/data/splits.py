@@ -1,133 +1,225 @@
-"""From splits as they were read to the splits of a task: labels renamed, parts cut, subsets drawn, mistakes named."""
+"""From examples as they were read to the splits of a task: rename labels, cut, take subsets, name mistakes."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, get_args
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import numpy as np
 
-from crosstask.data.examples import FORM_WORDS, KINDS, Cut, Examples, Form, Kind, TaskSpec
+from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, TaskSpec
 from crosstask.data.label_map import LabelMap, infer_kind, ordered_labels
+from crosstask.data.options import Cut, SplitOptions
 from crosstask.data.subsets import balanced_subset, covering_subset, random_subset, stratified_cut
 from crosstask.errors import CrossTaskError, unknown
 
+SMALL_TRAINING_SET = 500
+"""Of fewer examples than this a fifth is cut as dev set, of more a tenth."""
+
 
 def assemble(
-    name: str,
-    train: Examples,
-    dev: Examples | float | bool | None,
-    test: Examples | None,
-    *,
-    kind: Kind | None,
-    labels: Sequence[object] | None,
-    label_map: LabelMap,
-    limit: int | None,
-    dev_limit: int | None,
-    seed: int,
-    split: Sequence[float] | None,
-    cut: Cut,
-    drop_overlap: bool,
-    metric: str | None,
+    name: str, train: Examples, dev: Examples | float | bool | None, test: Examples | None, options: SplitOptions
 ) -> tuple[dict[str, Examples], TaskSpec, list[str]]:
-    """The splits of a task, what a model has to know of it, and notes on what was done; see `Task.assemble`."""
-    if seed < 0:
-        raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {seed}.")
-    _check_examples(name, {"train": train, "dev": dev, "test": test})
-    if cut not in get_args(Cut):
-        raise CrossTaskError(f"Task '{name}': {unknown('cut', cut, get_args(Cut))}")
-    cut_seed = None if cut == "latest" else seed
-    kind = kind or infer_kind(train)
+    """The splits of a task, what a model has to know of it, and notes on what was changed; see `Task.assemble`."""
+    examples_of = {"train": train}
+    if isinstance(dev, Examples):
+        examples_of["dev"] = dev
+    if test is not None:
+        examples_of["test"] = test
+    # 1. Nothing is changed before the options and the examples are known to make a task.
+    if options.seed < 0:
+        raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {options.seed}.")
+    _check_examples(name, examples_of)
+    if options.cut not in get_args(Cut):
+        raise CrossTaskError(f"Task '{name}': {unknown('cut', options.cut, get_args(Cut))}")
+    kind = options.kind or infer_kind(train)
     if kind not in KINDS:
         raise CrossTaskError(f"Task '{name}': {unknown('kind', kind, KINDS)}")
     _check_kind(name, kind, train)
-    notes: list[str] = []
-    parts = {"train": train}
-    if isinstance(dev, Examples):
-        parts["dev"] = dev
-    if test is not None:
-        parts["test"] = test
-    parts = {part: label_map.apply(name, kind, examples) for part, examples in parts.items()}
-    if split is not None:
-        parts = _split(name, kind, parts, split, cut_seed, notes)
-    if drop_overlap:
-        parts["train"] = _drop_overlap(parts, notes)
-        if not len(parts["train"]):
-            raise CrossTaskError(f"Task '{name}': every training example also stands in dev or test.")
-    spec = _make_spec(name, kind, parts["train"], labels, metric)
-    for examples in parts.values():
+    # 2. Labels get their names.
+    label_map = LabelMap(options.map)
+    for role, examples in examples_of.items():
+        examples_of[role] = label_map.apply(name, kind, examples)
+    splits = _Splits(name, kind, options, examples_of)
+    # 3. The sets are cut from the complete data, and the label set is taken from it.
+    if options.split is not None:
+        splits.split(options.split)
+    if options.drop_overlap:
+        splits.drop_overlap()
+    spec = _make_spec(name, kind, splits.examples["train"], options)
+    for examples in splits.examples.values():
         spec.encode(examples)  # a label that training lacks is an error before anything is trained
-    if limit is not None:
-        parts["train"] = _limited(name, kind, parts["train"], limit, seed)
-    if dev_limit is not None and "dev" in parts:
-        parts["dev"] = _limited(name, kind, parts["dev"], dev_limit, seed)
-    if "dev" not in parts and dev is not False:
-        usual = 0.2 if len(parts["train"]) < 500 else 0.1
-        share = float(dev) if isinstance(dev, int | float) and dev is not True else usual
-        parts["train"], parts["dev"] = _cut(name, kind, parts["train"], share, cut_seed)
-        if len(parts["dev"]):
-            which = "latest examples" if cut == "latest" else "examples"
-            notes.append(f"{len(parts['dev'])} {which} were cut from train as dev set")
+    # 4. Subsets come last, and a dev set that is missing is cut out of the subset.
+    splits.limit("train", options.limit)
+    splits.limit("dev", options.dev_limit)
+    if "dev" not in splits.examples and dev is not False:
+        fraction = float(dev) if isinstance(dev, int | float) and dev is not True else None
+        splits.cut_dev(fraction)
+    return splits.examples, spec, splits.notes
+
+
+@dataclass
+class _Splits:
+    """The splits of one task while they are cut; `notes` tell in plain words what was changed."""
+
+    name: str
+    kind: Kind
+    options: SplitOptions
+    examples: dict[str, Examples]
+    notes: list[str] = field(default_factory=list)
+
+    def split(self, fractions: Sequence[float]) -> None:
+        """Cut the training set into the splits that `split` asks for."""
+        roles = ("train", "dev", "test") if len(fractions) == 3 else ("train", "test")
+        if len(fractions) not in (2, 3) or abs(sum(fractions) - 1.0) > 1e-6 or min(fractions) <= 0:
+            raise CrossTaskError(
+                f"Task '{self.name}': `split` is (train, dev, test) or (train, test), positive and with sum 1; "
+                f"found {list(fractions)}."
+            )
+        for role in roles[1:]:
+            if role in self.examples:
+                raise CrossTaskError(
+                    f"Task '{self.name}': `split` would cut a {role} set, but one is given. Leave one out."
+                )
+        remaining = self.examples["train"]
+        total = len(remaining)
+        cuts = list(zip(roles[1:], fractions[1:], strict=True))
+        if self.options.cut == "latest":
+            cuts.reverse()  # the very latest are for test
+        for role, fraction in cuts:
+            remaining, self.examples[role] = self._cut(remaining, fraction * total / len(remaining))
+        self.examples["train"] = remaining
+        sizes = []
+        for role in roles:
+            if not len(self.examples[role]):
+                raise CrossTaskError(
+                    f"Task '{self.name}': {total} examples are too few for `split`: none is left for {role}."
+                )
+            sizes.append(f"{role} {len(self.examples[role])}")
+        self.notes.append("split into " + ", ".join(sizes))
+
+    def drop_overlap(self) -> None:
+        """Take training examples out whose input is also in dev or test."""
+        held_out: set[Hashable] = set()
+        for role in ("dev", "test"):
+            if role in self.examples:
+                held_out.update(_input_key(item) for item in self.examples[role].inputs)
+        train = self.examples["train"]
+        remaining = [i for i, item in enumerate(train.inputs) if _input_key(item) not in held_out]
+        if not remaining:
+            raise CrossTaskError(f"Task '{self.name}': every training example also stands in dev or test.")
+        if len(remaining) < len(train):
+            num_dropped = len(train) - len(remaining)
+            self.notes.append(f"{num_dropped} training examples dropped that also stand in dev or test")
+        self.examples["train"] = train.take(remaining)
+
+    def limit(self, role: str, limit: int | None) -> None:
+        """Reduce a split, if there is one, to a subset of this size."""
+        if limit is None or role not in self.examples:
+            return
+        if limit < 1:
+            raise CrossTaskError(f"Task '{self.name}': `limit` must be at least 1, found {limit}.")
+        examples = self.examples[role]
+        if limit >= len(examples):
+            return
+        generator = np.random.default_rng(self.options.seed)
+        if self.kind in ("classification", "pair"):
+            subset = balanced_subset(examples.labels, limit, generator)
+        elif self.kind == "regression":
+            subset = random_subset(len(examples), limit, generator)
         else:
-            del parts["dev"]
-            notes.append("too few examples to cut a dev set from: the last epoch's model is kept")
-    return parts, spec, notes
+            subset = covering_subset(examples.labels, limit, generator)
+        self.examples[role] = examples.take(subset)
+
+    def cut_dev(self, fraction: float | None) -> None:
+        """Cut a dev set from the training set; a fifth or a tenth of it when no fraction is given."""
+        train = self.examples["train"]
+        if fraction is None:
+            fraction = 0.2 if len(train) < SMALL_TRAINING_SET else 0.1
+        train, dev = self._cut(train, fraction)
+        self.examples["train"] = train
+        if not len(dev):
+            self.notes.append("too few examples to cut a dev set from: the last epoch's model is kept")
+            return
+        self.examples["dev"] = dev
+        which = "latest examples" if self.options.cut == "latest" else "examples"
+        self.notes.append(f"{len(dev)} {which} were cut from train as dev set")
+
+    def _cut(self, examples: Examples, fraction: float) -> tuple[Examples, Examples]:
+        """What remains and what is cut off: random examples, or the last of every class."""
+        if not 0.0 < fraction < 1.0:
+            raise CrossTaskError(
+                f"Task '{self.name}': the share to cut from train must lie between 0 and 1, found {fraction:g}."
+            )
+        held_out = min(round(fraction * len(examples)), len(examples) - 1)
+        generator = None if self.options.cut == "latest" else np.random.default_rng(self.options.seed)
+        strata = examples.labels if self.kind in ("classification", "pair") else None
+        remaining, cut = stratified_cut(strata, len(examples), held_out, generator)
+        return examples.take(remaining), examples.take(cut)
 
 
-def _check_examples(name: str, parts: Mapping[str, Examples | float | bool | None]) -> None:
-    width: int | None = None
-    form: Form | None = None
-    for part, examples in parts.items():
-        if not isinstance(examples, Examples):
-            continue
+def _input_key(item: str | Sequence[str] | np.ndarray) -> Hashable:
+    """Equal for inputs that are the same but for white space at their ends."""
+    if isinstance(item, str):
+        return item.strip()
+    if isinstance(item, np.ndarray):
+        return item.tobytes()
+    return tuple(text.strip() for text in item)
+
+
+def _check_examples(name: str, splits: Mapping[str, Examples]) -> None:
+    train = splits["train"]
+    for role, examples in splits.items():
         if len(examples) == 0:
-            raise CrossTaskError(f"Task '{name}': {examples.source} ({part}) holds no examples.")
+            raise CrossTaskError(f"Task '{name}': {examples.source} ({role}) holds no examples.")
         if len(examples.labels) != len(examples):
-            raise CrossTaskError(f"Task '{name}': {part} has {len(examples)} inputs but {len(examples.labels)} labels.")
-        if examples.form != (form := form or examples.form):
+            raise CrossTaskError(f"Task '{name}': {role} has {len(examples)} inputs but {len(examples.labels)} labels.")
+        if examples.form != train.form:
             raise CrossTaskError(
-                f"Task '{name}': {examples.source} ({part}) holds {FORM_WORDS[examples.form]}, "
-                f"train holds {FORM_WORDS[form]}."
+                f"Task '{name}': {examples.source} ({role}) holds {FORM_WORDS[examples.form]}, "
+                f"train holds {FORM_WORDS[train.form]}."
             )
-        if not isinstance(examples.inputs, np.ndarray):
-            continue
-        if examples.inputs.ndim != 2:
-            raise CrossTaskError(
-                f"Task '{name}': vectors must be an array with a row per example, found shape {examples.inputs.shape}."
-            )
-        if width is not None and examples.inputs.shape[1] != width:
-            raise CrossTaskError(
-                f"Task '{name}': {part} has vectors of {examples.inputs.shape[1]} numbers, train of {width}."
-            )
-        width = examples.inputs.shape[1]
-        finite = np.isfinite(examples.inputs)
-        if not finite.all():
-            row, column = (int(i) for i in np.argwhere(~finite)[0])
-            raise CrossTaskError(
-                f"Task '{name}': {examples.where(row)} has {examples.inputs[row, column]} as feature {column + 1}; "
-                "vectors must be finite. Fill the gap or take the example out."
-            )
+        if isinstance(examples.inputs, np.ndarray):
+            _check_vectors(name, role, examples, examples.inputs, np.shape(train.inputs))
+
+
+def _check_vectors(name: str, role: str, examples: Examples, vectors: np.ndarray, train_shape: tuple[int, ...]) -> None:
+    if vectors.ndim != 2:
+        raise CrossTaskError(
+            f"Task '{name}': vectors must be an array with a row per example, found shape {vectors.shape}."
+        )
+    if vectors.shape[1] != train_shape[1]:
+        raise CrossTaskError(
+            f"Task '{name}': {role} has vectors of {vectors.shape[1]} numbers, train of {train_shape[1]}."
+        )
+    finite = np.isfinite(vectors)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0].tolist()
+        raise CrossTaskError(
+            f"Task '{name}': {examples.where(row)} has {vectors[row, column]} as feature {column + 1}; "
+            "vectors must be finite. Fill the gap or take the example out."
+        )
 
 
 def _check_kind(name: str, kind: Kind, train: Examples) -> None:
     """A kind that is declared must be one that inputs and labels can make."""
     problem = None
-    found = f"{train.source} holds {FORM_WORDS[train.form]}"
+    inputs = f"{train.source} holds {FORM_WORDS[train.form]}"
     if kind == "tagging" and train.form != "tokens":
-        problem = f"is for lists of words with a label each, but {found}"
+        problem = f"is for lists of words with a label each, but {inputs}"
     elif kind != "tagging" and train.form == "tokens":
-        problem = f"does not go with a label for each word, but {found}; its kind is tagging"
+        problem = f"does not go with a label for each word, but {inputs}; its kind is tagging"
     elif kind == "pair" and train.form != "pair":
-        problem = f"is for two texts with one label, but {found}; name two columns: `text: [first, second]`"
+        problem = f"is for two texts with one label, but {inputs}; name two columns: `text: [first, second]`"
     elif kind in ("classification", "pair", "regression") and isinstance(train.labels[0], list | tuple | set):
         problem = f"is for one label per example, but {train.where(0)} has a list of labels; its kind is multilabel"
     if problem is not None:
         raise CrossTaskError(f"Task '{name}': `kind: {kind}` {problem}.")
 
 
-def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] | None, metric: str | None) -> TaskSpec:
-    spec = TaskSpec(name, kind, train.form, metric=metric)
+def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) -> TaskSpec:
+    spec = TaskSpec(name, kind, train.form, metric=options.metric)
     if kind == "regression":
         values = np.asarray(train.labels, dtype=np.float64)
         scale = float(values.std())
@@ -136,88 +228,31 @@ def _make_spec(name: str, kind: Kind, train: Examples, labels: Sequence[object] 
                 f"Task '{name}': every example of {train.source} has the value {values[0]}; there is nothing to learn."
             )
         return replace(spec, mean=float(values.mean()), scale=scale)
-    flat = train.labels if kind in ("classification", "pair") else [tag for tags in train.labels for tag in tags]
-    counts = Counter(flat)
-    names = tuple(str(label) for label in labels) if labels is not None else ordered_labels(counts)
+    counts: Counter[str] = Counter()
+    if kind in ("classification", "pair"):
+        counts.update(train.labels)
+    else:
+        for labels in train.labels:
+            counts.update(labels)
+    names = ordered_labels(counts)
+    if options.labels is not None:
+        names = tuple(str(label) for label in options.labels)
+    _check_label_set(name, kind, names, counts, train.source)
+    common_label = max(counts, key=lambda label: counts[label], default=names[0])
+    return replace(spec, labels=names, common_label=names.index(common_label))
+
+
+def _check_label_set(name: str, kind: Kind, names: Sequence[str], counts: Mapping[str, int], source: str) -> None:
     if len(set(names)) != len(names):
         raise CrossTaskError(f"Task '{name}': `labels` names a label twice.")
-    lacking = [label for label in ordered_labels(counts) if label not in names]
-    if lacking:
-        raise CrossTaskError(f"Task '{name}': `labels` lacks '{lacking[0]}', which stands in the training data.")
-    if len(names) < (1 if kind == "multilabel" else 2) or (kind != "multilabel" and len(counts) < 2):
+    for label in ordered_labels(counts):
+        if label not in names:
+            raise CrossTaskError(f"Task '{name}': `labels` lacks '{label}', which stands in the training data.")
+    too_few = len(names) < 2 or len(counts) < 2
+    if kind == "multilabel":  # one label that is there or not is a task too
+        too_few = not names
+    if too_few:
         raise CrossTaskError(
-            f"Task '{name}': {train.source} has only the label '{next(iter(counts), '')}'; "
+            f"Task '{name}': {source} has only the label '{next(iter(counts), '')}'; "
             "a task needs at least two. Is this the right label column?"
         )
-    common = names.index(counts.most_common(1)[0][0]) if counts.most_common(1)[0][0] in names else 0
-    return replace(spec, labels=names, common_label=common)
-
-
-def _strata(kind: Kind, examples: Examples) -> Sequence[str] | None:
-    return examples.labels if kind in ("classification", "pair") else None
-
-
-def _limited(name: str, kind: Kind, examples: Examples, limit: int, seed: int) -> Examples:
-    if limit < 1:
-        raise CrossTaskError(f"Task '{name}': `limit` must be at least 1, found {limit}.")
-    if limit >= len(examples):
-        return examples
-    generator = np.random.default_rng(seed)
-    if kind in ("classification", "pair"):
-        kept = balanced_subset(examples.labels, limit, generator)
-    elif kind == "regression":
-        kept = random_subset(len(examples), limit, generator)
-    else:
-        kept = covering_subset(examples.labels, limit, generator)
-    return examples.take(kept)
-
-
-def _cut(name: str, kind: Kind, examples: Examples, share: float, seed: int | None) -> tuple[Examples, Examples]:
-    """At random by the seed, or without one the last examples."""
-    if not 0.0 < share < 1.0:
-        raise CrossTaskError(f"Task '{name}': the share to cut from train must lie between 0 and 1, found {share:g}.")
-    held_out = min(round(share * len(examples)), len(examples) - 1)
-    generator = None if seed is None else np.random.default_rng(seed)
-    kept, cut = stratified_cut(_strata(kind, examples), len(examples), held_out, generator)
-    return examples.take(kept), examples.take(cut)
-
-
-def _split(
-    name: str, kind: Kind, parts: dict[str, Examples], shares: Sequence[float], seed: int | None, notes: list[str]
-) -> dict[str, Examples]:
-    roles = ("train", "dev", "test") if len(shares) == 3 else ("train", "test")
-    if len(shares) not in (2, 3) or abs(sum(shares) - 1.0) > 1e-6 or min(shares) <= 0:
-        raise CrossTaskError(
-            f"Task '{name}': `split` is (train, dev, test) or (train, test), positive and with sum 1; "
-            f"found {list(shares)}."
-        )
-    clash = [role for role in roles[1:] if role in parts]
-    if clash:
-        raise CrossTaskError(f"Task '{name}': `split` would cut a {clash[0]} set, but one is given. Leave one out.")
-    whole = len(parts["train"])
-    rest = parts["train"]
-    cuts = list(zip(roles[1:], shares[1:], strict=True))
-    for role, share in cuts if seed is not None else reversed(cuts):  # of the latest, the very latest are for test
-        rest, parts[role] = _cut(name, kind, rest, share * whole / len(rest), seed)
-    parts["train"] = rest
-    for role in roles:
-        if not len(parts[role]):
-            raise CrossTaskError(f"Task '{name}': {whole} examples are too few for `split`: none is left for {role}.")
-    notes.append("split into " + ", ".join(f"{role} {len(parts[role])}" for role in roles))
-    return parts
-
-
-def _drop_overlap(parts: Mapping[str, Examples], notes: list[str]) -> Examples:
-    train = parts["train"]
-    held_out = {_key(item) for role in ("dev", "test") if role in parts for item in parts[role].inputs}
-    kept = [i for i, item in enumerate(train.inputs) if _key(item) not in held_out]
-    if len(kept) < len(train):
-        notes.append(f"{len(train) - len(kept)} training examples dropped that also stand in dev or test")
-    return train.take(kept)
-
-
-def _key(item: Any) -> Any:
-    """What two inputs must share to be the same: the text itself, white space at its ends aside."""
-    if isinstance(item, str):
-        return item.strip()
-    return item.tobytes() if isinstance(item, np.ndarray) else tuple(part.strip() for part in item)

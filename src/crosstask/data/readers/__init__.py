@@ -1,4 +1,4 @@
-"""Readers: from a file of any known format to `Examples`. A new format is a file here and a line in `READERS`."""
+"""Readers: from a file of any known format to `Examples`. A new format is a module here and a line in `READERS`."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from crosstask.data.examples import Examples
+from crosstask.data.options import TASK_KEYS
 from crosstask.data.readers.arff import read_arff
 from crosstask.data.readers.columns import read_columns
 from crosstask.data.readers.conllu import read_conllu
-from crosstask.data.readers.csv import read_csv
+from crosstask.data.readers.csv import read_csv, read_tsv
 from crosstask.data.readers.hub import read_hub
 from crosstask.data.readers.jsonl import read_jsonl
 from crosstask.data.readers.lines import read_lines
 from crosstask.data.readers.parquet import read_parquet
 from crosstask.data.readers.source import Source
-from crosstask.data.readers.tsv import read_tsv
-from crosstask.data.task import ASSEMBLY_OPTIONS, Examples
 from crosstask.errors import CrossTaskError, did_you_mean
 
-__all__ = ["READERS", "Reader", "check", "read", "reader_for"]
+__all__ = ["READERS", "Reader", "check", "format_of", "read", "reader_for"]
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A format: its name, the function that reads it, the file names it is known by, and what it is in one line."""
+    """A format: its name, the function that reads it, the suffixes of its files, and a summary in one line."""
 
     name: str
     read: Callable[..., Examples]
@@ -73,7 +73,7 @@ def read(
         path: the file; relative paths start at `folder`.
         format: a key of `READERS`; inferred from the file's name when left out.
         folder: where relative paths start.
-        task: the name of the task that wants the file, for error messages.
+        task: the name of the task, for error messages.
         options: those of the format's reader.
     """
     reader = check(path, format=format, task=task, options=options)
@@ -88,19 +88,31 @@ def check(path: str | Path, *, format: str | None, task: str, options: Mapping[s
 
 
 def reader_for(path: str, format: str | None, task: str) -> Reader:
-    """The reader of a format that is named, or that the file's name tells."""
+    """The reader of a format that is named, or inferred from the file's name."""
     if format is not None:
         if format not in READERS:
             raise CrossTaskError(f"Task '{task}': unknown format '{format}'. {did_you_mean(str(format), READERS)}")
         return READERS[format]
-    name = path.lower().removesuffix(".gz")
-    for reader in READERS.values():
-        if name.endswith(reader.suffixes):
-            return reader
+    inferred = format_of(path)
+    if inferred is not None:
+        return READERS[inferred]
     raise CrossTaskError(
         f"Task '{task}': the format of {path} cannot be told from its name; name it with `format`, one of "
         f"{', '.join(READERS)}."
     )
+
+
+def format_of(path: str) -> str | None:
+    """The name of the format that a file's name implies.
+
+    >>> format_of("a.JSONL.gz"), format_of("a.txt")
+    ('jsonl', None)
+    """
+    name = path.lower().removesuffix(".gz")
+    for reader in READERS.values():
+        if name.endswith(reader.suffixes):
+            return reader.name
+    return None
 
 
 def _check_options(reader: Reader, options: Mapping[str, Any], task: str) -> None:
@@ -113,7 +125,7 @@ def _check_options(reader: Reader, options: Mapping[str, Any], task: str) -> Non
                 f"Task '{task}': the format {reader.name} has no option '{key}' (it belongs to {', '.join(others)}); "
                 f"its options: {', '.join(reader.options)}."
             )
-        known = (*reader.options, *ASSEMBLY_OPTIONS, "train", "dev", "test", "format")
+        keys = (*reader.options, *TASK_KEYS)
         raise CrossTaskError(
-            f"Task '{task}': unknown option '{key}' for the format {reader.name}. {did_you_mean(str(key), known)}"
+            f"Task '{task}': unknown option '{key}' for the format {reader.name}. {did_you_mean(str(key), keys)}"
         )

@@ -1,24 +1,30 @@
-"""ARFF files (Weka, Mulan): numbers in, a class or several labels out."""
+"""ARFF files (Weka, Mulan): numeric features with a class or several labels.
+
+Parsed here, as liac-arff 2.5 (as fast, and it reads the same files) gives rows no line numbers and its errors name
+neither the attribute nor the value; `scipy.io.arff` reads no sparse rows and fails on classes in quotes.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import TableOptions
 from crosstask.data.readers.source import Encoding, Source
-from crosstask.data.readers.table import Column, Table
+from crosstask.data.readers.table import Column, Table, listed
 from crosstask.data.readers.table_examples import examples_from
-from crosstask.data.task import Examples
-from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.errors import did_you_mean
 
-_ATTRIBUTE = re.compile(r"""@attribute\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s{]+)\s*(.+)""", re.IGNORECASE)
-_VALUE = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]*?)\s*(,|$)""")
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
+_VALUE = re.compile(rf"\s*({_QUOTED}|[^,]*?)\s*(,|$)")
+_SPARSE_ITEM = re.compile(rf"\s*(\d+)\s+({_QUOTED}|[^,]*?)\s*(?:,|$)")
 _NUMERIC = ("numeric", "real", "integer")
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column: its name, and the classes it can hold if it is nominal."""
+    """A column: its name, its type, and its classes if it is nominal."""
 
     name: str
     type: str
@@ -47,26 +53,25 @@ def read_arff(
         encoding: of the text; of several the first that fits.
     """
     attributes, numbers, rows = _parse(source, source.lines(encoding))
+    by_name = {attribute.name: attribute for attribute in attributes}
     names = [attribute.name for attribute in attributes]
-    table = Table(source, names, lambda place: [row[place] for row in rows], numbers)
-    chosen = _label(source, attributes, label)
-    for name in [chosen] if isinstance(chosen, str) else chosen:
-        attribute = attributes[table.find(name, "label")]
-        if attribute.classes:
-            _check_classes(source, attribute, table, names.index(name))
-    options: TableOptions = {"label": chosen, "features": features}
-    used = names if features == "rest" else [features] if isinstance(features, str) else features
-    labels = {chosen} if isinstance(chosen, str) else set(chosen)
-    for attribute in attributes:
-        if attribute.name in used and attribute.name not in labels and attribute.type == "string":
+    table = Table(source, names, lambda index: [row[index] for row in rows], numbers)
+    label = _label(source, attributes, label)
+    for index in table.find_all(label, "label"):
+        _check_classes(table, attributes[index], index)
+    feature_names = by_name if features == "rest" else listed(features)
+    for name in feature_names:
+        if name in by_name and name not in listed(label) and by_name[str(name)].type == "string":
             raise source.error(
-                f"has text in the attribute '{attribute.name}', and a vector takes numbers only; list the numeric ones "
+                f"has text in the attribute '{name}', and a vector takes numbers only; list the numeric ones "
                 "under `features`."
             )
+    options: TableOptions = {"label": label, "features": features}
     return examples_from(table, options)
 
 
 def _label(source: Source, attributes: Sequence[Attribute], label: Column | Sequence[str] | None) -> str | list[str]:
+    """The name of the label attribute, or the names of several."""
     names = [attribute.name for attribute in attributes]
     if label is None:
         if attributes[-1].classes:
@@ -81,14 +86,18 @@ def _label(source: Source, attributes: Sequence[Attribute], label: Column | Sequ
                 f"has {len(names)} attributes; `label: {label}` takes the last {label} of them as labels."
             )
         return names[-1] if label == 1 else names[-label:]
-    return [str(name) for name in label] if isinstance(label, list | tuple) else str(label)
+    if isinstance(label, list | tuple):
+        return [str(name) for name in label]
+    return str(label)
 
 
-def _check_classes(source: Source, attribute: Attribute, table: Table, place: int) -> None:
-    known = {*attribute.classes, "?", ""}  # a missing label has an error of its own
-    for row, value in enumerate(table.column(place)):
-        if value not in known:
-            raise source.error(
+def _check_classes(table: Table, attribute: Attribute, index: int) -> None:
+    if not attribute.classes:
+        return
+    accepted = {*attribute.classes, "?", ""}  # a missing label has an error of its own
+    for row, value in enumerate(table.column(index)):
+        if value not in accepted:
+            raise table.source.error(
                 f"has '{value}' in the attribute '{attribute.name}', which is none of its classes. "
                 f"{did_you_mean(value, attribute.classes)}",
                 table.lines[row],
@@ -106,11 +115,8 @@ def _parse(source: Source, lines: Sequence[str]) -> tuple[list[Attribute], list[
         if not line or line.startswith("%"):
             continue
         if in_data:
-            values = _sparse(source, number, line, attributes) if line[0] == "{" else _values(line)
-            if len(values) != len(attributes):
-                raise source.error(f"has {len(values)} values; expected {len(attributes)}, one per attribute.", number)
             numbers.append(number)
-            rows.append(["" if value == "?" else value for value in values] if "?" in values else values)
+            rows.append(_row(source, number, line, attributes))
         elif line[:5].lower() == "@data":
             in_data = True
         elif line[:10].lower() == "@attribute":
@@ -126,40 +132,46 @@ def _attribute(source: Source, number: int, line: str) -> Attribute:
     match = _ATTRIBUTE.fullmatch(line)
     if match is None:
         raise source.error(f"is no ARFF attribute: '{line[:60]}'; expected @attribute, a name and a type.", number)
-    name, kind = _unquoted(match[1]), match[2].split("%")[0].strip()
-    if kind.startswith("{"):
-        if not kind.endswith("}"):
+    name, type_name = _unquoted(match[1]), match[2].split("%")[0].strip()
+    if type_name.startswith("{"):
+        if not type_name.endswith("}"):
             raise source.error(f"lists the classes of '{name}' without a closing brace.", number)
-        return Attribute(name, "nominal", tuple(_values(kind[1:-1])))
-    kind = kind.split()[0].lower()
-    return Attribute(name, kind if kind in _NUMERIC else "string")
+        return Attribute(name, "nominal", tuple(_values(type_name[1:-1])))
+    type_name = type_name.split()[0].lower()
+    return Attribute(name, type_name if type_name in _NUMERIC else "string")
 
 
-def _sparse(source: Source, number: int, line: str, attributes: Sequence[Attribute]) -> list[str]:
-    values = [attribute.default for attribute in attributes]
+def _row(source: Source, number: int, line: str, attributes: Sequence[Attribute]) -> list[str]:
+    values = _sparse_values(source, number, line, attributes) if line[0] == "{" else _values(line)
+    if len(values) != len(attributes):
+        raise source.error(f"has {len(values)} values; expected {len(attributes)}, one per attribute.", number)
+    if "?" in values:
+        values = ["" if value == "?" else value for value in values]
+    return values
+
+
+def _sparse_values(source: Source, number: int, line: str, attributes: Sequence[Attribute]) -> list[str]:
     if not line.endswith("}"):
         raise source.error("begins a sparse row that has no closing brace.", number)
+    values = [attribute.default for attribute in attributes]
     inside = line.removeprefix("{").removesuffix("}").strip()
-    for item in _pieces(inside) if inside else []:
+    if not inside:
+        return values
+    for item in _sparse_items(inside):
         index, _, value = item.partition(" ")
         if not index.isdigit() or int(index) >= len(values) or not value:
-            raise _bad_item(source, number, item, len(values))
+            raise source.error(
+                f"has '{item}' in a sparse row; expected an attribute's number below {len(values)} and a value.", number
+            )
         values[int(index)] = _unquoted(value.strip())
     return values
 
 
-def _bad_item(source: Source, number: int, item: str, count: int) -> CrossTaskError:
-    return source.error(
-        f"has '{item}' in a sparse row; expected an attribute's number below {count} and a value.", number
-    )
-
-
-def _pieces(line: str) -> list[str]:
+def _sparse_items(line: str) -> list[str]:
     """A sparse row's `index value` pairs; commas inside quotes do not count."""
     if "'" not in line and '"' not in line:
-        return [piece.strip().replace("\t", " ") for piece in line.split(",")]
-    pattern = re.compile(r"""\s*(\d+)\s+('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|$)""")
-    return [f"{match[1]} {match[2]}" for match in pattern.finditer(line)]
+        return [item.strip().replace("\t", " ") for item in line.split(",")]
+    return [f"{index} {value}" for index, value in _SPARSE_ITEM.findall(line)]
 
 
 def _values(line: str) -> list[str]:
@@ -168,7 +180,7 @@ def _values(line: str) -> list[str]:
     values = []
     for match in _VALUE.finditer(line):
         values.append(_unquoted(match[1]))
-        if not match[2]:
+        if not match[2]:  # the end of the line, after which the pattern matches once more
             break
     return values
 

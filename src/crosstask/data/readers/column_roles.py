@@ -1,9 +1,10 @@
-"""Which column of a table is what: as the user says, or by the names that such columns usually have."""
+"""The roles of a table's columns: as the options say, or guessed from the names that such columns usually have."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
+from crosstask.data.examples import Form
 from crosstask.data.readers.table import Column, Table
 from crosstask.errors import CrossTaskError
 
@@ -42,14 +43,15 @@ class TableOptions(TypedDict, total=False):
     - `features`: instead of `text`, a list of columns with numbers, or "rest" for all but the label;
     - `where`: {column: value}, the rows to take;
     - `empty`: what to do about empty texts: "error", "keep" or "drop";
-    - `strip`: parts of newsgroup messages to take out of texts: a list of "headers", "quotes", "footers".
+    - `strip`: parts of newsgroup messages to take out of texts: a list of "headers", "quotes", "footers" (needs
+      crosstask_papers).
     """
 
     text: Column | Sequence[Column] | None
     label: Column | Sequence[Column] | None
     label_separator: str | None
     features: Column | Sequence[Column] | None
-    where: Mapping[Column, Any] | None
+    where: Mapping[Column, object] | None
     empty: str
     strip: str | Sequence[str] | None
 
@@ -65,104 +67,127 @@ class NestedTableOptions(TableOptions, total=False):
 
 
 @dataclass(frozen=True)
-class Roles:
-    """Columns by number. One of `text` (one, or two for pairs), `tokens` and `features` is given.
+class InputColumns:
+    """Indices of the columns that make an input, and its form: one text, two (pair), a list of words, or a vector."""
 
-    `label` has one column, or several that hold 0 or 1 (`indicators`).
-    """
+    form: Form
+    columns: tuple[int, ...]
 
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """The columns of inputs and labels. `label` has one column, or several that hold 0 or 1 (`indicators`)."""
+
+    inputs: InputColumns
     label: tuple[int, ...]
     indicators: bool = False
-    text: tuple[int, ...] = ()
-    tokens: int | None = None
-    features: tuple[int, ...] = ()
 
 
-def find_roles(table: Table, options: NestedTableOptions) -> Roles:
+def find_roles(table: Table, options: NestedTableOptions) -> ColumnRoles:
     """The role of each column that is used."""
-    text, label = options.get("text"), options.get("label")
-    features, tokens = options.get("features"), options.get("tokens")
-    given = [name for name in ("text", "tokens", "features") if options.get(name) is not None]
-    if len(given) > 1:
-        raise table.source.option_error(f"`{given[0]}` and `{given[1]}` exclude each other; give one of them.")
-    if not given:
-        text, tokens = _guess_inputs(table, options)
+    named = [name for name in ("text", "tokens", "features") if options.get(name) is not None]
+    if len(named) > 1:
+        raise table.source.option_error(f"`{named[0]}` and `{named[1]}` exclude each other; give one of them.")
+    text, tokens, features = options.get("text"), options.get("tokens"), options.get("features")
+    label = options.get("label")
     indicators = isinstance(label, list | tuple)
-    labels = tuple(table.find(column, "label") for column in _listed(label))
-    if indicators and not labels:
+    label_columns = table.find_all(label, "label")
+    if indicators and not label_columns:
         raise table.source.option_error("`label` is an empty list; name a column.")
+    if features is not None:  # "rest" depends on the label's columns
+        label_columns = label_columns or (_guess_label(table, LABEL_NAMES, ()),)
+        inputs = InputColumns("vector", _feature_columns(table, features, label_columns, options.get("where")))
+        return ColumnRoles(inputs, label_columns, indicators)
     if tokens is not None:
-        words = table.find(tokens, "tokens")
-        return Roles(labels or (_guess_label(table, TAG_NAMES, (words,)),), indicators, tokens=words)
-    if text is not None:
-        texts = tuple(table.find(column, "text") for column in _listed(text))
-        if len(texts) not in (1, 2):
-            raise table.source.option_error(f"`text` names one column, or two for pairs; found {len(texts)}.")
-        return Roles(labels or (_guess_label(table, LABEL_NAMES, texts),), indicators, text=texts)
-    labels = labels or (_guess_label(table, LABEL_NAMES, ()),)
-    return Roles(labels, indicators, features=_features(table, features, labels, options))
+        inputs = InputColumns("tokens", (table.find(tokens, "tokens"),))
+    elif text is not None:
+        inputs = _text_columns(table, text)
+    else:
+        inputs = _guess_inputs(table, label_columns)
+    label_names = TAG_NAMES if inputs.form == "tokens" else LABEL_NAMES
+    label_columns = label_columns or (_guess_label(table, label_names, inputs.columns),)
+    return ColumnRoles(inputs, label_columns, indicators)
 
 
-def _features(table: Table, features: Any, labels: tuple[int, ...], options: NestedTableOptions) -> tuple[int, ...]:
+def guess_columns(table: Table, form: Form, excluded: Collection[int] = ()) -> tuple[int, ...]:
+    """The columns with the usual names of texts, pairs or lists of words; none where no name is usual."""
+    index_of = _unique_names(table)
+    if form == "pair":
+        for first, second in PAIR_NAMES:
+            if first in index_of and second in index_of:
+                columns = (index_of[first], index_of[second])
+                if not set(columns) & set(excluded):
+                    return columns
+        return ()
+    for name in TOKEN_NAMES if form == "tokens" else TEXT_NAMES:
+        if name in index_of and index_of[name] not in excluded:
+            return (index_of[name],)
+    return ()
+
+
+def _text_columns(table: Table, text: Column | Sequence[Column]) -> InputColumns:
+    columns = table.find_all(text, "text")
+    if len(columns) not in (1, 2):
+        raise table.source.option_error(f"`text` names one column, or two for pairs; found {len(columns)}.")
+    return InputColumns("text" if len(columns) == 1 else "pair", columns)
+
+
+def _feature_columns(
+    table: Table,
+    features: Column | Sequence[Column],
+    label_columns: tuple[int, ...],
+    where: Mapping[Column, object] | None,
+) -> tuple[int, ...]:
     if features == "rest":
-        chosen = {table.find(column, "where") for column in options.get("where") or {}}
-        rest = tuple(place for place in range(len(table.names)) if place not in chosen and place not in labels)
+        excluded = {*label_columns, *table.find_all(list(where or ()), "where")}
+        rest = tuple(index for index in range(len(table.names)) if index not in excluded)
         if not rest:
             raise table.source.error("has no columns but the label's; `features: rest` finds none.")
         return rest
-    places = tuple(table.find(column, "features") for column in _listed(features))
-    if not places:
+    columns = table.find_all(features, "features")
+    if not columns:
         raise table.source.option_error("`features` is an empty list; name columns, or `rest` for all but the label.")
-    shared = [place for place in places if place in labels]
-    if shared:
-        raise table.source.option_error(f"the column '{table.names[shared[0]]}' is both label and feature.")
-    return places
+    for index in columns:
+        if index in label_columns:
+            raise table.source.option_error(f"the column '{table.names[index]}' is both label and feature.")
+    return columns
 
 
-def _listed(columns: Any) -> list[Any]:
-    if columns is None:
-        return []
-    return list(columns) if isinstance(columns, list | tuple) else [columns]
-
-
-def _guess_inputs(table: Table, options: NestedTableOptions) -> tuple[Any, Any]:
-    """Text and token columns where the user names neither: a pair, a text, tokens, or all that the label leaves."""
-    names = _by_lower_case(table)
-    taken = {table.names[table.find(column, "label")] for column in _listed(options.get("label"))}
-    for first, second in PAIR_NAMES:
-        if first in names and second in names and not taken & {names[first], names[second]}:
-            return [names[first], names[second]], None
-    for candidates, as_tokens in ((TEXT_NAMES, False), (TOKEN_NAMES, True)):
-        for candidate in candidates:
-            if candidate in names and names[candidate] not in taken:
-                return (None, names[candidate]) if as_tokens else (names[candidate], None)
-    taken = taken or {names[name] for name in LABEL_NAMES if name in names}
-    others = [name for name in table.names if name not in taken]
+def _guess_inputs(table: Table, label_columns: tuple[int, ...]) -> InputColumns:
+    """A pair, a text, tokens, or, of two columns, the one that is not the label."""
+    forms: tuple[Form, ...] = ("pair", "text", "tokens")
+    for form in forms:
+        columns = guess_columns(table, form, label_columns)
+        if columns:
+            return InputColumns(form, columns)
+    index_of = _unique_names(table)
+    excluded = label_columns or [index_of[name] for name in LABEL_NAMES if name in index_of]
+    others = [index for index in range(len(table.names)) if index not in excluded]
     if len(table.names) == 2 and len(others) == 1:
-        return others[0], None
+        return InputColumns("text", (others[0],))
     raise _unclear(table, "text")
 
 
-def _guess_label(table: Table, candidates: Sequence[str], inputs: tuple[int, ...]) -> int:
-    names = _by_lower_case(table)
-    for candidate in candidates:
-        if candidate in names and table.names.index(names[candidate]) not in inputs:
-            return table.names.index(names[candidate])
-    others = [place for place in range(len(table.names)) if place not in inputs]
-    if inputs and len(others) == 1:
+def _guess_label(table: Table, names: Sequence[str], input_columns: tuple[int, ...]) -> int:
+    index_of = _unique_names(table)
+    for name in names:
+        if name in index_of and index_of[name] not in input_columns:
+            return index_of[name]
+    others = [index for index in range(len(table.names)) if index not in input_columns]
+    if input_columns and len(others) == 1:
         return others[0]
     raise _unclear(table, "label")
 
 
-def _by_lower_case(table: Table) -> dict[str, str]:
-    """Names that occur once, by their lower-case form; a name that occurs twice is nothing to guess by."""
-    lowered = [name.lower() for name in table.names]
-    return {low: name for low, name in zip(lowered, table.names, strict=True) if lowered.count(low) == 1}
+def _unique_names(table: Table) -> dict[str, int]:
+    """The index of each column by its name in lower case; a name that occurs twice is nothing to guess by."""
+    names = [name.lower() for name in table.names]
+    return {name: index for index, name in enumerate(names) if names.count(name) == 1}
 
 
 def _unclear(table: Table, option: str) -> CrossTaskError:
     what = {"text": "text (or, for numbers, `features`)", "label": "label"}[option]
     return table.source.error(
         f"has no column that is plainly the {what}; name it with `{option}`. Its columns: {table.listing()}."
-        f"{table.hint()}"
+        f"{table.delimiter_hint()}"
     )

@@ -1,13 +1,14 @@
-"""CoNLL-style columns: a word a line with its labels, sentences apart by empty lines."""
+"""CoNLL-style columns: a word a line with its labels, sentences separated by empty lines."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.source import Encoding, Source
-from crosstask.data.task import Examples
+from crosstask.data.readers.table import Column
 from crosstask.errors import CrossTaskError, did_you_mean
 
-Column = str | int
 Row = tuple[int, list[str]]
+"""The number of a line, and its fields."""
 
 
 def read_columns(
@@ -40,23 +41,41 @@ def read_columns(
     if comment is not None and (not isinstance(comment, str) or not comment):
         raise source.option_error(f"`comment` is how a comment begins, such as '#', or null; found {comment!r}.")
     lines = source.lines(encoding)
-    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator) if isinstance(separator, str) else separator
+    separator = _separator(source, separator, lines)
+    numbered = _without_comments(lines, _comment_test(comment, separator))
+    if header:
+        for _, line in numbered:
+            if line.strip():
+                names = _fields(line, separator)
+                break
+    token_index = _column_index(source, token, "token", names)
+    label_index = _column_index(source, label, "label", names)
+    ragged = separator == "\t" and min(token_index, label_index) >= 0
+    return sentences(source, _rows(source, numbered, separator, ragged), token_index, label_index)
+
+
+def _separator(source: Source, separator: str | None, lines: Sequence[str]) -> str:
+    """What stands between columns; an empty text for any number of spaces and tabs."""
     if separator is None:
         first = next((line for line in lines if line.strip() and not line.startswith("#")), lines[0])
-        separator = "\t" if "\t" in first else ""
-    elif not isinstance(separator, str) or not separator:
+        return "\t" if "\t" in first else ""
+    if not isinstance(separator, str) or not separator:
         raise source.option_error(f"`separator` is what stands between columns; found {separator!r}.")
-    if comment == "auto":
-        is_comment = _is_untabbed_comment if separator == "\t" else None
-    else:
-        is_comment = None if comment is None else (lambda line: line.startswith(comment))
-    numbered = ((n, line) for n, line in enumerate(lines, start=1) if is_comment is None or not is_comment(line))
-    if header:
-        _, line = next(((n, line) for n, line in numbered if line.strip()), (0, ""))
-        names = _fields(line, separator)
-    places = [_place(source, column, option, names) for option, column in (("token", token), ("label", label))]
-    ragged = separator == "\t" and min(places) >= 0
-    return sentences(source, _rows(source, numbered, separator, ragged), *places)
+    return "\t" if separator in ("tab", "\\t") else separator
+
+
+def _comment_test(comment: str | None, separator: str) -> Callable[[str], bool]:
+    if comment == "auto" and separator == "\t":
+        return lambda line: line.startswith("#") and "\t" not in line
+    if comment is None or comment == "auto":
+        return lambda line: False
+    return lambda line: line.startswith(comment)
+
+
+def _without_comments(lines: Sequence[str], is_comment: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(lines, start=1):
+        if not is_comment(line):
+            yield number, line
 
 
 def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int) -> Examples:
@@ -100,10 +119,6 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
     return Examples(inputs, labels, source.name, starts)
 
 
-def _is_untabbed_comment(line: str) -> bool:
-    return line.startswith("#") and "\t" not in line
-
-
 def _fields(line: str, separator: str) -> list[str]:
     if separator:
         return line.split(separator)
@@ -126,7 +141,7 @@ def _rows(source: Source, lines: Iterable[tuple[int, str]], separator: str, ragg
         yield number, fields
 
 
-def _place(source: Source, column: Column, option: str, names: Sequence[str] | None) -> int:
+def _column_index(source: Source, column: Column, option: str, names: Sequence[str] | None) -> int:
     if isinstance(column, int) and not isinstance(column, bool):
         return column
     if names is None:
@@ -134,10 +149,10 @@ def _place(source: Source, column: Column, option: str, names: Sequence[str] | N
             f"`{option}: {column}` names a column, but the columns of {source.name} have no names; use a number from "
             "0, list them under `names`, or set `header: true`."
         )
-    known = [str(name) for name in names]
-    if str(column) not in known:
-        raise source.error(f"has no column '{column}' (`{option}`). {did_you_mean(str(column), known)}")
-    return known.index(str(column))
+    texts = [str(name) for name in names]
+    if str(column) not in texts:
+        raise source.error(f"has no column '{column}' (`{option}`). {did_you_mean(str(column), texts)}")
+    return texts.index(str(column))
 
 
 def _other_width(source: Source, number: int, fields: Sequence[str], first: int, width: int) -> CrossTaskError:

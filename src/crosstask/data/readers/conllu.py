@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from crosstask.data.readers.columns import Column, Row, sentences
+from crosstask.data.examples import Examples
+from crosstask.data.readers.columns import Row, sentences
 from crosstask.data.readers.source import Encoding, Source
-from crosstask.data.task import Examples
+from crosstask.data.readers.table import Column
 from crosstask.errors import did_you_mean
 
 NAMES: tuple[str, ...] = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -32,27 +33,30 @@ def read_conllu(
         raise source.error(
             f"is no CoNLL-U: its words have {width} columns separated by tabs, not 10; `format: columns` may fit."
         )
-    places = [_place(source, column, option, names, width) for option, column in (("token", token), ("label", label))]
-    return sentences(source, _rows(source, lines, width), *places)
+    token_index = _column_index(source, token, "token", names, width)
+    label_index = _column_index(source, label, "label", names, width)
+    return sentences(source, _rows(source, lines, width), token_index, label_index)
 
 
 def _rows(source: Source, lines: Sequence[str], width: int) -> Iterator[Row | None]:
     for number, line in enumerate(lines, start=1):
         if not line or line.isspace():
             yield None
-        elif not line.startswith("#"):
-            fields = line.split("\t")
-            if len(fields) != width:
-                raise source.error(
-                    f"has {len(fields)} column{'s' * (len(fields) != 1)} separated by tabs; expected {width}.", number
-                )
-            if fields[0].isdigit():
-                yield number, fields
-            elif not fields[0].replace("-", "").replace(".", "").isdigit():
-                raise source.error(f"begins with '{fields[0]}'; a CoNLL-U line begins with the word's number.", number)
+            continue
+        if line.startswith("#"):
+            continue
+        fields = line.split("\t")
+        if len(fields) != width:
+            raise source.error(
+                f"has {len(fields)} column{'s' * (len(fields) != 1)} separated by tabs; expected {width}.", number
+            )
+        if fields[0].isdigit():
+            yield number, fields
+        elif not fields[0].replace("-", "").replace(".", "").isdigit():  # neither a range nor an empty node
+            raise source.error(f"begins with '{fields[0]}'; a CoNLL-U line begins with the word's number.", number)
 
 
-def _place(source: Source, column: Column, option: str, names: Sequence[str], width: int) -> int:
+def _column_index(source: Source, column: Column, option: str, names: Sequence[str], width: int) -> int:
     if isinstance(column, int) and not isinstance(column, bool):
         if not -width <= column < width:
             raise source.error(f"has {width} columns, numbered from 0 to {width - 1}; `{option}` asks for {column}.")

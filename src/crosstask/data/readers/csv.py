@@ -1,16 +1,18 @@
-"""Comma-separated files, quoted as RFC 4180 says; and what they share with every delimited table."""
+"""Comma- and tab-separated files: tables with a character between columns."""
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Unpack
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import TableOptions
 from crosstask.data.readers.source import Encoding, Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
-from crosstask.data.task import Examples
 
-_LARGEST_FIELD = 2**31 - 1
+MAX_FIELD_SIZE = 2**31 - 1
+Record = tuple[int, list[str]]
+"""The line that a record begins on, and its fields."""
 
 
 def read_csv(
@@ -22,7 +24,7 @@ def read_csv(
     encoding: Encoding = "utf-8",
     **options: Unpack[TableOptions],
 ) -> Examples:
-    """Examples from a delimited table.
+    """Examples from a delimited table, quoted as RFC 4180 says.
 
     Args:
         source: the file.
@@ -31,6 +33,22 @@ def read_csv(
         header: whether the first record names the columns; without it they are numbered from 0.
         encoding: of the text; of several the first that fits.
         options: see `TableOptions`.
+    """
+    return examples_from(csv_table(source, delimiter, quoting, header, encoding), options)
+
+
+def read_tsv(
+    source: Source,
+    *,
+    delimiter: str = "\t",
+    quoting: bool = False,
+    header: bool = True,
+    encoding: Encoding = "utf-8",
+    **options: Unpack[TableOptions],
+) -> Examples:
+    """Examples from a tab-separated table; the arguments are those of `read_csv` with other defaults.
+
+    Quotes are plain characters by default, as unbalanced ones are common in such files.
     """
     return examples_from(csv_table(source, delimiter, quoting, header, encoding), options)
 
@@ -45,20 +63,21 @@ def csv_table(source: Source, delimiter: str, quoting: bool, header: bool, encod
             raise source.option_error(f"`{name}` is true or false; found {value!r}.")
     lines = source.lines(encoding)
     # Without a quote in the file there is nothing to parse, and cutting lines is several times faster.
-    quoted = quoting and any('"' in line for line in lines)
-    records = _quoted(source, lines, delimiter) if quoted else _plain(lines, delimiter)
+    if quoting and any('"' in line for line in lines):
+        records = _quoted_records(source, lines, delimiter)
+    else:
+        records = _plain_records(lines, delimiter)
     return _table(source, records, header)
 
 
-def _plain(lines: Iterable[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _plain_records(lines: Iterable[str], delimiter: str) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
         if line:
             yield number, line.split(delimiter)
 
 
-def _quoted(source: Source, lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Records with the line that each begins on."""
-    old_limit = csv.field_size_limit(_LARGEST_FIELD)  # the library's own limit is 128 kB, less than a long document
+def _quoted_records(source: Source, lines: Sequence[str], delimiter: str) -> Iterator[Record]:
+    old_limit = csv.field_size_limit(MAX_FIELD_SIZE)  # the default is 128 kB, less than a long document
     number = 1
     try:
         reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
@@ -76,21 +95,26 @@ def _quoted(source: Source, lines: Sequence[str], delimiter: str) -> Iterator[tu
         csv.field_size_limit(old_limit)
 
 
-def _table(source: Source, records: Iterator[tuple[int, list[str]]], header: bool) -> Table:
+def _table(source: Source, records: Iterator[Record], header: bool) -> Table:
     first_line, first = next(records)
-    names = [name.strip() for name in first] if header else [str(place) for place in range(len(first))]
-    numbers, rows = ([], []) if header else ([first_line], [first])
-    width = len(names)
+    numbers: list[int] = []
+    rows: list[list[str]] = []
+    if header:
+        names = [name.strip() for name in first]
+    else:
+        names = [str(index) for index in range(len(first))]
+        numbers.append(first_line)
+        rows.append(first)
     for number, row in records:
-        if len(row) != width:
+        if len(row) != len(names):
             if len(row) == 1 and not row[0].strip():
                 continue  # nothing but spaces
             model = "the header" if header else f"line {first_line}"
             raise source.error(
-                f"has {len(row)} column{'s' * (len(row) != 1)}; expected {width}, as in {model}. Is a delimiter or a "
-                "quote missing, or one too many?",
+                f"has {len(row)} column{'s' * (len(row) != 1)}; expected {len(names)}, as in {model}. Is a delimiter "
+                "or a quote missing, or one too many?",
                 number,
             )
         numbers.append(number)
         rows.append(row)
-    return Table(source, names, lambda place: [row[place] for row in rows], numbers, numbered=True)
+    return Table(source, names, lambda index: [row[index] for row in rows], numbers, numbered=True)

@@ -3,23 +3,29 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Unpack
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
-from crosstask.data.task import Examples
 from crosstask.errors import CrossTaskError, import_extra
 from crosstask.hub import hub_is_reachable
 
-_SAVED = ("dataset_info.json", "dataset_dict.json")
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
+Cell = Any
+"""A value of a data set, of whatever type its author stored."""
 
 
 def read_hub(source: Source, *, config: str | None = None, **options: Unpack[NestedTableOptions]) -> Examples:
     """Examples from "owner/name:split" on the hub, or from "folder:split" on disk. Rows count as lines, from 1.
 
-    Classes that the data set stores as numbers get their names. No code of the data set's is ever run: `datasets` from
+    Classes that the data set stores as numbers get their names. No code of the data set is ever run: `datasets` from
     version 4 on has no way to.
 
     Args:
@@ -27,7 +33,7 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
         config: the configuration of a data set that has several.
         options: see `NestedTableOptions`.
     """
-    name, split = _parts(source.name)
+    name, split = _name_and_split(source.name)
     datasets = import_extra("datasets", extra="hub", purpose="Reading data sets of the hub")
     folder = Path(str(source.path).removesuffix(f":{split}")) if split else source.path
     try:
@@ -35,37 +41,46 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
     except Exception as error:  # the package raises errors of four others; whichever it is, the user gets a sentence
         raise _load_error(source, name, folder, error) from error
     if isinstance(data, dict):
-        if split is None and len(data) == 1:
-            split = next(iter(data))
-        if split not in data:
-            found = "names no split" if split is None else f"has no split '{split}'"
-            raise source.error(f"{found}; its splits: {', '.join(data)}. Write '{name}:{next(iter(data))}'.")
-        data = data[split]
+        data = _one_split(source, data, name, split)
     names = list(data.column_names)
 
-    def column(place: int) -> list[Any]:
-        decode = _decoder(data.features[names[place]])
-        return [decode(value) for value in data[names[place]][:]]
+    def column(index: int) -> list[Cell]:
+        decode = _decoder(data.features[names[index]])
+        return [decode(value) for value in data[names[index]][:]]
 
     return examples_from(Table(source, names, column, range(1, len(data) + 1)), options)
 
 
-def _parts(path: str) -> tuple[str, str | None]:
+def _name_and_split(path: str) -> tuple[str, str | None]:
     """Name and split; the split may hold a colon itself, and so may a Windows drive.
 
-    >>> _parts("owner/name:train[:100]"), _parts("owner/name")
+    >>> _name_and_split("owner/name:train[:100]"), _name_and_split("owner/name")
     (('owner/name', 'train[:100]'), ('owner/name', None))
     """
-    cut = path.find(":", 2 if re.match(r"[A-Za-z]:[/\\]", path) else 0)
-    return (path, None) if cut < 0 else (path[:cut], path[cut + 1 :])
+    after_drive = 2 if re.match(r"[A-Za-z]:[/\\]", path) else 0
+    colon = path.find(":", after_drive)
+    if colon < 0:
+        return path, None
+    return path[:colon], path[colon + 1 :]
 
 
-def _load(datasets: Any, name: str, folder: Path, split: str | None, config: str | None) -> Any:
+def _one_split(source: Source, data: "DatasetDict", name: str, split: str | None) -> "Dataset":
+    if split is None and len(data) == 1:
+        return next(iter(data.values()))
+    if split not in data:
+        problem = "names no split" if split is None else f"has no split '{split}'"
+        raise source.error(f"{problem}; its splits: {', '.join(data)}. Write '{name}:{next(iter(data))}'.")
+    return data[split]
+
+
+def _load(
+    datasets: ModuleType, name: str, folder: Path, split: str | None, config: str | None
+) -> "Dataset | DatasetDict":
     if folder.is_dir():
-        if any((folder / file).exists() for file in _SAVED):
+        if any((folder / file).exists() for file in SAVED_BY_DATASETS):
             return datasets.load_from_disk(str(folder))
         name = str(folder)
-    elif not hub_is_reachable():  # what was fetched before is still there; do not wait for retries
+    elif not hub_is_reachable():  # what is in the cache can be read; do not wait for retries
         datasets.config.HF_HUB_OFFLINE = True
     return datasets.load_dataset(name, name=config, split=split)
 
@@ -83,8 +98,8 @@ def _load_error(source: Source, name: str, folder: Path, error: Exception) -> Cr
     )
 
 
-def _decoder(feature: Any) -> Callable[[Any], Any]:
-    """What turns a stored value into what people call it: the number of a class into its name."""
+def _decoder(feature: Any) -> Callable[[Cell], Cell]:
+    """A function from a stored value to the value that people know: the number of a class becomes its name."""
     inner = getattr(feature, "feature", None)
     if isinstance(feature, list) and len(feature) == 1:
         inner = feature[0]

@@ -3,11 +3,12 @@
 import json
 from typing import Any, Unpack
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Encoding, Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
-from crosstask.data.task import Examples
+from crosstask.errors import CrossTaskError
 
 
 def read_jsonl(source: Source, *, encoding: Encoding = "utf-8", **options: Unpack[NestedTableOptions]) -> Examples:
@@ -18,35 +19,40 @@ def read_jsonl(source: Source, *, encoding: Encoding = "utf-8", **options: Unpac
         encoding: of the text; of several the first that fits.
         options: see `NestedTableOptions`.
     """
-    numbers, rows = jsonl_rows(source, encoding)
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    return examples_from(Table(source, names, lambda place: [row.get(names[place]) for row in rows], numbers), options)
+    return examples_from(jsonl_table(source, encoding), options)
 
 
-def jsonl_rows(source: Source, encoding: Encoding) -> tuple[list[int], list[dict[str, Any]]]:
-    """The objects of a file and the line of each."""
+def jsonl_table(source: Source, encoding: Encoding) -> Table:
+    """The objects of a file; columns are their keys in the order in which they occur."""
     numbers: list[int] = []
     rows: list[dict[str, Any]] = []
+    names: dict[str, None] = {}  # a set that remembers its order
     for number, line in enumerate(source.lines(encoding), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            if number == 1 and line.lstrip().startswith("["):
-                raise _one_array(source) from error
-            reason = (
-                f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else "too deep"
-            )
-            raise source.error(f"is no JSON ({reason}); each line must be one object.", number) from error
-        if not isinstance(row, dict):
-            if number == 1 and isinstance(row, list):
-                raise _one_array(source)
-            raise source.error(f"holds no JSON object but {line[:40]!r}; each line must be one object.", number)
-        numbers.append(number)
-        rows.append(row)
-    return numbers, rows
+        if line.strip():
+            row = _parse(source, number, line)
+            numbers.append(number)
+            rows.append(row)
+            names.update(dict.fromkeys(row))
+    keys = list(names)
+    return Table(source, keys, lambda index: [row.get(keys[index]) for row in rows], numbers, objects=rows)
 
 
-def _one_array(source: Source) -> Exception:
+def _parse(source: Source, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        if number == 1 and line.lstrip().startswith("["):
+            raise _single_array(source) from error
+        reason = "too deep"
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg} at character {error.colno}"
+        raise source.error(f"is no JSON ({reason}); each line must be one object.", number) from error
+    if isinstance(row, dict):
+        return row
+    if number == 1 and isinstance(row, list):
+        raise _single_array(source)
+    raise source.error(f"holds no JSON object but {line[:40]!r}; each line must be one object.", number)
+
+
+def _single_array(source: Source) -> CrossTaskError:
     return source.error("is a single JSON array; write one object a line instead (JSON lines).", 1)

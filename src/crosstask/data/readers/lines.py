@@ -2,9 +2,9 @@
 
 import re
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.source import Encoding, Source
-from crosstask.data.readers.table_examples import check_empty, full_rows
-from crosstask.data.task import Examples
+from crosstask.data.readers.table_examples import check_empty, rows_with_text
 
 
 def read_lines(
@@ -22,19 +22,19 @@ def read_lines(
     separator = "\t" if separator in ("tab", "\\t") else separator
     if separator is not None and (not isinstance(separator, str) or not separator):
         raise source.option_error(f"`separator` is what stands between label and text; found {separator!r}.")
-    cut = re.compile("[ \t]" if separator is None else re.escape(separator))
+    first_separator = re.compile("[ \t]" if separator is None else re.escape(separator))
     labels: list[str] = []
     texts: list[str] = []
     numbers: list[int] = []
     for number, line in enumerate(source.lines(encoding), start=1):
         if not line.strip():
             continue
-        label, *rest = cut.split(line, maxsplit=1)
+        label, *rest = first_separator.split(line, maxsplit=1)
         if not label.strip():
             raise source.error("begins without a label; a line is a label, a space or tab, and a text.", number)
         labels.append(label.strip())
-        texts.append(rest[0] if rest else "")
+        texts.append("".join(rest))  # a label alone has no rest
         numbers.append(number)
-    kept = full_rows(source, [bool(text.strip()) for text in texts], numbers, empty)
+    rows = rows_with_text(source, texts, numbers, empty)
     examples = Examples(texts, labels, source.name, numbers)
-    return examples if len(kept) == len(texts) else examples.take(kept)
+    return examples if len(rows) == len(texts) else examples.take(rows)

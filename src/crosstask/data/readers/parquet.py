@@ -3,11 +3,11 @@
 import io
 from typing import Unpack
 
+from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
-from crosstask.data.task import Examples
 from crosstask.errors import import_extra
 
 
@@ -25,9 +25,10 @@ def read_parquet(source: Source, **options: Unpack[NestedTableOptions]) -> Examp
         file = parquet.ParquetFile(io.BytesIO(content))
         names = list(file.schema_arrow.names)
 
-        def column(place: int) -> list[object]:
-            return file.read(columns=[names[place]]).column(0).to_pylist()
+        def column(index: int) -> list[object]:
+            return file.read(columns=[names[index]]).column(0).to_pylist()
 
         return examples_from(Table(source, names, column, range(1, file.metadata.num_rows + 1)), options)
     except (pyarrow.ArrowException, OSError) as error:
-        raise source.error(f"is no Parquet file, or a broken one ({str(error).strip().split(chr(10))[0]}).") from error
+        reason = str(error).strip().split("\n")[0]
+        raise source.error(f"is no Parquet file, or a broken one ({reason}).") from error

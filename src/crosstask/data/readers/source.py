@@ -18,7 +18,7 @@ _OTHER_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(
 
 @dataclass(frozen=True)
 class Source:
-    """One file on its way into a task: who wants it, what the user called it, and where it lies."""
+    """One file to read: the task that it belongs to, the name that the user gave it, and its path."""
 
     task: str
     name: str
@@ -34,24 +34,28 @@ class Source:
         return CrossTaskError(f"Task '{self.task}': {problem}")
 
     def check(self) -> None:
-        """Fail if the file is missing or is no file, with the nearest name that is there."""
+        """Fail if the file is missing or is no file, with the nearest name that exists."""
         if self.path.is_dir():
-            raise self.error(f"is a folder; name a file in it{_such_as(self.path)}.")
+            raise self.error(f"is a folder; name a file in it{_first_file(self.path)}.")
         if not self.path.exists():
             folder = self.path.parent
             if not folder.is_dir():
                 raise self.error(f"does not exist: there is no folder {folder}.")
-            raise self.error(f"does not exist in the folder {folder.resolve()}.{_nearest(self.path)}")
+            raise self.error(f"does not exist in the folder {folder.resolve()}.{_nearest_file(self.path)}")
 
-    def data(self) -> bytes:
-        """The file's content, unpacked if it is gzipped (which its first bytes say, whatever its name)."""
+    def packed_data(self) -> bytes:
+        """The file's bytes as they are on disk."""
         self.check()
         try:
-            content = self.path.read_bytes()
+            return self.path.read_bytes()
         except PermissionError as error:
             raise self.error("may not be read by this user; change its permissions.") from error
         except OSError as error:
             raise self.error(f"cannot be read ({error.strerror or error}).") from error
+
+    def data(self) -> bytes:
+        """The file's content, unpacked if its first bytes are those of gzip, whatever its name."""
+        content = self.packed_data()
         if content.startswith(_GZIP):
             try:
                 content = gzip.decompress(content)
@@ -59,9 +63,9 @@ class Source:
                 raise self.error(f"is a broken gzip file ({error}); copy or download it again.") from error
         elif content and self.path.suffix == ".gz":
             raise self.error("is named .gz but is no gzip file; make it again, or rename it if it is plain text.")
-        for start, kind in _OTHER_ARCHIVES.items():
+        for start, archive in _OTHER_ARCHIVES.items():
             if content.startswith(start):
-                raise self.error(f"is a {kind} archive; unpack it first (only gzip is read as it is).")
+                raise self.error(f"is a {archive} archive; unpack it first (only gzip is read as it is).")
         if not content:
             raise self.error("is empty.")
         return content
@@ -95,7 +99,7 @@ class Source:
         if not lines[-1]:
             lines.pop()
         if "\r" in text:
-            lines = [line[:-1] if line.endswith("\r") else line for line in lines]
+            lines = [line.removesuffix("\r") for line in lines]
         return lines
 
     def _decode(self, content: bytes, encoding: str) -> str:
@@ -114,22 +118,25 @@ class Source:
         if isinstance(error, UnicodeDecodeError):
             # The offset counts from behind the byte order mark, which is on the first line: no end of line is missed.
             line = error.object[: error.start].count(b"\n") + 1
-        utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        remedy = "utf-16" if utf16 else "latin-1" if codecs.lookup(encoding).name.startswith("utf") else "utf-8"
+        remedy = "utf-8"
+        if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            remedy = "utf-16"
+        elif codecs.lookup(encoding).name.startswith("utf"):
+            remedy = "latin-1"
         return self.error(f"is not valid {encoding}; `encoding: {remedy}` may help.", line)
 
 
-def _nearest(path: Path) -> str:
-    close = difflib.get_close_matches(path.name, _files(path.parent), n=1, cutoff=0.6)
+def _nearest_file(path: Path) -> str:
+    close = difflib.get_close_matches(path.name, _file_names(path.parent), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def _such_as(folder: Path) -> str:
-    files = _files(folder)
-    return f", such as '{files[0]}'" if files else ""
+def _first_file(folder: Path) -> str:
+    names = _file_names(folder)
+    return f", such as '{names[0]}'" if names else ""
 
 
-def _files(folder: Path) -> list[str]:
+def _file_names(folder: Path) -> list[str]:
     try:
         return sorted(item.name for item in folder.iterdir() if item.is_file())
     except OSError:

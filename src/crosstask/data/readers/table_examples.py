@@ -1,52 +1,66 @@
 """From the cells of a table to examples: texts, pairs, tokens or vectors, and their labels."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import numpy as np
 
-from crosstask.data.readers.column_roles import NestedTableOptions, Roles, TableOptions, find_roles
-from crosstask.data.readers.newsgroups import stripper
+from crosstask.data.examples import Examples, Inputs, Labels
+from crosstask.data.readers.column_roles import ColumnRoles, InputColumns, NestedTableOptions, TableOptions, find_roles
 from crosstask.data.readers.source import Source
-from crosstask.data.readers.table import Table, as_text
-from crosstask.data.task import Examples
-from crosstask.errors import CrossTaskError
+from crosstask.data.readers.table import Table, as_text, as_texts
+from crosstask.errors import CrossTaskError, import_papers
 
 EMPTY = ("error", "keep", "drop")
+ONES = ("1", "1.0", "true")
+ZEROS = ("0", "0.0", "false")
 
 
 def examples_from(table: Table, options: TableOptions) -> Examples:
-    """The examples of a table, as the user's options choose and read its columns."""
-    nested = cast(NestedTableOptions, options)
+    """The examples of a table, as the options choose and read its columns."""
     empty = options.get("empty", "error")
     check_empty(table.source, empty)
-    strip = stripper(options.get("strip"), table.source)
+    strip = _message_stripper(table.source, options.get("strip"))
     if len(table) == 0:
         raise table.source.error("holds no rows of data.")
-    roles = find_roles(table, nested)
+    roles = find_roles(table, cast(NestedTableOptions, options))
     table = table.where(options.get("where"))
-    inputs: Sequence[Any] | np.ndarray
-    if roles.features:
-        inputs = _vectors(table, roles.features)
-    elif roles.tokens is not None:
-        table, inputs = _tokens(table, roles.tokens)
+    # Rows without an input may go, so that labels are read afterwards.
+    inputs: Inputs
+    if roles.inputs.form == "vector":
+        inputs = _vectors(table, roles.inputs.columns)
+    elif roles.inputs.form == "tokens":
+        table = _rows_with_tokens(table, roles.inputs.columns[0])
+        inputs = [_words(tokens) for tokens in table.column(roles.inputs.columns[0])]
     else:
-        columns = [_texts(table, place) for place in roles.text]
-        if strip is not None:
-            columns = [[strip(text) for text in column] for column in columns]
-        full = [all(text.strip() for text in row) for row in zip(*columns, strict=True)]
-        rows = full_rows(table.source, full, table.lines, empty, "has no text left after `strip`" if strip else "")
-        if len(rows) < len(table):
-            table, columns = table.take(rows), [[column[row] for row in rows] for column in columns]
-        inputs = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    if roles.tokens is not None:
-        labels: Sequence[Any] = _tags(table, roles, inputs)
+        inputs = _texts(table, roles.inputs, strip)
+        problem = "has an empty text" if strip is None else "has no text left after `strip`"
+        rows = rows_with_text(table.source, inputs, table.lines, empty, problem)
+        if len(rows) < len(inputs):
+            table, inputs = table.take(rows), [inputs[row] for row in rows]
+    labels: Labels
+    if roles.inputs.form == "tokens":
+        labels = _tags(table, roles, inputs)
     elif roles.indicators:
-        labels = _indicated(table, roles.label)
+        labels = _indicated_labels(table, roles.label)
     else:
         labels = _labels(table, roles.label[0], options.get("label_separator"))
     return Examples(inputs, labels, table.source.name, list(table.lines))
+
+
+def unlabeled_inputs(table: Table, inputs: InputColumns, strip: str | Sequence[str] | None) -> Inputs:
+    """The input of every row, to be labeled by a model: a text may be empty, and a list of words may be a text."""
+    if inputs.form == "vector":
+        return _vectors(table, inputs.columns)
+    if inputs.form == "tokens":
+        cells = table.column(inputs.columns[0])
+        return [_words(cell if isinstance(cell, list) else as_text(cell).split()) for cell in cells]
+    for index in inputs.columns:
+        for value, line in zip(table.column(index), table.lines, strict=True):
+            if value is None:
+                raise table.source.error(f"has no text in the column '{table.names[index]}'.", line)
+    return _texts(table, inputs, _message_stripper(table.source, strip))
 
 
 def check_empty(source: Source, empty: object) -> None:
@@ -55,32 +69,57 @@ def check_empty(source: Source, empty: object) -> None:
         raise source.option_error(f"`empty` is one of {', '.join(EMPTY)}; found '{empty}'.")
 
 
-def full_rows(source: Source, full: Sequence[bool], lines: Sequence[int], empty: str, found: str = "") -> list[int]:
-    """The rows to keep: all of them, or those with a text in them; an error where empty texts are not foreseen."""
-    if empty == "keep" or all(full):
-        return list(range(len(full)))
-    if empty == "error":
-        first, count = list(full).index(False), len(full) - sum(full)
-        more = f" (as have {count - 1} more)" if count > 1 else ""
+def rows_with_text(
+    source: Source, texts: Inputs, lines: Sequence[int], empty: str, problem: str = "has an empty text"
+) -> Sequence[int]:
+    """The rows to use: all of them, or those with a text; an error where `empty` does not allow for empty texts."""
+    if empty == "keep":
+        return range(len(texts))
+    rows, empty_lines = [], []
+    for row, item in enumerate(texts):
+        pieces = [item] if isinstance(item, str) else item  # of a pair neither may be empty
+        if all(text.strip() for text in pieces):
+            rows.append(row)
+        else:
+            empty_lines.append(lines[row])
+    if empty == "error" and empty_lines:
+        others = f" (as have {len(empty_lines) - 1} more)" if len(empty_lines) > 1 else ""
         raise source.error(
-            f"{found or 'has an empty text'}{more}; set `empty: drop` to leave such examples out or `empty: keep` "
-            "to keep them.",
-            lines[first],
+            f"{problem}{others}; set `empty: drop` to leave such examples out or `empty: keep` to keep them.",
+            empty_lines[0],
         )
-    kept = [row for row, has_text in enumerate(full) if has_text]
-    if not kept:
+    if not rows:
         raise source.error("holds empty texts only.")
-    return kept
+    return rows
 
 
-def _texts(table: Table, place: int) -> list[str]:
+def _message_stripper(source: Source, strip: str | Sequence[str] | None) -> Callable[[str], str] | None:
+    """What takes parts of newsgroup messages out; it is a matter of the papers' data, so it lives with them."""
+    if strip is None:
+        return None
+    return import_papers("newsgroups", purpose="The option `strip`").stripper(strip, source)
+
+
+def _texts(table: Table, inputs: InputColumns, strip: Callable[[str], str] | None) -> Sequence[str | tuple[str, ...]]:
+    columns = []
+    for index in inputs.columns:
+        texts = _column_texts(table, index)
+        if strip is not None:
+            texts = [strip(text) for text in texts]
+        columns.append(texts)
+    if inputs.form == "text":
+        return columns[0]
+    return list(zip(*columns, strict=True))
+
+
+def _column_texts(table: Table, index: int) -> list[str]:
     texts = []
-    for row, value in enumerate(table.column(place)):
+    for row, value in enumerate(table.column(index)):
         if isinstance(value, str):
             texts.append(value)
         elif isinstance(value, list | tuple | dict):
             raise table.source.error(
-                f"has a list or an object in the text column '{table.names[place]}'; a list of words is named with "
+                f"has a list or an object in the text column '{table.names[index]}'; a list of words is named with "
                 "`tokens`, a list of numbers with `features`.",
                 table.lines[row],
             )
@@ -89,130 +128,138 @@ def _texts(table: Table, place: int) -> list[str]:
     return texts
 
 
-def _tokens(table: Table, place: int) -> tuple[Table, list[list[str]]]:
-    """Lists of words, without the empty ones, and the rows that they stand in."""
-    values = table.column(place)
-    for row, value in enumerate(values):
+def _words(tokens: Iterable[object]) -> list[str]:
+    return [str(word) for word in tokens]
+
+
+def _rows_with_tokens(table: Table, index: int) -> Table:
+    """The rows whose list of words is not empty."""
+    rows = []
+    for row, value in enumerate(table.column(index)):
         if not isinstance(value, list | tuple):
             raise table.source.error(
-                f"has no list in the column '{table.names[place]}' (`tokens`) but {_shown(value)}.", table.lines[row]
+                f"has no list in the column '{table.names[index]}' (`tokens`) but {_quoted(value)}.", table.lines[row]
             )
-    rows = [row for row, value in enumerate(values) if len(value)]
+        if len(value):
+            rows.append(row)
     if not rows:
-        raise table.source.error(f"has empty lists only in the column '{table.names[place]}' (`tokens`).")
-    return table.take(rows), [[str(word) for word in values[row]] for row in rows]
+        raise table.source.error(f"has empty lists only in the column '{table.names[index]}' (`tokens`).")
+    return table.take(rows)
 
 
-def _tags(table: Table, roles: Roles, sentences: Sequence[Any] | np.ndarray) -> list[list[str]]:
+def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[str]]:
     if roles.indicators:
         raise table.source.option_error("with `tokens`, `label` names a single column that holds a list of tags.")
     name, labels = table.names[roles.label[0]], []
     for tags, words, line in zip(table.column(roles.label[0]), sentences, table.lines, strict=True):
         if not isinstance(tags, list | tuple):
-            raise table.source.error(f"has no list of tags in the column '{name}' but {_shown(tags)}.", line)
+            raise table.source.error(f"has no list of tags in the column '{name}' but {_quoted(tags)}.", line)
         if len(tags) != len(words):
             raise table.source.error(f"has {len(words)} tokens but {len(tags)} tags in the column '{name}'.", line)
         if any(_is_missing(tag) for tag in tags):
             raise table.source.error(f"has a token without a label in the column '{name}'.", line)
-        labels.append([as_text(tag) for tag in tags])
+        labels.append(as_texts(tags))
     return labels
 
 
-def _labels(table: Table, place: int, separator: str | None) -> list[Any]:
+def _labels(table: Table, index: int, separator: str | None) -> list[str | float | tuple[str, ...]]:
     if separator is not None and (not isinstance(separator, str) or not separator):
         raise table.source.option_error(f"`label_separator` is a piece of text such as ';'; found {separator!r}.")
-    labels: list[Any] = []
-    for value, line in zip(table.column(place), table.lines, strict=True):
+    labels: list[str | float | tuple[str, ...]] = []
+    for value, line in zip(table.column(index), table.lines, strict=True):
         if separator is not None:
-            parts = [part.strip() for part in as_text(value).split(separator)]
-            labels.append(tuple(part for part in parts if part))
+            names = as_texts(as_text(value).split(separator))
+            labels.append(tuple(name for name in names if name))
         elif isinstance(value, list | tuple):
-            labels.append(tuple(as_text(part) for part in value))
+            labels.append(tuple(as_texts(value)))
         elif isinstance(value, dict):
-            raise table.source.error(f"has an object as label in the column '{table.names[place]}'.", line)
+            raise table.source.error(f"has an object as label in the column '{table.names[index]}'.", line)
         elif _is_missing(value):
             raise table.source.error(
-                f"has no label in the column '{table.names[place]}'; fill it in or take the line out.", line
+                f"has no label in the column '{table.names[index]}'; fill it in or take the line out.", line
             )
         else:
             labels.append(value if isinstance(value, float) else as_text(value))
     return labels
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return (isinstance(value, float) and math.isnan(value)) or not as_text(value)
 
 
-def _indicated(table: Table, places: Sequence[int]) -> list[tuple[str, ...]]:
+def _indicated_labels(table: Table, columns: Sequence[int]) -> list[tuple[str, ...]]:
     """Columns of zeros and ones as the names of those that hold a one."""
-    present: list[list[str]] = [[] for _ in range(len(table))]
-    for place in places:
-        name = str(table.names[place])
-        for row, value in enumerate(table.column(place)):
+    labels: list[tuple[str, ...]] = [()] * len(table)
+    for index in columns:
+        name = str(table.names[index])
+        for row, value in enumerate(table.column(index)):
             text = as_text(value).lower()
-            if text in ("1", "1.0", "true"):
-                present[row].append(name)
-            elif text not in ("0", "0.0", "false"):
+            if text in ONES:
+                labels[row] += (name,)
+            elif text not in ZEROS:
                 raise table.source.error(
-                    f"has {_shown(value)} in the label column '{name}'; a list of label columns holds 0 or 1 each.",
+                    f"has {_quoted(value)} in the label column '{name}'; a list of label columns holds 0 or 1 each.",
                     table.lines[row],
                 )
-    return [tuple(names) for names in present]
+    return labels
 
 
-def _vectors(table: Table, places: Sequence[int]) -> np.ndarray:
-    columns = [table.column(place) for place in places]
-    if len(places) == 1 and isinstance(columns[0][0], list | tuple):
-        return _listed_vectors(table, str(table.names[places[0]]), columns[0])
-    matrix = np.empty((len(table), len(places)), dtype=np.float32)
-    for index, (place, values) in enumerate(zip(places, columns, strict=True)):
-        matrix[:, index] = numbers = _as_floats(values)
+def _vectors(table: Table, columns: Sequence[int]) -> np.ndarray:
+    """A float32 array, [rows, columns]."""
+    values_of = [table.column(index) for index in columns]
+    if len(columns) == 1 and isinstance(values_of[0][0], list | tuple):
+        return _listed_vectors(table, str(table.names[columns[0]]), values_of[0])
+    matrix = np.empty((len(table), len(columns)), dtype=np.float32)
+    for column, (index, values) in enumerate(zip(columns, values_of, strict=True)):
+        matrix[:, column] = numbers = _as_floats(values)
         if not np.isfinite(numbers).all():
             row = int(np.argmin(np.isfinite(numbers)))
-            raise _no_number(table, row, str(table.names[place]), values[row])
+            raise _no_number(table, row, str(table.names[index]), values[row])
     return matrix
 
 
-def _listed_vectors(table: Table, name: str, values: Sequence[Any]) -> np.ndarray:
+def _listed_vectors(table: Table, name: str, vectors: Sequence[Sequence[object]]) -> np.ndarray:
     """A column that holds a list of numbers per row, all of one length."""
-    width = len(values[0])
-    for row, vector in enumerate(values):
-        found = len(vector) if isinstance(vector, list | tuple) else 0
-        if found != width or width == 0:
+    width = len(vectors[0])
+    numbers: list[object] = []
+    for row, vector in enumerate(vectors):
+        length = len(vector) if isinstance(vector, list | tuple) else 0
+        if length != width or width == 0:
             raise table.source.error(
-                f"has {found} numbers in the column '{name}'; expected {width or 'some'}, as in line {table.lines[0]}.",
+                f"has {length} numbers in the column '{name}'; expected {width or 'some'}, as in line {table.lines[0]}.",
                 table.lines[row],
             )
-    flat = _as_floats([number for vector in values for number in vector])
+        numbers.extend(vector)
+    flat = _as_floats(numbers)  # [rows * width]
     if not np.isfinite(flat).all():
-        row, index = divmod(int(np.argmin(np.isfinite(flat))), width)
-        raise _no_number(table, row, name, values[row][index])
-    return flat.reshape(len(values), width)
+        row, column = divmod(int(np.argmin(np.isfinite(flat))), width)
+        raise _no_number(table, row, name, vectors[row][column])
+    return flat.reshape(len(vectors), width)
 
 
-def _as_floats(values: Sequence[Any]) -> np.ndarray:
+def _as_floats(values: Sequence[object]) -> np.ndarray:
     """Numbers of single precision; NaN where a value is none."""
     with np.errstate(over="ignore"):  # too large for single precision becomes infinite, which the caller refuses
         try:
-            return np.asarray([float(value) for value in values], dtype=np.float64).astype(np.float32)
-        except (TypeError, ValueError, OverflowError):
+            return np.asarray([float(value) for value in values], dtype=np.float64).astype(np.float32)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):  # slower, and only to find the value that is no number
             return np.asarray([_as_float(value) for value in values], dtype=np.float64).astype(np.float32)
 
 
-def _as_float(value: Any) -> float:
+def _as_float(value: object) -> float:
     try:
-        return float(value)
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
-def _no_number(table: Table, row: int, name: str, value: Any) -> CrossTaskError:
+def _no_number(table: Table, row: int, name: str, value: object) -> CrossTaskError:
     return table.source.error(
-        f"has {_shown(value)} in the feature column '{name}'; a finite number was expected.", table.lines[row]
+        f"has {_quoted(value)} in the feature column '{name}'; a finite number was expected.", table.lines[row]
     )
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: object) -> str:
     text = as_text(value)
     if not text:
         return "nothing"

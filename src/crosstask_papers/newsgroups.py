@@ -1,4 +1,8 @@
-"""Newsgroup messages without what gives their group away: headers, quoted messages and signatures."""
+"""Newsgroup messages without what gives their group away: headers, quoted messages and signatures.
+
+The option `strip` of tables. Not the `strip_newsgroup_...` functions of scikit-learn: those leave the header of a
+message that was passed on and take text after the last line of dashes or blanks for a signature.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +20,7 @@ _ATTRIBUTION = re.compile(
 )
 _RULE = re.compile(r"\s*[-_=*~+#]{2,}\s*$")
 _CONTACT = re.compile(r"@|\b(phone|tel|fax|voice|internet|bitnet|uucp|e-?mail|disclaimer|opinions)\b|\|", re.IGNORECASE)
-_LONGEST_SIGNATURE = 12
+_MAX_SIGNATURE_LINES = 12
 
 
 def strip_headers(message: str) -> str:
@@ -73,14 +77,14 @@ def strip_footers(message: str) -> str:
 
 def _signature_start(lines: Sequence[str]) -> int | None:
     last = len(lines) - 1
-    for place in range(last, max(-1, last - _LONGEST_SIGNATURE - 1), -1):
+    for place in range(last, max(-1, last - _MAX_SIGNATURE_LINES - 1), -1):
         if re.fullmatch(r"\s*--\s*", lines[place]):
             return place
-    rules = [i for i in range(max(0, last - _LONGEST_SIGNATURE), last + 1) if _RULE.match(lines[i])]
+    rules = [i for i in range(max(0, last - _MAX_SIGNATURE_LINES), last + 1) if _RULE.match(lines[i])]
     if rules:
         return rules[0]
     gap = next((place for place in range(last, -1, -1) if not lines[place].strip()), None)
-    if gap is not None and last - gap <= _LONGEST_SIGNATURE and any(_CONTACT.search(line) for line in lines[gap:]):
+    if gap is not None and last - gap <= _MAX_SIGNATURE_LINES and any(_CONTACT.search(line) for line in lines[gap:]):
         return gap
     return None
 
@@ -93,11 +97,11 @@ PARTS: dict[str, Callable[[str], str]] = {
 }
 
 
-def stripper(parts: str | Sequence[str] | None, source: Source) -> Callable[[str], str] | None:
+def stripper(parts: str | Sequence[str], source: Source) -> Callable[[str], str] | None:
     """A function that takes these parts out of a message; None where there is nothing to take out."""
-    if parts is not None and not isinstance(parts, str | list | tuple):
+    if not isinstance(parts, str | list | tuple):
         raise source.option_error(f"`strip` is a list of {', '.join(PARTS)}; found {parts!r}.")
-    names = [parts] if isinstance(parts, str) else list(parts or ())
+    names = [parts] if isinstance(parts, str) else list(parts)
     for name in names:
         if name not in PARTS:
             raise source.option_error(f"`strip` knows no part '{name}'. {did_you_mean(str(name), PARTS)}")
