@@ -1,6 +1,7 @@
 """Tasks: few-shot subsets, cuts, splits, label sets, and that test labels never reach training."""
 
 from collections import Counter
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import crosstask as ct
 from crosstask.data.label_map import LabelMap, infer_kind, ordered_labels
+from crosstask.data.options import ArrayKeywords, SplitKeywords, SplitOptions
 from crosstask.data.subsets import balanced_subset, covering_subset, stratified_cut
 
 TEXTS = [f"text {i}" for i in range(100)]
@@ -369,3 +371,10 @@ def test_common_label():
     """What a word gets that lies beyond the encoder's reach: the tag that training shows most."""
     tags = ct.Task.from_arrays("t", [["a", "b", "c"]] * 5, [["X", "O", "O"]] * 5)
     assert tags.labels[tags.spec.common_label] == "O"
+
+
+def test_keyword_arguments_are_the_fields_of_the_options():
+    """Type checkers know the keywords, the options know the defaults: the same names with the same types."""
+    keywords = get_type_hints(SplitKeywords)
+    assert keywords == get_type_hints(SplitOptions)
+    assert set(keywords) - set(get_type_hints(ArrayKeywords)) == {"labels"}

@@ -47,8 +47,8 @@ def evaluate(
 def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Examples":
     """The examples of a file, or of the test set that the run's recipe names."""
     from crosstask.data.label_map import LabelMap
-    from crosstask.data.readers import read
     from crosstask.data.options import TASK_KEYS
+    from crosstask.data.readers import read
     from crosstask.data.task import Task
     from crosstask.runs.run import task_options
 

@@ -35,6 +35,8 @@ Row = Mapping[str, Any]
 """A row of a file: its values by the names of their columns."""
 Probabilities = Mapping[str, float]
 """Probabilities by the names of the labels."""
+Label = str | float | list[str] | tuple[str, ...]
+"""A class, a number, a tag per word, or several labels."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The label of one input (tagging: of each word), and the probabilities of all labels where they are asked for."""
+    """The label of one input, and the probabilities of all labels (tagging: of each word) where they are asked for."""
 
-    label: str | float | list[str] | tuple[str, ...]
+    label: Label
     probabilities: Probabilities | Sequence[Probabilities] | None = None
 
 
@@ -152,9 +154,7 @@ def _check_probabilities(spec: TaskSpec, output_format: str) -> None:
         )
 
 
-def _read(
-    source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None
-) -> InputFile:
+def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputFile:
     encoding: Encoding = recipe.get("encoding", "utf-8")
     if format == "lines":
         lines = source.lines(encoding)
@@ -180,13 +180,15 @@ def _read(
 def _table(source: Source, format: str, options: ReaderOptions) -> Table:
     if format == "jsonl":
         return jsonl_table(source, options["encoding"])
-    style = {"delimiter": ",", "quoting": True} if format == "csv" else {"delimiter": "\t", "quoting": False}
-    style["header"] = True
-    style |= {key: options[key] for key in style if key in options}
-    return csv_table(source, encoding=options["encoding"], **style)
+    is_csv = format == "csv"
+    delimiter = options.get("delimiter", "," if is_csv else "\t")
+    quoting = options.get("quoting", is_csv)
+    return csv_table(source, delimiter, quoting, options.get("header", True), options["encoding"])
 
 
-def _line_input(source: Source, number: int, line: str, spec: TaskSpec) -> str | tuple[str, ...] | list[str] | list[float]:
+def _line_input(
+    source: Source, number: int, line: str, spec: TaskSpec
+) -> str | tuple[str, ...] | list[str] | list[float]:
     if spec.form == "text":
         return line
     if spec.form == "tokens":
@@ -265,7 +267,7 @@ def _written(file: InputFile, predictions: Sequence[Prediction], format: str, sp
         if format == "jsonl":
             lines.append(_as_object(row, prediction))
         elif format in SENTENCES:
-            lines.append(_as_columns(item, prediction))
+            lines.append(_as_sentence(item, prediction))
         else:
             lines.append("\t".join([_cell(prediction.label, ","), *_named(prediction.probabilities)]))
     return "".join(line + "\n" for line in lines)
@@ -278,12 +280,14 @@ def _as_object(row: Row, prediction: Prediction) -> str:
     return json.dumps(values, ensure_ascii=False)
 
 
-def _as_columns(words: Sequence[str], prediction: Prediction) -> str:
-    """A sentence as lines of a word and its tag."""
-    probabilities = prediction.probabilities or [None] * len(words)
+def _as_sentence(words: Sequence[str], prediction: Prediction) -> str:
+    """Lines of a word and its tag."""
     lines = []
-    for word, tag, of_labels in zip(words, prediction.label, probabilities, strict=True):
-        lines.append("\t".join([word, tag, *_named(of_labels)]) + "\n")
+    for position, word in enumerate(words):
+        cells = [word, prediction.label[position]]  # type: ignore[index]
+        if prediction.probabilities is not None:
+            cells += _named(prediction.probabilities[position])  # type: ignore[index]
+        lines.append("\t".join(cells) + "\n")
     return "".join(lines)
 
 

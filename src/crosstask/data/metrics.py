@@ -1,7 +1,7 @@
 """Metrics of predictions. Pure functions first, then the table of metrics, then `score`.
 
-Fractions lie between 0 and 1 and are no percentages. What the data cannot tell (the AUC where only one class occurs, any
-metric of no examples) is `nan`, without a warning.
+Fractions lie between 0 and 1 and are no percentages. What the data cannot tell (the AUC where only one class occurs,
+any metric of no examples) is `nan`, without a warning.
 """
 
 from collections.abc import Callable, Collection, Sequence

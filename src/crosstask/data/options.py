@@ -40,11 +40,10 @@ class SplitOptions:
     metric: str | None = None
 
 
-class SplitKeywords(TypedDict, total=False):
-    """The fields of `SplitOptions` as keyword arguments, for editors and type checkers."""
+class ArrayKeywords(TypedDict, total=False):
+    """The fields of `SplitOptions` but `labels` as keyword arguments, for editors and type checkers."""
 
     kind: Kind | None
-    labels: Sequence[object] | None
     map: Mapping[object, object] | None
     limit: int | None
     dev_limit: int | None
@@ -53,6 +52,12 @@ class SplitKeywords(TypedDict, total=False):
     cut: Cut
     drop_overlap: bool
     metric: str | None
+
+
+class SplitKeywords(ArrayKeywords, total=False):
+    """All fields of `SplitOptions` as keyword arguments."""
+
+    labels: Sequence[object] | None
 
 
 SPLIT_OPTIONS: tuple[str, ...] = tuple(field.name for field in fields(SplitOptions))

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from crosstask.data.examples import KINDS, Examples, Form, Inputs, Kind, Labels, TaskSpec
-from crosstask.data.options import SPLIT_OPTIONS, SplitKeywords, SplitOptions
+from crosstask.data.options import SPLIT_OPTIONS, ArrayKeywords, SplitKeywords, SplitOptions
 from crosstask.data.readers import read
 from crosstask.data.splits import assemble
 
@@ -115,7 +115,7 @@ class Task:
         dev: tuple[Inputs, Labels | np.ndarray] | float | bool | None = None,
         test: tuple[Inputs, Labels | np.ndarray] | None = None,
         label_names: Sequence[object] | None = None,
-        **options: Unpack[SplitKeywords],
+        **options: Unpack[ArrayKeywords],
     ) -> "Task":
         """A task from what is in memory: texts, pairs, token lists or an array of vectors, and their labels.
 
@@ -124,11 +124,10 @@ class Task:
         >>> Task.from_arrays("mood", ["so good", "so bad", "great", "awful"], ["+", "-", "+", "-"], dev=False)
         Task('mood', classification, 2 labels, train 4)
         """
-        options["labels"] = label_names
         train = _in_memory(inputs, labels, f"{name}, train")
         dev_examples = _in_memory(*dev, source=f"{name}, dev") if isinstance(dev, tuple) else dev
         test_examples = _in_memory(*test, source=f"{name}, test") if test is not None else None
-        return cls.assemble(name, train, dev_examples, test_examples, **options)
+        return cls.assemble(name, train, dev_examples, test_examples, labels=label_names, **options)
 
     @classmethod
     def from_csv(cls, name: str, train: str | Path, **options: Any) -> "Task":

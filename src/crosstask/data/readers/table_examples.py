@@ -226,7 +226,8 @@ def _listed_vectors(table: Table, name: str, vectors: Sequence[Sequence[object]]
         length = len(vector) if isinstance(vector, list | tuple) else 0
         if length != width or width == 0:
             raise table.source.error(
-                f"has {length} numbers in the column '{name}'; expected {width or 'some'}, as in line {table.lines[0]}.",
+                f"has {length} numbers in the column '{name}'; expected {width or 'some'}, as in line "
+                f"{table.lines[0]}.",
                 table.lines[row],
             )
         numbers.extend(vector)
