@@ -9,10 +9,15 @@ from torch import nn
 from torch.func import functional_call
 
 from crosstask.gradients.per_example import example_products
-from crosstask.gradients.simplex import mirror_step
 from crosstask.weighting.example_steps import effective_number, mirror_step_within, relative_products
 from crosstask.weighting.tawt import effective_sample_size
 from crosstask.weighting.tawt_samples import SampleTAWT
+
+
+def mirror_step(weights, gradient, step_size):
+    """`p_i exp(-step_size g_i)` over its sum."""
+    raised = weights * torch.exp(-step_size * gradient)
+    return raised / raised.sum()
 
 
 def bound(**options):

@@ -13,7 +13,6 @@ from crosstask.gradients.simplex import (
     frank_wolfe,
     min_norm_gap,
     min_norm_point,
-    mirror_step,
     mirror_step_of_logs,
     project_onto_simplex,
 )
@@ -27,6 +26,10 @@ def on_simplex(weights, tolerance=1e-12):
 
 
 # The mirror step
+
+
+def mirror_step(weights, gradient, step_size):
+    return mirror_step_of_logs(weights.log(), gradient, step_size).softmax(0)
 
 
 def test_mirror_step_is_its_formula():
@@ -63,15 +66,8 @@ def test_mirror_step_at_the_edge():
     """A weight of zero stays there, and does not decide which exponent is the largest."""
     found = mirror_step(torch.tensor([1.0, 0.0]), torch.tensor([1000.0, -1000.0]), 1.0)
     assert found.tolist() == [1.0, 0.0]
-    assert mirror_step(torch.tensor([0.25, 0.75]), torch.zeros(2), 1.0).tolist() == [0.25, 0.75]
-
-
-@given(vectors)
-def test_mirror_steps_on_logs_are_mirror_steps(gradient):
-    weights = torch.linspace(1.0, 2.0, len(gradient), dtype=torch.float64)
-    weights = weights / weights.sum()
-    logs = mirror_step_of_logs(weights.log(), gradient, 1e-5)
-    assert torch.allclose(logs.softmax(0), mirror_step(weights, gradient, 1e-5), atol=1e-12)
+    unchanged = mirror_step(torch.tensor([0.25, 0.75]), torch.zeros(2), 1.0)
+    assert unchanged.tolist() == pytest.approx([0.25, 0.75])
 
 
 # The projection
