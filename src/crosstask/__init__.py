@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from crosstask.weighting.tawt import TAWT as TAWT
     from crosstask_papers import reproduce as reproduce
     from crosstask_papers.linearized.affinity import linearised_affinity as linearised_affinity
+    from crosstask_papers.linearized.affinity import linearized_affinity as linearized_affinity
     from crosstask_papers.linearized.affinity import task_affinity as task_affinity
 
 __version__ = "0.1.0"
@@ -48,6 +49,7 @@ _EXPORTS = {
 }
 _PAPERS = {
     "reproduce": "",
+    "linearized_affinity": "linearized.affinity",
     "linearised_affinity": "linearized.affinity",
     "task_affinity": "linearized.affinity",
 }

@@ -92,7 +92,7 @@ def test_exact_where_the_network_is_linear():
     target, sources = known_truth(3, width=6)
     model = learner(updates=20, keep="last").fit(target, sources).model
     model.heads.requires_grad_(False)
-    found = ct.linearised_affinity(
+    found = ct.linearized_affinity(
         model, examples([target, *sources]), {"target": target.dev}, "target", SOURCES, ridge=0.02
     )
     weights = {task.name: model.head(task.name).linear for task in (target, *sources)}
@@ -187,7 +187,7 @@ class TestAffinity:
         for seed in range(8):
             best = by_hand(seed).best_subset(errors=0)
             with monkeypatch.context() as patched:
-                patched.setattr(module, "EXHAUSTIVE", 0)
+                patched.setattr(module, "MAX_EXHAUSTIVE", 0)
                 found = by_hand(seed)
                 same += found.best_subset(errors=0) == best
                 assert len(found.best_subset(2)) <= 2
@@ -207,15 +207,6 @@ class TestAffinity:
         assert found.gain("s0") < 0.0
         assert found.best_subset() == ()
 
-    def test_average_over_subsets_that_hold_a_source(self):
-        found = by_hand(num_sources=3)
-        averages = found.average_gains(2, num_subsets=400)
-        for source in found.sources:
-            pairs = [found.gain(pair) for pair in combinations(found.sources, 2) if source in pair]
-            assert averages[source] == pytest.approx(np.mean(pairs), abs=0.2 * np.ptp(pairs))
-        assert found.average_gains(1, num_subsets=50) == pytest.approx(found.gains)
-        assert np.isnan(list(found.average_gains(1, num_subsets=1).values())).sum() == 2
-
     def test_facts(self):
         facts = by_hand(num_sources=2).facts()
         assert set(facts["gains"]) == set(facts["errors"]) == {"s0", "s1"}
@@ -228,8 +219,6 @@ class TestAffinity:
             found.gain(["s9"])
         with pytest.raises(ct.CrossTaskError, match="`max_size` must be at least 1, found 0"):
             found.best_subset(0)
-        with pytest.raises(ct.CrossTaskError, match="`size` must be from 1 to 5, the number of sources, found 6"):
-            found.average_gains(6)
 
 
 def test_kinds_help_across(tagging_files):
@@ -252,21 +241,21 @@ class TestBadInput:
         target, sources = known_truth(0)
         train, dev = examples([target, *sources]), {"target": target.dev}
         with pytest.raises(ct.CrossTaskError, match="Unknown task of the base model: 'samee'"):
-            ct.linearised_affinity(base, train, dev, "target", ["samee"])
+            ct.linearized_affinity(base, train, dev, "target", ["samee"])
         with pytest.raises(ct.CrossTaskError, match="`train` has no examples of task 'useless'"):
-            ct.linearised_affinity(base, examples([target]), dev, "target", ["useless"])
+            ct.linearized_affinity(base, examples([target]), dev, "target", ["useless"])
         with pytest.raises(ct.CrossTaskError, match="target not among the sources"):
-            ct.linearised_affinity(base, train, dev, "target", ["target"])
+            ct.linearized_affinity(base, train, dev, "target", ["target"])
         with pytest.raises(ct.CrossTaskError, match="no source task"):
-            ct.linearised_affinity(base, train, dev, "target", [])
+            ct.linearized_affinity(base, train, dev, "target", [])
         with pytest.raises(ct.CrossTaskError, match="'target' has no dev examples"):
-            ct.linearised_affinity(base, train, {}, "target", ["same"])
+            ct.linearized_affinity(base, train, {}, "target", ["same"])
 
     @pytest.mark.parametrize("option", ["ridge", "dimension", "limit", "units_per_example"])
     def test_options(self, base, option):
         target, sources = known_truth(0)
         with pytest.raises(ct.CrossTaskError, match=f"`{option}` must be .* found 0"):
-            ct.linearised_affinity(
+            ct.linearized_affinity(
                 base, examples([target, *sources]), {"target": target.dev}, "target", ["same"], **{option: 0}
             )
 
@@ -283,7 +272,7 @@ class TestBadInput:
         base.encoder.requires_grad_(False)
         try:
             with pytest.raises(ct.CrossTaskError, match="share no parameter that learns"):
-                ct.linearised_affinity(base, examples([target, *sources]), {"target": target.dev}, "target", ["same"])
+                ct.linearized_affinity(base, examples([target, *sources]), {"target": target.dev}, "target", ["same"])
         finally:
             base.encoder.requires_grad_(True)
 
@@ -291,7 +280,7 @@ class TestBadInput:
         target, sources = known_truth(0)
         train = examples([target, *sources])
         ones = train["useless"].take([i for i, label in enumerate(train["useless"].labels) if label == "True"])
-        found = ct.linearised_affinity(
+        found = ct.linearized_affinity(
             base, {**train, "useless": ones}, {"target": target.dev}, "target", ["useless"], limit=25
         )
         assert len(found._train["useless"]) == len(found._dev) == 25

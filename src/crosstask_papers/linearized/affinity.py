@@ -1,11 +1,11 @@
-"""Which sources help a target, alone and together, from one base model: affinity by linearisation."""
+"""Which sources help a target, alone and together, from one base model that is linearized around its parameters."""
 
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -20,14 +20,35 @@ from crosstask_papers.linearized.projected_gradients import ProjectedGradients
 if TYPE_CHECKING:
     from crosstask.learner import Learner
 
-EXHAUSTIVE = 128
-"""The best subset is sought among all where there are no more than this, else by adding and taking away."""
+MAX_EXHAUSTIVE = 128
+"""The best subset is searched among all where there are no more than this, else by adding and taking away."""
+
+
+class AffinityOptions(TypedDict, total=False):
+    """Options of `linearized_affinity`.
+
+    - `dimension`: d of the projection of shared gradients, 400 when left out; a task's own parameters have a quarter;
+    - `limit`: examples of each task that are used at most, sampled at random; 1000 when left out;
+    - `units_per_example`: words of a sentence, or labels of a multilabel example, that are used at most; 4 when left
+      out;
+    - `ridge`: penalty for gradients that are scaled so that the target's have a mean square of 1; 1e-3 when left out.
+      Small stands for long training;
+    - `seed`: of the projection and of what is sampled;
+    - `progress`: a bar that counts examples.
+    """
+
+    dimension: int
+    limit: int
+    units_per_example: int
+    ridge: float
+    seed: int
+    progress: Progress | None
 
 
 class Affinity:
-    """What the target's dev loss would be after training with any subset of the sources, as `linearised_affinity` says.
+    """The target's dev loss after training with any subset of the sources, as `linearized_affinity` estimates it.
 
-    Each subset is a convex fit of a fraction of a second, done when it is asked for and then remembered.
+    Each subset is a convex fit of a fraction of a second, done when it is asked for and then cached.
 
     Attributes:
         target: the target's name.
@@ -72,20 +93,6 @@ class Affinity:
         """The gain of each source by itself."""
         return {source: self.gain([source]) for source in self.sources}
 
-    def average_gains(self, size: int, num_subsets: int = 50, seed: int = 0) -> dict[str, float]:
-        """The mean gain of random subsets of `size` sources, over those that a source is part of.
-
-        This is the affinity of higher order of Li et al. (2024). A source that no subset holds has nan.
-        """
-        self._check_size("size", size, most=len(self.sources))
-        generator = np.random.default_rng(seed)
-        subsets = [generator.permutation(self.sources)[:size].tolist() for _ in range(num_subsets)]
-        found: dict[str, list[float]] = {source: [] for source in self.sources}
-        for subset in subsets:
-            for source in subset:
-                found[source].append(self.gain(subset))
-        return {source: float(np.mean(gains)) if gains else math.nan for source, gains in found.items()}
-
     def best_subset(self, max_size: int | None = None, *, errors: float = 1.0) -> tuple[str, ...]:
         """The sources, at most `max_size` of them, with the largest gain together; none where nothing helps.
 
@@ -94,28 +101,36 @@ class Affinity:
         out, as long as the loss does not rise above the least by more than `errors` standard errors of the difference;
         with 0 all stay.
         """
-        most = len(self.sources) if max_size is None else max_size
-        self._check_size("max_size", most)
-        most = min(most, len(self.sources))
-        if sum(math.comb(len(self.sources), size) for size in range(most + 1)) <= EXHAUSTIVE:
-            every = (frozenset(subset) for size in range(most + 1) for subset in combinations(self.sources, size))
-            best = min(every, key=self.loss)  # of equals the first, which is the smaller one
+        if max_size is not None and max_size < 1:
+            raise CrossTaskError(f"`max_size` must be at least 1, found {max_size}.")
+        max_size = min(max_size or len(self.sources), len(self.sources))
+        if sum(math.comb(len(self.sources), size) for size in range(max_size + 1)) <= MAX_EXHAUSTIVE:
+            best = self._best_of_all(max_size)
         else:
-            best = self._best_by_steps(most)
-        kept = best
-        while kept:
-            smaller = min((kept - {source} for source in self.sources if source in kept), key=self.loss)
+            best = self._best_by_steps(max_size)
+        # Leave out what hardly counts: the smallest subset that is about as good as the best.
+        smallest = best
+        while smallest and errors > 0:
+            candidates = [smallest - {source} for source in self.sources if source in smallest]
+            smaller = min(candidates, key=self.loss)
             rise, error = self._difference(smaller, best)
-            if errors == 0 or not rise <= errors * error:
+            if not rise <= errors * error:
                 break
-            kept = smaller
-        return tuple(source for source in self.sources if source in kept)
+            smallest = smaller
+        return tuple(source for source in self.sources if source in smallest)
 
-    def _best_by_steps(self, most: int) -> frozenset[str]:
+    def _best_of_all(self, max_size: int) -> frozenset[str]:
+        subsets: list[frozenset[str]] = []
+        for size in range(max_size + 1):
+            subsets.extend(frozenset(subset) for subset in combinations(self.sources, size))
+        return min(subsets, key=self.loss)  # of equals the first, which is the smaller one
+
+    def _best_by_steps(self, max_size: int) -> frozenset[str]:
+        """Greedy: in each step one source more or one less, whichever lowers the loss most."""
         best: frozenset[str] = frozenset()
         while True:
-            steps = [step for step in (best ^ {source} for source in self.sources) if len(step) <= most]
-            nearest = min(steps, key=self.loss)
+            neighbors = [best ^ {source} for source in self.sources]
+            nearest = min((subset for subset in neighbors if len(subset) <= max_size), key=self.loss)
             if self.loss(nearest) >= self.loss(best):
                 return best
             best = nearest
@@ -137,10 +152,11 @@ class Affinity:
     def _difference(self, subset: str | Collection[str], other: str | Collection[str]) -> tuple[float, float]:
         """By how much the loss with one subset is above that with another, and the standard error of that."""
         by_unit = self._unit_losses(subset) - self._unit_losses(other)
-        _, places, counts = np.unique(self._dev.examples, return_inverse=True, return_counts=True)
+        # Units of one example are not independent: the error is that over examples.
+        _, indices, counts = np.unique(self._dev.examples, return_inverse=True, return_counts=True)
         if len(counts) < 2:
             return float(by_unit.mean()), math.nan
-        by_example = np.bincount(places, by_unit) / counts
+        by_example = np.bincount(indices, by_unit) / counts
         return float(by_unit.mean()), float(by_example.std(ddof=1) / math.sqrt(len(counts)))
 
     def _unit_losses(self, subset: str | Collection[str]) -> np.ndarray:
@@ -153,34 +169,22 @@ class Affinity:
             if names and self._alone is None:
                 self._unit_losses(())  # where every other fit starts
             started = time.perf_counter()
-            chosen = [
-                self._train[name] for name in (self.target, *self.sources) if name == self.target or name in names
-            ]
-            change = fit(chosen, self.ridge, start=self._alone)
+            tasks = [self._train[self.target]]
+            tasks.extend(self._train[source] for source in self.sources if source in names)
+            change = fit(tasks, self.ridge, start=self._alone)
             self._alone = self._alone or change
             self._losses[names] = self._dev.losses(self._dev.outputs(change.shared, change.own[0]))
             self.seconds["fits"] += time.perf_counter() - started
         return self._losses[names]
 
-    def _check_size(self, name: str, size: int, most: int | None = None) -> None:
-        if size < 1 or (most is not None and size > most):
-            wanted = "at least 1" if most is None else f"from 1 to {most}, the number of sources"
-            raise CrossTaskError(f"`{name}` must be {wanted}, found {size}.")
 
-
-def linearised_affinity(
+def linearized_affinity(
     model: Model,
     train: Mapping[str, Prepared | Examples],
     dev: Mapping[str, Prepared | Examples],
     target: str,
     sources: Sequence[str],
-    *,
-    dimension: int = 400,
-    limit: int = 1000,
-    units_per_example: int = 4,
-    ridge: float = 1e-3,
-    seed: int = 0,
-    progress: Progress | None = None,
+    **options: Unpack[AffinityOptions],
 ) -> Affinity:
     """Estimate, from a model of all tasks, how training on any subset of the sources would change the target's loss.
 
@@ -196,60 +200,65 @@ def linearised_affinity(
     and the gain of the sources S is what they take off the linear model's loss on the target's dev examples, against
     the fit to the target alone. One pass of gradients serves all subsets.
 
-    - f: the margin of the right class, `linearised.margins`; for regression the prediction, with squared errors;
+    - f: the margin of the right class, `linearized_model.margins`; for regression the prediction, with squared errors;
     - P, P'g: a seeded random projection, `ProjectedGradients`;
-    - w_S: `linearised.fit`.
+    - w_S: `linearized_model.fit`.
 
     It works for every kind of task, and across kinds. Gains are in units of the target's loss. Their order is what they
     are good for: the base has learned from all sources already, which the target's fit alone cannot undo, so gains come
     out smaller than those of training afresh.
 
     Args:
-        model: trained on the target and all sources together, for about half as long as one would train; one that has
-            learned its training set by heart tells little.
+        model: trained on the target and all sources together, for about half as long as one would train; one that
+            overfits its training set tells little.
         train: training examples of the target and the sources by name, prepared or as they are in a task.
         dev: held-out examples of the target by its name.
         target: the task that matters.
         sources: tasks that may help.
-        dimension: d of the projection of shared gradients; a task's own parameters have a quarter of it.
-        limit: examples of each task that are used at most, drawn at random.
-        units_per_example: words of a sentence, or labels of a multilabel example, that are used at most.
-        ridge: penalty for gradients that are scaled so that the target's have a mean square of 1. Small stands for long
-            training.
-        seed: of the projection and of what is drawn.
-        progress: a bar that counts examples.
+        options: `dimension`, `limit`, `units_per_example`, `ridge`, `seed` and `progress`; see `AffinityOptions`.
 
     Differs from the paper: every task counts the same, as in normalized joint training, where the paper pools
     examples; the fit has a penalty; shared parameters and those of heads are projected apart, and matrices from both
     sides, which a backward pass over a batch gives at once; the loss is the linear model's own, and no network is run
     with the changed parameters. With more than two classes the margin, not every logit, is taken as linear.
     """
+    ridge, limit, seed = options.get("ridge", 1e-3), options.get("limit", 1000), options.get("seed", 0)
+    dimension, units_per_example = options.get("dimension", 400), options.get("units_per_example", 4)
     _check_options(dimension=dimension, limit=limit, units_per_example=units_per_example, ridge=ridge)
     names = _check_names(model, train, dev, target, sources)
     started = time.perf_counter()
-    parts = {name: _drawn(_prepared(model, name, train[name]), limit, seed) for name in names}
-    held_out = _drawn(_prepared(model, target, dev[target]), limit, seed)
+    # 1. The examples: training examples of every task, and held-out ones of the target at the end.
+    sets = [_sampled(_prepared(model, name, train[name]), limit, seed) for name in names]
+    sets.append(_sampled(_prepared(model, target, dev[target]), limit, seed))
+    # 2. Their projected gradients at the base model.
     gradients = ProjectedGradients(model, dimension=dimension, own_dimension=max(1, dimension // 4), seed=seed)
     if not any(block.owner is None for block in gradients.blocks):
         raise CrossTaskError(
             "The tasks share no parameter that learns, so that no source can help: with a frozen encoder, set `hidden` "
             "under `encoder`."
         )
-    bar, done = progress or Progress(), 0
-    bar.start("gradients", sum(len(part) for part in (*parts.values(), held_out)))
-    units = []
-    for part in (*parts.values(), held_out):
-        units.append(gradients.of(part, units_per_example=units_per_example, progress=bar, done=done))
-        done += len(part)
+    bar = options.get("progress") or Progress()
+    bar.start("gradients", sum(len(examples) for examples in sets))
+    units, num_examples = [], 0
+    for examples in sets:
+        units.append(gradients.of(examples, units_per_example=units_per_example, progress=bar, num_before=num_examples))
+        num_examples += len(examples)
     bar.stop()
-    scale = _size(units[0])
-    *train_units, dev_units = (replace(part, shared=part.shared / scale, own=part.own / scale) for part in units)
+    # 3. One scale for all, so that the penalty means the same for every model.
+    scale = _gradient_size(units[0])
+    *train_units, dev_units = (replace(task, shared=task.shared / scale, own=task.own / scale) for task in units)
     seconds = {"gradients": time.perf_counter() - started}
     by_name = dict(zip(names, train_units, strict=True))
     return Affinity(target, sources, by_name, dev_units, ridge=ridge, seconds=seconds)
 
 
-def task_affinity(target: Task, sources: Sequence[Task], learner: "Learner | None" = None, **options: Any) -> Affinity:
+linearised_affinity = linearized_affinity
+"""The name in version 0.1."""
+
+
+def task_affinity(
+    target: Task, sources: Sequence[Task], learner: "Learner | None" = None, **options: Unpack[AffinityOptions]
+) -> Affinity:
     """Train a base model on all tasks for half of a learner's budget, and estimate what each subset of sources brings.
 
     Args:
@@ -257,7 +266,7 @@ def task_affinity(target: Task, sources: Sequence[Task], learner: "Learner | Non
         sources: tasks that may help.
         learner: encoder, settings, seed and progress bar; weighting, transfer and paradigm play no part, the base is
             trained jointly with every task counting the same.
-        options: those of `linearised_affinity`.
+        options: those of `linearized_affinity`.
     """
     from crosstask.learner import Learner
 
@@ -265,39 +274,45 @@ def task_affinity(target: Task, sources: Sequence[Task], learner: "Learner | Non
         raise _no_dev(target.name)
     if not sources:
         raise _no_sources()
-    given = learner or Learner()
-    half = given.training
-    half = replace(
-        half, keep="last", epochs=max(1, half.epochs // 2), updates=half.updates and max(1, half.updates // 2)
+    learner = learner or Learner()
+    training = learner.training
+    updates = training.updates
+    if updates is not None:
+        updates = max(1, updates // 2)
+    training = replace(training, keep="last", epochs=max(1, training.epochs // 2), updates=updates)
+    base = Learner(
+        learner.encoder, paradigm="normalized-joint", training=training, seed=learner.seed, progress=learner.progress
     )
-    base = Learner(given.encoder, paradigm="normalized-joint", training=half, seed=given.seed, progress=given.progress)
     started = time.perf_counter()
     model = base.fit(target, sources).model
     seconds = time.perf_counter() - started
-    with shown(make_progress(given.progress)) as bar:
-        found = linearised_affinity(
+    with shown(make_progress(learner.progress)) as bar:
+        defaults: AffinityOptions = {"seed": learner.seed, "progress": bar}
+        affinity = linearized_affinity(
             model,
             {task.name: task.train for task in (target, *sources)},
             {target.name: target.dev},
             target.name,
             [task.name for task in sources],
-            **{"seed": given.seed, "progress": bar, **options},
+            **{**defaults, **options},
         )
-    found.seconds["base"] = seconds
-    return found
+    affinity.seconds["base"] = seconds
+    return affinity
 
 
-def _size(units: LinearUnits) -> float:
-    """The length of a unit's whole gradient, as the root of the mean square."""
+def _gradient_size(units: LinearUnits) -> float:
+    """The length of a unit's gradient by all parameters, as the root of the mean square."""
     square = float((units.shared**2).sum(axis=1).mean() + (units.own**2).sum(axis=1).mean())
     return math.sqrt(square) or 1.0
 
 
-def _prepared(model: Model, name: str, given: Prepared | Examples) -> Prepared:
-    return given if isinstance(given, Prepared) else Prepared.of(model.encoder, model.specs[name], given)
+def _prepared(model: Model, name: str, examples: Prepared | Examples) -> Prepared:
+    if isinstance(examples, Prepared):
+        return examples
+    return Prepared.of(model.encoder, model.specs[name], examples)
 
 
-def _drawn(prepared: Prepared, limit: int, seed: int) -> Prepared:
+def _sampled(prepared: Prepared, limit: int, seed: int) -> Prepared:
     if len(prepared) <= limit:
         return prepared
     return prepared.take(np.sort(np.random.default_rng(seed).permutation(len(prepared))[:limit]).tolist())

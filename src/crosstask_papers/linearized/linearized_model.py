@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from crosstask.data.task import Kind
 from crosstask.models.losses import IGNORED, in_full
 
-MOST_STEPS = 100
+MAX_STEPS = 100
 """Of Newton's method; some five are usual."""
 
 
@@ -46,7 +46,7 @@ class LinearUnits:
 
     - `values`: margins, or predictions, where nothing has changed yet, [units];
     - `shared`, `own`: gradients with respect to the shared and to the task's own parameters, [units, d];
-    - `labels`: for regression the numbers to predict, else zeros that nobody reads: margins know the labels;
+    - `labels`: for regression the numbers to predict, else zeros: margins depend on the labels already;
     - `examples`: the example that each unit is part of, [units].
     """
 
@@ -70,7 +70,7 @@ class LinearUnits:
             return (outputs - self.labels) ** 2
         return np.logaddexp(0.0, -outputs)
 
-    def slopes(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def derivatives(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """First and second derivatives of the losses by the outputs."""
         if self.kind == "regression":
             return 2.0 * (outputs - self.labels), np.full(len(outputs), 2.0)
@@ -87,11 +87,12 @@ class Change:
 
 
 def fit(tasks: Sequence[LinearUnits], ridge: float, *, start: Change | None = None, tolerance: float = 1e-7) -> Change:
-    """The change of the parameters that minimises the tasks' mean losses together, with a penalty for its length.
+    """The change of the parameters that minimizes the tasks' mean losses together, with a penalty for its length.
 
         sum_t mean loss_t(values + shared @ w + own_t @ v_t)  +  ridge / 2 * (|w|^2 + sum_t |v_t|^2)
 
-    The problem is convex and solved by Newton's method.
+    The problem is convex and solved by Newton's method. The solver of `crosstask.probing.linear_models` does not fit:
+    it has neither an offset per unit nor weights that some tasks share and others do not.
 
     Args:
         tasks: every task counts the same, whatever its size.
@@ -101,35 +102,38 @@ def fit(tasks: Sequence[LinearUnits], ridge: float, *, start: Change | None = No
     """
     width = tasks[0].shared.shape[1]
     ends = np.cumsum([width, *(task.own.shape[1] for task in tasks)])
-    places = [np.r_[:width, first:last] for first, last in pairwise(ends)]
-    rows = [np.concatenate([task.shared, task.own], axis=1) for task in tasks]
+    # The parameters that each task reads: the shared ones, then its own.
+    columns = [np.r_[:width, first:last] for first, last in pairwise(ends)]
+    gradients = [np.concatenate([task.shared, task.own], axis=1) for task in tasks]
     change = np.zeros(int(ends[-1]))
-    for place, own in enumerate(start.own if start is not None else ()):
-        change[ends[place] : ends[place + 1]] = own
     if start is not None:
         change[:width] = start.shared
+        for i, own in enumerate(start.own):
+            change[ends[i] : ends[i + 1]] = own
 
-    def value(change: np.ndarray) -> float:
-        losses = [
-            task.losses(task.values + row @ change[at]).mean()
-            for task, row, at in zip(tasks, rows, places, strict=True)
-        ]
-        return float(sum(losses) + 0.5 * ridge * change @ change)
+    def objective(change: np.ndarray) -> float:
+        total = 0.5 * ridge * change @ change
+        for task, rows, at in zip(tasks, gradients, columns, strict=True):
+            total += task.losses(task.values + rows @ change[at]).mean()
+        return float(total)
 
-    now = value(change)
-    for _ in range(MOST_STEPS):
-        slope, curvature = ridge * change, ridge * np.eye(len(change))
-        for task, row, at in zip(tasks, rows, places, strict=True):
-            first, second = task.slopes(task.values + row @ change[at])
-            slope[at] += row.T @ first / len(task)
-            curvature[np.ix_(at, at)] += row.T @ (row * (second / len(task))[:, None])
-        if np.abs(slope).max(initial=0.0) <= tolerance:
+    value = objective(change)
+    for _ in range(MAX_STEPS):
+        gradient, hessian = ridge * change, ridge * np.eye(len(change))
+        for task, rows, at in zip(tasks, gradients, columns, strict=True):
+            first, second = task.derivatives(task.values + rows @ change[at])
+            gradient[at] += rows.T @ first / len(task)
+            hessian[np.ix_(at, at)] += rows.T @ (rows * (second / len(task))[:, None])
+        if np.abs(gradient).max(initial=0.0) <= tolerance:
             break
-        step = -np.linalg.solve(curvature, slope)
-        length = 1.0
-        while (then := value(change + length * step)) > now + 1e-4 * length * float(step @ slope) and length > 1e-6:
+        step = -np.linalg.solve(hessian, gradient)
+        # Backtracking: half the step until it lowers the objective enough (Armijo).
+        length, descent = 1.0, float(step @ gradient)
+        new_value = objective(change + step)
+        while new_value > value + 1e-4 * length * descent and length > 1e-6:
             length /= 2.0
-        if then >= now:
+            new_value = objective(change + length * step)
+        if new_value >= value:
             break  # no step that rounding errors leave room for
-        change, now = change + length * step, then
+        change, value = change + length * step, new_value
     return Change(change[:width], tuple(change[first:last] for first, last in pairwise(ends)))

@@ -1,4 +1,4 @@
-"""The ranking by a linearised base model, from Python and from the command line."""
+"""The ranking by a linearized base model, from Python and from the command line."""
 
 import json
 
@@ -29,9 +29,11 @@ def test_from_the_command_line(star_files):
         "target: stars\ntasks:\n  stars: {train: stars.csv, text: review, label: stars}\n"
         "  polarity: {train: polarity.csv, text: review, label: sentiment}\nencoder: mlp\ntraining: {epochs: 1}\n"
     )
-    result = crosstask("rank", recipe, "--method", "linearised", "--json", "-q")
-    assert result.code == 0
-    assert json.loads(result.out)["rows"][0]["source"] == "polarity"
+    for name in ("linearized", "linearised"):  # the second is the spelling of version 0.1
+        result = crosstask("rank", recipe, "--method", name, "--json", "-q")
+        assert result.code == 0
+        assert json.loads(result.out)["rows"][0]["source"] == "polarity"
+    assert ct.linearised_affinity is ct.linearized_affinity
     result = crosstask("rank", recipe, "--method", "linear")
     assert result.code == 2
     assert "Unknown method 'linear'. Did you mean 'linearized'?" in result.err
