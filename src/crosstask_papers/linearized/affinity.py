@@ -287,14 +287,15 @@ def task_affinity(
     model = base.fit(target, sources).model
     seconds = time.perf_counter() - started
     with shown(make_progress(learner.progress)) as bar:
-        defaults: AffinityOptions = {"seed": learner.seed, "progress": bar}
+        options.setdefault("seed", learner.seed)
+        options.setdefault("progress", bar)
         affinity = linearized_affinity(
             model,
             {task.name: task.train for task in (target, *sources)},
             {target.name: target.dev},
             target.name,
             [task.name for task in sources],
-            **{**defaults, **options},
+            **options,
         )
     affinity.seconds["base"] = seconds
     return affinity
