@@ -4,16 +4,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from crosstask.runs.events import Row
 from crosstask.runs.record import REPORT_FILE, Record, finite
 from crosstask.storage import write_text
 from crosstask_papers.compute_cost import machine_minutes
 from crosstask_papers.experiment import Claim, Experiment, Figure, Mean, Rows, Table
-
-if TYPE_CHECKING:
-    from crosstask.report.page import Part
 
 RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
 DIGITS = 2
@@ -97,47 +94,27 @@ def html_page(
     results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure] = ()
 ) -> str:
     """The same as one HTML file, with figures."""
-    from crosstask.report.html import join, prose, tag
-    from crosstask.report.html import table as made
-    from crosstask.report.page import badge, page, part, quiet
-
-    held = sum(claim.verdict == "holds" for claim in claims)
-    runs = results["runs"]
-    missing = quiet(f"{runs['done']} of {runs['wanted']} runs are done.") if runs["done"] < runs["wanted"] else None
-    opening = join(
-        tag("p", f"{results['paper']} · {results['name']}", class_="kicker"),
-        tag("h1", f"{results['title']}: {held} of {len(claims)} claims hold."),
-        tag("p", prose(results["about"]), class_="lead"),
-        missing,
-    )
-    colours = {"holds": "good", "does not hold": "bad"}
-    lines: list[list[object]] = [
-        [claim.text, claim.paper, _unbroken(claim.ours), badge(claim.verdict, colours.get(claim.verdict))]
-        for claim in claims
-    ]
-    parts = [part("Claims", made(["claim", "paper", "ours", "verdict"], lines, caption="Claims"))]
-    if results["why"]:
-        parts.append(part("Where a claim does not hold", tag("p", prose(results["why"]))))
-    parts.append(_figures(figures))
-    for table in tables:
-        shown_lines: list[list[object]] = [[shown(item) for item in line] for line in table.lines]
-        numeric = frozenset(range(1, len(table.head)))
-        note = quiet(table.note) if table.note else None
-        parts.append(part(table.title, made(list(table.head), shown_lines, caption=table.title, numeric=numeric), note))
-    facts = {"command": results["command"], "settings": results["settings"], "made with": results["environments"]}
-    parts.append(part("How to do it again", tag("pre", json.dumps(facts, indent=1, ensure_ascii=False), tabindex="0")))
-    return page(results["title"], opening, parts)
-
-
-def _figures(figures: Sequence[Figure]) -> "Part | None":
-    """A heading and a chart each, or what to install to see them."""
-    from crosstask.report.drawing import charts_available
-    from crosstask.report.page import part, without_charts
+    from crosstask.report.charts import charts_available
+    from crosstask.report.html import render
     from crosstask_papers.charts import chart
 
-    if not figures or not charts_available():
-        return part("Figures", without_charts()) if figures else None
-    return part("Figures", parts=[part(figure.title, chart(figure)) for figure in figures])
+    charts = []
+    if charts_available():
+        charts = [chart(figure) for figure in figures]
+    facts = {"command": results["command"], "settings": results["settings"], "made with": results["environments"]}
+    return render(
+        "experiment.html.j2",
+        package="crosstask_papers",
+        filters={"unbroken": unbroken, "cell_text": shown},
+        title=results["title"],
+        results=results,
+        claims=claims,
+        num_holding=sum(claim.verdict == "holds" for claim in claims),
+        num_figures=len(figures),
+        charts=[chart for chart in charts if chart is not None],
+        tables=tables,
+        facts=json.dumps(facts, indent=1, ensure_ascii=False),
+    )
 
 
 def shown(item: "str | int | float | Mean | None") -> str:
@@ -156,10 +133,10 @@ def shown_json(item: Any) -> str:
     return shown(Mean(**item) if isinstance(item, dict) else item)
 
 
-def _unbroken(text: str) -> str:
+def unbroken(text: str) -> str:
     """With spaces that no line breaks at around signs: "p = 0.02" stays whole.
 
-    >>> _unbroken("+1.0 ± 0.2, p = 0.02").replace(chr(160), "_")
+    >>> unbroken("+1.0 ± 0.2, p = 0.02").replace(chr(160), "_")
     '+1.0_±_0.2, p_=_0.02'
     """
     return re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)

@@ -96,7 +96,7 @@ class TestCharts:
         import vl_convert
 
         made = chart(figure)
-        assert (made.key, made.spoken.startswith(figure.title)) == (figure.title, True)
+        assert (made.key, made.description.startswith(figure.title)) == (figure.title, True)
         assert sum(map(len, made.spec["datasets"].values())) >= len(figure.points)
         drawn = vl_convert.vegalite_to_svg({**made.spec, "width": 600})
         assert figure.y in drawn
@@ -105,14 +105,14 @@ class TestCharts:
 
     def test_what_is_said_and_shown_of_each_kind(self):
         lines, boxes, heat, dots = (chart(figure) for figure in ALL)
-        assert "joint from 2 to 5" in lines.spoken
+        assert "joint from 2 to 5" in lines.description
         assert lines.caption.startswith("As told. Lines are means over seeds")
         assert lines.caption.endswith("Dashed: the paper's figures.")
         assert list(lines.legend) == ["joint", HOSTILE]
         assert len(lines.spec["datasets"]["aside bands"]) == 1
-        assert "joint mean 3" in boxes.spoken
+        assert "joint mean 3" in boxes.description
         assert (boxes.legend, boxes.spec["datasets"]["aside zero"]) == ({}, [{"y": 0}])
-        assert "good mostly to 5; bad mostly to 1" in heat.spoken
+        assert "good mostly to 5; bad mostly to 1" in heat.description
         assert dots.spec["datasets"]["points"][0]["x"] == 0.12346
 
     def test_axes_are_labelled_with_the_measured_values(self):

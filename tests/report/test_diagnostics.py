@@ -6,11 +6,15 @@ import sys
 import pytest
 
 from command_line import crosstask
+from crosstask.methods import papers_of
 from crosstask.papers import METAWEIGHTING, METAXT, MT_DNN, STACKING, TAWT
-from crosstask.report.diagnostics import DEV, HELD_OUT, MOST_CELLS, MOST_ROWS, diagnose, loss_gaps
+from crosstask.report.citations import METHOD_PAPERS_0_1, PARADIGM_PAPERS_0_1, papers_of_keys, papers_of_recipe
+from crosstask.report.diagnostics import DEV, HELD_OUT, MAX_CELLS, MAX_ROWS, diagnose, loss_gaps
+from crosstask.report.files import Metrics, RunFiles
 from crosstask.report.run_page import run_page
-from crosstask.report.run_view import run_rows
-from crosstask.report.series import MOST_IN_A_CHART, Point, thin_together
+from crosstask.report.run_view import run_view
+from crosstask.report.series import MAX_POINTS_PER_CHART, Point, thin_together
+from crosstask.runs.events import read_events
 from crosstask.runs.record import HISTORY_FILE, REPORT_FILE
 from html_page import Page
 
@@ -51,8 +55,8 @@ def held_out(number, **losses):
     return {"event": "held_out", "phase": "joint", "update": number, "losses": losses}
 
 
-def diagnosed(*rows, recipe="", offset=None):
-    return diagnose([*start(), *rows], offset or {"joint": 0}, "joint", recipe)
+def diagnosed(*rows, offset=None):
+    return diagnose(read_events([*start(), *rows]), offset or {"joint": 0})
 
 
 def everything(label="5 stars"):
@@ -76,8 +80,12 @@ def everything(label="5 stars"):
     ]
 
 
-def page_of(history, recipe=""):
-    return Page(run_page(run_rows("run", history, {}, recipe, {})))
+def view_of(history):
+    return run_view(RunFiles("run", read_events(history)))
+
+
+def page_of(history):
+    return Page(run_page(view_of(history)))
 
 
 class TestRows:
@@ -101,14 +109,14 @@ class TestRows:
 
     def test_held_out_losses_stand_behind_the_update_they_follow(self):
         (losses,) = diagnosed(update(1, b=1.0), held_out(0, b=1.5), update(2, b=0.5), held_out(1, b=1.0)).losses
-        assert [point.update for point in losses.points if point.task == HELD_OUT] == [1, 2]
+        assert [point.update for point in losses.points if point.name == HELD_OUT] == [1, 2]
         assert [(gap.update, gap.value) for gap in losses.gaps] == [(1, 0.5), (2, 0.5)]
 
     def test_label_map_is_that_of_the_last_look_and_its_path_leads_there(self):
-        (rows,) = run_rows("run", everything(), {}, "", {}).diagnostics.label_maps
+        (rows,) = view_of(everything()).diagnostics.label_maps
         assert (rows.target, rows.source, rows.target_labels) == ("a", "b", ("1 star", "5 stars"))
-        assert rows.shares["pos"] == {"1 star": 0.2, "5 stars": 0.8}
-        assert [(p.update, p.task, p.value) for p in rows.paths if "pos" in p.task] == [
+        assert rows.fractions["pos"] == {"1 star": 0.2, "5 stars": 0.8}
+        assert [(p.update, p.name, p.value) for p in rows.paths if "pos" in p.name] == [
             (1, "pos → 5 stars", 0.5),
             (2, "pos → 5 stars", 0.8),
         ]
@@ -119,35 +127,45 @@ class TestRows:
         (rows,) = diagnosed(transfer(1, label_map={"a": {"b": shares}})).label_maps
         assert rows.is_cut
         assert "t99" in rows.target_labels
-        assert len(rows.shares) * len(rows.target_labels) <= MOST_CELLS
-        assert rows.paths == ()  # one look is no way
+        assert len(rows.fractions) * len(rows.target_labels) <= MAX_CELLS
+        assert rows.paths == ()  # one evaluation is no path
         narrow = {f"s{i}": {"t": 1.0} for i in range(300)}
         (rows,) = diagnosed(transfer(1, label_map={"a": {"b": narrow}})).label_maps
-        assert (rows.is_cut, len(rows.shares)) == (True, MOST_ROWS)
+        assert (rows.is_cut, len(rows.fractions)) == (True, MAX_ROWS)
 
     def test_alignment_and_attention_are_those_of_the_last_look(self):
         first = transfer(1, similarity={"a": {"b": 0.1}}, similarity_before={"a": {"b": 0.1}})
         found = diagnosed(first, *everything()[4:])
-        (aligned,) = found.alignment
+        (aligned,) = found.alignments
         assert (aligned.source, aligned.before, aligned.after) == ("b", 0.25, 0.75)
         assert [(row.adapter, row.layers) for row in found.attention] == [("a", (0.7, 0.5)), ("b", (0.3, 0.5))]
 
     def test_many_lines_share_the_points_of_a_chart(self):
         points = [Point("joint", update, f"task {i}", 1.0) for i in range(20) for update in range(1000)]
-        assert len(thin_together(points)) <= MOST_IN_A_CHART
-        assert len({point.task for point in thin_together(points)}) == 20
+        assert len(thin_together(points)) <= MAX_POINTS_PER_CHART
+        assert len({point.name for point in thin_together(points)}) == 20
 
 
 class TestPapers:
-    def test_paradigm_weighting_transfer_and_schedule_each_once(self):
+    def test_those_that_metrics_name_each_once_and_without_unknown_keys(self):
+        assert papers_of_keys([TAWT.key, "somebody2030", METAXT.key, TAWT.key]) == (TAWT, METAXT)
+        files = RunFiles("run", read_events(start(weighting="metaweighting")), Metrics(papers=[STACKING.key]))
+        assert run_view(files).papers == (STACKING,)
+
+    def test_of_version_0_1_paradigm_weighting_transfer_and_schedule_each_once(self):
         recipe = "transfer: [{name: label-transfer}, representation-transfer]\ntraining: {schedule: mixed}\n"
-        assert diagnosed(recipe=recipe).papers == (TAWT, METAXT, MT_DNN)
-        found = diagnose(start(weighting="metaweighting"), {}, "stacking", "")
-        assert found.papers == (STACKING, METAWEIGHTING)
+        assert papers_of_recipe(recipe, "joint", "tawt") == (TAWT, METAXT, MT_DNN)
+        assert papers_of_recipe("", "stacking", "metaweighting") == (STACKING, METAWEIGHTING)
+
+    def test_the_tables_of_version_0_1_say_what_methods_say(self):
+        for paradigm, paper in PARADIGM_PAPERS_0_1.items():
+            assert papers_of(paradigm, None) == (paper,)
+        for name, paper in METHOD_PAPERS_0_1.items():
+            assert papers_of(None, name, [name]) == (paper,)
 
     @pytest.mark.parametrize("recipe", ["", "[1, 2]", "{", "transfer: [{no: name}, [1], my-own]", "training: null"])
     def test_methods_that_nobody_knows_have_none(self, recipe):
-        assert diagnose(start(weighting="my-own"), {}, "my-own", recipe).papers == ()
+        assert papers_of_recipe(recipe, "my-own", "my-own") == ()
 
     def test_the_page_has_their_bibtex(self):
         text = page_of(start()).text
@@ -193,7 +211,7 @@ class TestPage:
 
     def test_no_conflict_is_said_in_words(self, charts):
         text = page_of([*start(), look(1, conflict=0.0), look(2, conflict=0.0)]).text
-        assert "No look at the gradients found any in conflict." in text
+        assert "No inspection of the gradients found any in conflict." in text
         assert "Share of the pairs" not in text
 
     def test_hostile_labels_are_text(self, charts):

@@ -8,12 +8,15 @@ import pytest
 
 from crosstask.errors import CrossTaskError
 from crosstask.report import write_comparison_page, write_run_page
-from crosstask.report.comparison_view import RESULTS_FILE, comparison_rows
+from crosstask.report.charts import Chart
+from crosstask.report.comparison_view import comparison_view
+from crosstask.report.files import RESULTS_FILE, Metrics, RunFiles, from_json
 from crosstask.report.formatting import plain_sentence
-from crosstask.report.html import Markup, join, script_json, table, tag
+from crosstask.report.html import Contents, _environment, render, script_json
 from crosstask.report.results_file import as_comparison
-from crosstask.report.run_view import Remark, run_rows
+from crosstask.report.run_view import Remark, run_view
 from crosstask.report.series import Point, thin
+from crosstask.runs.events import read_events
 from crosstask.runs.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIPE_FILE, REPORT_FILE
 from html_page import Page
 
@@ -123,8 +126,12 @@ def hide_charts(monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)  # importing it now raises ImportError
 
 
+def view_of(rows, metrics):
+    return run_view(RunFiles("run", read_events(rows), from_json(metrics, Metrics)))
+
+
 class TestRows:
-    rows = run_rows("run", history(), metrics(), "", {})
+    rows = view_of(history(), metrics())
 
     def test_updates_are_counted_over_all_phases(self):
         assert [(phase.name, phase.first, phase.updates) for phase in self.rows.phases] == [
@@ -145,8 +152,8 @@ class TestRows:
     def test_headline_is_test_or_else_dev(self):
         assert (self.rows.headline("stars").split, self.rows.headline("stars").value) == ("test", 0.55)
         only_dev = {**metrics(), "scores": {"stars": {"dev": {"accuracy": 0.6}}}}
-        assert run_rows("run", history(), only_dev, "", {}).headline("stars").split == "dev"
-        assert run_rows("run", history(), {**metrics(), "scores": {}}, "", {}).headline("stars") is None
+        assert view_of(history(), only_dev).headline("stars").split == "dev"
+        assert view_of(history(), {**metrics(), "scores": {}}).headline("stars") is None
 
     def test_what_to_know_comes_in_order_of_weight_and_once(self):
         assert self.rows.remarks == (
@@ -162,17 +169,23 @@ class TestRows:
         assert (polarity.role, polarity.weights) == ("source", {"pretrain": 1.0})
 
     def test_a_run_that_was_killed_early_has_rows_too(self):
-        rows = run_rows("run", history()[:7], {}, "", {})
+        rows = view_of(history()[:7], {})
         assert (rows.targets, rows.phases[0].updates, rows.scores) == (("stars",), 1, ())
 
     def test_thinning_averages_neighbours(self):
         line = [Point("joint", update, "a", float(update)) for update in range(1, 11)]
-        assert [(p.update, p.value) for p in thin(line, most=5)] == [(2, 1.5), (4, 3.5), (6, 5.5), (8, 7.5), (10, 9.5)]
+        assert [(p.update, p.value) for p in thin(line, max_points=5)] == [
+            (2, 1.5),
+            (4, 3.5),
+            (6, 5.5),
+            (8, 7.5),
+            (10, 9.5),
+        ]
         assert thin(line) == tuple(line)
 
 
 def target_rows(data):
-    (found,) = comparison_rows(as_comparison(data)).targets
+    (found,) = comparison_view(as_comparison(data)).targets
     return found
 
 
@@ -287,10 +300,16 @@ def test_a_failed_page_leaves_the_old_one(tmp_path, monkeypatch):
     assert {path.name for path in folder.iterdir()} == names
 
 
-def test_markup_escapes_all_but_markup():
-    assert tag("p", "a<b", Markup("<i>c</i>"), None, ["&", 1]) == "<p>a&lt;b<i>c</i>&amp;1</p>"
-    assert tag("a", "x", href='"><script>') == '<a href="&quot;&gt;&lt;script&gt;">x</a>'
-    assert join("<", Markup("<br>")) == "&lt;<br>"
+def test_templates_escape_all_but_markup():
+    chart = Chart('"><script>', {"a": LABELS}, '"><script>', "<figcaption>", {"<li>": "red", "</svg>": "blue"})
+    page = render("base.html.j2", title="</title><b>")
+    assert "<title>&lt;/title&gt;&lt;b&gt;</title>" in page
+    figure = _environment("crosstask.report").from_string(
+        '{% import "parts.html.j2" as parts with context %}{{ parts.figure(chart) }}{{ parts.name_head("<td>") }}'
+    )
+    html = figure.render(chart=chart, contents=Contents())
+    assert not re.search("<(script|b>|td)", html)
+    assert html.count("&lt;script&gt;") == 2
+    assert "&lt;td&gt;" in html
     assert json.loads(script_json({"a": LABELS})) == {"a": LABELS}
     assert not set("<>&\u2028") & set(script_json({"a": LABELS}))
-    assert "&lt;td&gt;" in table(["a"], [["<td>"]], caption="c")

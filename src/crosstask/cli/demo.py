@@ -9,7 +9,7 @@ from crosstask.cli._app import QuietOption, app, flag
 from crosstask.cli._recipe import plain_table
 
 if TYPE_CHECKING:
-    from crosstask.report.comparison_view import ComparisonRows
+    from crosstask.report.comparison_view import ComparisonView
 
 
 @app.command()
@@ -32,7 +32,7 @@ def demo(
     print_demo(run_demo(text=text, seeds=seeds, output=output, quiet=quiet), output)
 
 
-def print_demo(rows: "ComparisonRows", output: Path) -> None:
+def print_demo(rows: "ComparisonView", output: Path) -> None:
     """The table for the terminal, the answer, and where to read on."""
     from rich.console import Console
 

@@ -117,7 +117,7 @@ def _rank_by_linearized_model(file: "RecipeFile", tasks: RecipeTasks, target: st
 
 def _file_in_run_folder(file: "RecipeFile", targets: list[str]) -> Path | None:
     """Where the page of the recipe's run finds the ranking; None where there is no run, or it has other targets."""
-    from crosstask.report.run_view import RANK_FILE
+    from crosstask.report.files import RANK_FILE
 
     if file.output.is_dir() and targets == file.recipe.targets and len(targets) == 1:
         return file.output / RANK_FILE

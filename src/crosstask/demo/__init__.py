@@ -18,7 +18,8 @@ from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
 from crosstask.progress import Progress, make_progress, shown
 from crosstask.report import write_comparison_page
-from crosstask.report.comparison_view import RESULTS_FILE, ComparisonRows, comparison_rows, read_comparison
+from crosstask.report.comparison_view import ComparisonView, comparison_view, read_comparison
+from crosstask.report.files import RESULTS_FILE
 from crosstask.report.results_file import as_comparison
 from crosstask.runs.environment import environment
 from crosstask.runs.record import REPORT_FILE, finite
@@ -32,7 +33,7 @@ RUN_FOLDER = "run"
 
 def run_demo(
     *, text: bool = False, seeds: int = 5, output: Path = Path("runs/demo"), quiet: bool = False
-) -> ComparisonRows:
+) -> ComparisonView:
     """Compare the paradigms on digits, or on sentences, and write what came out to `output`."""
     check_output(output)
     progress = make_progress(False if quiet else None)
@@ -47,7 +48,7 @@ def run_demo(
     return compare(problem, range(seeds), output, progress)
 
 
-def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Progress) -> ComparisonRows:
+def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Progress) -> ComparisonView:
     """Train every method with every seed, and write results, page and one run folder, all at once at the end."""
     started = time.perf_counter()
     with shown(progress), ExitStack() as few_threads:
@@ -59,7 +60,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, progress: Prog
             cells.append({"method": method, "seed": seed, **_measured(run, problem), "seconds": round(seconds, 2)})
             progress.advance(len(cells), f"{method}, seed {seed}")
         results = describe(problem, seeds, cells)
-        best = comparison_rows(as_comparison(results)).targets[0].chosen
+        best = comparison_view(as_comparison(results)).targets[0].chosen
         with new_folder(output) as scratch:
             if best is not None:
                 target, sources = problem.make(seeds[0])

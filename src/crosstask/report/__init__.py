@@ -1,4 +1,4 @@
-"""History -> rows -> one HTML file that opens without network."""
+"""Run or comparison folder -> plain data -> one HTML file that opens without network."""
 
 from pathlib import Path
 
@@ -8,33 +8,29 @@ from crosstask.storage import write_text
 
 
 def write_page(folder: Path, output: Path | None = None) -> Path:
-    """Write the page of a run or of a comparison, whichever the folder holds; returns where it is."""
-    from crosstask.report.comparison_view import CELLS_FILE, COMPARISON_FILE, RESULTS_FILE
+    """Write the page of a run or of a comparison, whichever the folder holds; returns its path."""
+    from crosstask.report.files import CELLS_FILE, COMPARISON_FILE, RESULTS_FILE
 
     if not folder.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
     if output is not None and output.is_dir():
         raise CrossTaskError(f"'{output}' is a folder; name a file for the page.")
-    place = output or folder / REPORT_FILE
-    try:
-        if (folder / COMPARISON_FILE).is_file() or (folder / RESULTS_FILE).is_file():
-            write_comparison_page(folder, place)
-        elif (folder / RECIPE_FILE).is_file() and (folder / HISTORY_FILE).is_file():
-            write_run_page(folder, place)
-        elif (folder / CELLS_FILE).is_file():
-            raise CrossTaskError(
-                f"'{folder}' holds runs but no {COMPARISON_FILE}: it has not finished, which the same `crosstask "
-                "compare` again will do, or it is no comparison."
-            )
-        else:
-            raise CrossTaskError(
-                f"'{folder}' is neither a run nor a comparison: a run has {RECIPE_FILE} and {HISTORY_FILE}, a "
-                f"comparison {COMPARISON_FILE}. Name the folder that `crosstask train`, `compare` or `demo` wrote."
-            )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise CrossTaskError(f"The files in '{folder}' are not as crosstask writes them ({reason}).") from error
-    return place
+    path = output or folder / REPORT_FILE
+    if (folder / COMPARISON_FILE).is_file() or (folder / RESULTS_FILE).is_file():
+        write_comparison_page(folder, path)
+    elif (folder / RECIPE_FILE).is_file() and (folder / HISTORY_FILE).is_file():
+        write_run_page(folder, path)
+    elif (folder / CELLS_FILE).is_file():
+        raise CrossTaskError(
+            f"'{folder}' holds runs but no {COMPARISON_FILE}: it has not finished, which the same `crosstask "
+            "compare` again will do, or it is no comparison."
+        )
+    else:
+        raise CrossTaskError(
+            f"'{folder}' is neither a run nor a comparison: a run has {RECIPE_FILE} and {HISTORY_FILE}, a "
+            f"comparison {COMPARISON_FILE}. Name the folder that `crosstask train`, `compare` or `demo` wrote."
+        )
+    return path
 
 
 def write_run_page(folder: Path, output: Path | None = None) -> None:
@@ -50,5 +46,5 @@ def write_comparison_page(folder: Path, output: Path | None = None) -> None:
     from crosstask.report.comparison_page import comparison_page
     from crosstask.report.comparison_view import read_comparison
 
-    place = output or folder / REPORT_FILE
-    write_text(place, comparison_page(read_comparison(folder), place.parent))
+    path = output or folder / REPORT_FILE
+    write_text(path, comparison_page(read_comparison(folder), path.parent))

@@ -1,234 +1,238 @@
 """The page of a comparison: the answer, the table, the spread over seeds, and for each target one run in full."""
 
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from crosstask.report.comparison_charts import method_weights, method_weights_chart, scores_chart
-from crosstask.report.comparison_view import ComparisonRows, MethodRow, TargetRows
-from crosstask.report.drawing import charts_available
-from crosstask.report.formatting import answer, metric_name, number, spread
-from crosstask.report.html import Markup, join, table, tag
-from crosstask.report.mistakes_page import corrections_part, labels_part, mistakes_part
-from crosstask.report.page import Grid, Part, badge, folded, listed, page, part, quiet, role_badge, without_charts
-from crosstask.report.provenance import again_part, as_yaml
-from crosstask.report.rank_page import rank_part
-from crosstask.report.run_page import WARNINGS, warning_line
-from crosstask.report.run_parts import citations, course_parts, remarks_list
+import yaml
+from markupsafe import Markup
 
-VERDICTS = {"helps": "good", "hurts": "bad"}
+from crosstask.report.charts import (
+    PALETTE,
+    Chart,
+    Dots,
+    Side,
+    boxes,
+    charts_available,
+    colors_of,
+    names_in_words,
+    stacked_bars,
+)
+from crosstask.report.comparison_view import ComparisonView, MethodView, TargetView
+from crosstask.report.files import Ranking
+from crosstask.report.formatting import Phrase, answer, metric_name
+from crosstask.report.html import render
+from crosstask.report.mistakes_page import CorrectionsView, PredictionsView, corrections_view, predictions_view
+from crosstask.report.run_charts import RunCharts, run_charts
+from crosstask.report.run_page import versions
+from crosstask.report.run_view import Remark
 
-
-def comparison_page(rows: ComparisonRows, place: Path = Path()) -> str:
-    """The whole file. `place` is the folder that it will stand in, where links to pages of runs start."""
-    several = len(rows.targets) > 1
-    ranked = rows.rank["target"] if rows.rank else None
-    known = {found.target for found in rows.targets}
-    details: list[Part | None] = []
-    for found in rows.targets:
-        parts = _details(found, rank_part(rows.rank) if found.target == ranked else None)
-        if several:
-            own = part("Methods", _method_table(found, rows.baseline))
-            parts = [part(join("Target ", tag("bdi", found.target)), _which_run(found, place), parts=[own, *parts])]
-        details += parts
-    warnings = _warnings(rows)
-    parts = [
-        _methods(rows),
-        _spread(rows),
-        *details,
-        rank_part(rows.rank) if ranked not in known else None,
-        part(WARNINGS, remarks_list(warnings)),
-        _tasks(rows),
-        part("How it was done", *(tag("p", note) for note in rows.notes)),
-        again_part(as_yaml(rows.settings), rows.environment),
-        citations(rows.papers),
-    ]
-    num_warnings = sum(sort != "note" for sort, _, _ in warnings)
-    return page(rows.title, _answer(rows, num_warnings, place), parts)
+OTHER, ALONE, CHOSEN = PALETTE[0], PALETTE[1], PALETTE[2]
+"""Colors of methods."""
 
 
-def _sentence(rows: TargetRows) -> list[Markup]:
-    """The answer, with the score set off."""
-    return [
-        join(text)
-        if role == "text"
-        else tag({"score": "strong", "name": "bdi", "other": "span"}[role], text, class_=role)
-        for role, text in answer(rows)
-    ]
+@dataclass(frozen=True)
+class MethodWeights:
+    """The weights of the tasks at the end of each method, averaged over seeds; a method of two phases has two rows."""
+
+    tasks: Sequence[str]
+    rows: Mapping[str, Mapping[str, float]]
+    chart: Chart | None
 
 
-def _answer(rows: ComparisonRows, num_warnings: int, place: Path) -> Markup:
-    first, *others = rows.targets
-    seeds = f"{len(rows.seeds)} seeds" if len(rows.seeds) > 1 else "one seed"
-    if not others:
-        lead = [f"{rows.question} " if rows.question else ""]
-        if first.chosen is not None:
-            lead.append(f"Of the methods with sources dev chose {first.chosen.method}; ")
-            lead.append(f"scores are on {first.part}, over {seeds}.")
-        said = join(tag("h1", *_sentence(first)), tag("p", *lead, class_="lead"), _which_run(first, place))
-    else:
-        helped = [found for found in rows.targets if found.chosen and found.chosen.verdict in ("helps", "may help")]
-        sure = sum(found.chosen is not None and found.chosen.verdict == "helps" for found in helped)
-        headline = f"Cross-task training came out ahead on {len(helped)} of {len(rows.targets)} targets"
-        headline += f", on {sure} of them beyond chance." if helped else "."
-        sentences = tag("ul", [tag("li", _sentence(found)) for found in rows.targets], class_="answers")
-        lead = [f"For each target dev chose among the methods with sources; scores are over {seeds}."]
-        said = join(tag("h1", headline), sentences, tag("p", *lead, class_="lead"))
-    return join(tag("p", rows.title, class_="kicker"), said, warning_line(num_warnings))
+@dataclass(frozen=True)
+class TargetPage:
+    """What the template shows of one target; `link` leads to the page of the run whose curves are shown."""
+
+    view: TargetView
+    answer: Sequence[Phrase]
+    run_sentence: str
+    link: str | None
+    method_weights: MethodWeights | None
+    ranking: Ranking | None
+    charts: RunCharts | None = None
+    predictions: PredictionsView | None = None
+    corrections: CorrectionsView | None = None
+
+    @property
+    def heading(self) -> Markup:
+        """Of its section, where there are several targets."""
+        return Markup("Target <bdi>{}</bdi>").format(self.view.target)
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether some method was tested against the baseline."""
+        return any(method.p is not None for method in self.view.methods)
+
+    @property
+    def has_verdicts(self) -> bool:
+        """Whether some method was judged against training alone."""
+        return any(method.verdict for method in self.view.methods)
 
 
-def _methods(rows: ComparisonRows) -> Part | None:
-    note = quiet(
-        "Mean ± standard deviation over seeds; the best mean is bold. The gain is taken seed by seed: the same labels "
-        f"and the same start for every method, against {rows.baseline}. p is that of a paired t-test, corrected over "
-        "the whole table; with few seeds it says little. The shaded row is the one with sources that dev chose."
+def comparison_page(comparison: ComparisonView, folder: Path = Path()) -> str:
+    """The HTML file; links to pages of runs are relative to `folder`, in which it will stand."""
+    ranked_target = comparison.ranking.target if comparison.ranking is not None else None
+    targets = []
+    for view in comparison.targets:
+        ranking = comparison.ranking if view.target == ranked_target else None
+        targets.append(target_page(view, ranking, folder))
+    is_ranking_shown = any(target.ranking is not None for target in targets)
+    seed_charts = []
+    if charts_available():
+        seed_charts = [chart for chart in map(scores_chart, comparison.targets) if chart is not None]
+    methods = [method for view in comparison.targets for method in view.methods]
+    return render(
+        "comparison.html.j2",
+        title=comparison.title,
+        comparison=comparison,
+        targets=targets,
+        headline=headline(comparison),
+        lead=lead(comparison),
+        method_names=list(dict.fromkeys(method.method for method in methods)),
+        summaries={method.method: method.summary for method in methods if method.summary},
+        seed_charts=seed_charts,
+        other_ranking=None if is_ranking_shown else comparison.ranking,
+        remarks=remarks(comparison),
+        recipe=yaml.safe_dump(dict(comparison.settings), sort_keys=False, allow_unicode=True, width=100),
+        versions=versions(comparison.environment),
     )
-    words = {row.method: row.summary for found in rows.targets for row in found.methods if row.summary}
-    explained = tag("dl", [[tag("dt", name), tag("dd", f"{text}.")] for name, text in words.items()])
-    more = folded("What the methods do", explained) if words else None
-    if len(rows.targets) == 1:
-        return part("Methods", _method_table(rows.targets[0], rows.baseline), note, more)
-    return part("Methods", _overview(rows), note, more)
 
 
-def _overview(rows: ComparisonRows) -> Markup:
-    """A row per method, a column per target."""
-    names = list(dict.fromkeys(row.method for found in rows.targets for row in found.methods))
-    by_name = [{row.method: row for row in found.methods} for found in rows.targets]
-
-    def cell(row: MethodRow | None) -> object:
-        if row is None or row.score is None:
-            return None
-        shown = tag("strong", spread(row.score)) if row.is_best else join(spread(row.score))
-        return join(shown, tag("small", "chosen on dev")) if row.is_chosen else shown
-
-    lines: list[list[object]] = [[name, *(cell(found.get(name)) for found in by_name)] for name in names]
-    heads = [[tag("bdi", found.target), tag("small", metric_name(found.metric))] for found in rows.targets]
-    head: list[object] = ["method", *heads]
-    return table(head, lines, caption="Methods on all targets", numeric=frozenset(range(1, len(head))))
-
-
-def _method_table(found: TargetRows, baseline: str) -> Markup:
-    tested = any(row.p is not None for row in found.methods)
-    judged = any(row.verdict for row in found.methods)
-
-    def line(row: MethodRow) -> list[object]:
-        score = spread(row.score)
-        tried = ", ".join(f"{key} {value}" for key, value in row.settings.items())
-        cells: list[object] = [
-            [row.method, tag("small", tried) if tried else None],
-            tag("strong", score) if row.is_best else score,
-            spread(row.gain, signed=True) if row.gain else None,
-            f"{row.wins} of {row.pairs}" if row.gain else None,
-        ]
-        if tested:
-            cells.append(None if row.p is None else "< 0.001" if row.p < 0.001 else number(row.p))
-        if judged:
-            cells.append(badge(row.verdict, VERDICTS.get(row.verdict)) if row.verdict else None)
-        return [*cells, spread(row.dev), number(row.seconds, 1)]
-
-    head: list[object] = [
-        "method",
-        f"{metric_name(found.metric)} on {found.part}",
-        f"gain over {baseline}",
-        "seeds won",
-    ]
-    head += (["p"] if tested else []) + (["sources"] if judged else []) + ["on dev", "seconds"]
-    marked = next((place for place, row in enumerate(found.methods) if row.is_chosen), -1)
-    numeric = frozenset(i for i, text in enumerate(head) if i and text != "sources")
-    lines = [line(row) for row in found.methods]
-    return table(head, lines, caption=f"Methods on {found.target}", numeric=numeric, marked=marked)
+def target_page(view: TargetView, ranking: Ranking | None, folder: Path) -> TargetPage:
+    """The part of the page on one target."""
+    weights = method_weights(view)
+    phrases = answer(view)
+    if view.run is None or view.chosen is None:
+        return TargetPage(view, phrases, "", None, weights, ranking)
+    link = None
+    if view.page is not None:
+        link = quote(Path(os.path.relpath(view.page, folder)).as_posix())
+    predictions, corrected = None, None
+    evaluated = view.run.evaluated.get(view.target)
+    if evaluated is not None:
+        predictions = predictions_view(evaluated, view.alone)
+        if view.alone is not None:
+            corrected = corrections_view(view.alone, evaluated, view.chosen.method)
+    return TargetPage(
+        view,
+        phrases,
+        run_sentence(view, view.chosen),
+        link,
+        weights,
+        ranking,
+        run_charts(view.run),
+        predictions,
+        corrected,
+    )
 
 
-def _spread(rows: ComparisonRows) -> Part | None:
-    if not charts_available():
-        return part("Spread over seeds", without_charts(), *(_cells(found) for found in rows.targets))
-    charts = tuple(chart for found in rows.targets if (chart := scores_chart(found)) is not None)
-    return part("Spread over seeds", *(charts if len(charts) == 1 else [Grid(charts)]))
+def run_sentence(view: TargetView, chosen: MethodView) -> str:
+    """Which run the curves and examples are of."""
+    median = ", whose dev score is the median one" if len(view.seeds) > 1 else ""
+    return f"Curves and examples are of one run: {chosen.method} with seed {view.seed}{median}."
 
 
-def _cells(found: TargetRows) -> Markup:
-    """Every score, for a page without charts."""
-    seeds = sorted({cell.seed for cell in found.cells})
-    scores = {(cell.method, cell.seed): cell.score for cell in found.cells}
-    lines: list[list[object]] = [
-        [row.method, *(number(scores.get((row.method, seed))) for seed in seeds)] for row in found.methods
-    ]
-    head: list[object] = ["method", *(f"seed {seed}" for seed in seeds)]
-    return table(head, lines, caption=f"Scores on {found.target}", numeric=frozenset(range(1, len(head))))
+def headline(comparison: ComparisonView) -> str:
+    """On how many of several targets the sources helped."""
+    verdicts = [view.chosen.verdict for view in comparison.targets if view.chosen is not None]
+    num_sure = verdicts.count("helps")
+    num_helped = num_sure + verdicts.count("may help")
+    sentence = f"Cross-task training came out ahead on {num_helped} of {len(comparison.targets)} targets"
+    if num_helped:
+        return f"{sentence}, on {num_sure} of them beyond chance."
+    return f"{sentence}."
 
 
-def _details(found: TargetRows, ranked: Part | None) -> list[Part | None]:
-    """What one run of the chosen method shows, and what it said of the examples next to training alone."""
-    weights = _weights(found)
-    if found.run is None or found.chosen is None:
-        return [part("Weights of the tasks", *weights), ranked]
-    measured = found.run.measured.get(found.target)
-    examples: list[Part | None] = []
-    if measured is not None:
-        examples.append(labels_part(measured, found.alone))
-        made_right = corrections_part(found.alone, measured, found.chosen.method) if found.alone else None
-        examples.append(made_right or mistakes_part(measured))
-    return [*course_parts(found.run, *weights), ranked, *examples]
+def lead(comparison: ComparisonView) -> str:
+    """How the methods were chosen and measured."""
+    seeds = f"{len(comparison.seeds)} seeds" if len(comparison.seeds) > 1 else "one seed"
+    if len(comparison.targets) > 1:
+        return f"For each target dev chose among the methods with sources; scores are over {seeds}."
+    sentences = [comparison.question] if comparison.question else []
+    (view,) = comparison.targets
+    if view.chosen is not None:
+        sentences.append(
+            f"Of the methods with sources dev chose {view.chosen.method}; scores are on {view.split}, over {seeds}."
+        )
+    return " ".join(sentences)
 
 
-def _which_run(found: TargetRows, place: Path) -> Markup | None:
-    """Which run it is that curves and examples are of."""
-    if found.run is None or found.chosen is None:
-        return None
-    several = len({cell.seed for cell in found.cells}) > 1
-    median = ", whose dev score is the median one" if several else ""
-    said = f"Curves and examples are of one run: {found.chosen.method} with seed {found.seed}{median}."
-    if found.page is None:
-        return quiet(said)
-    link = quote(Path(os.path.relpath(found.page, place)).as_posix())
-    return quiet(said, " It has ", tag("a", "a page of its own", href=link), ".")
-
-
-def _weights(found: TargetRows) -> list[object]:
-    shares = method_weights(found)
-    tasks = list(dict.fromkeys([found.target, *(task for weights in shares.values() for task in weights)]))
-    if len(tasks) < 2:
-        return []
-    lines: list[list[object]] = [
-        [label, *(number(weights[task]) if task in weights else None for task in tasks)]
-        for label, weights in shares.items()
-    ]
-    head: list[object] = ["method", *(tag("bdi", task) for task in tasks)]
-    made = table(head, lines, caption="Weights of the tasks", numeric=frozenset(range(1, len(head))))
-    if not charts_available():
-        return [made]
-    return [method_weights_chart(found), folded("The weights as a table", made)]
-
-
-def _warnings(rows: ComparisonRows) -> list[tuple[str, str | None, str]]:
-    """Methods that did not run, tasks set aside, and what the runs that are shown have to say."""
-    items: list[tuple[str, str | None, str]] = [
-        ("refused", found.target, f"{row.method}: {row.refused}")
-        for found in rows.targets
-        for row in found.methods
-        if row.refused
-    ]
-    total = sum(len(found.cells) for found in rows.targets)
-    items += [
-        ("set aside", task, f"in {times} of {total} runs its losses were not finite")
-        for task, times in rows.set_aside.items()
-    ]
-    for found in rows.targets:
-        items += [item for item in (found.run.remarks_as_items() if found.run else []) if item not in items]
+def remarks(comparison: ComparisonView) -> list[Remark]:
+    """Methods that did not run, tasks that were set aside, and the remarks of the runs that are shown."""
+    items: list[Remark] = []
+    for view in comparison.targets:
+        refused = [method for method in view.methods if method.refused]
+        items += [Remark("refused", view.target, f"{method.method}: {method.refused}") for method in refused]
+    num_runs = sum(len(view.cells) for view in comparison.targets)
+    for task, times in comparison.set_aside.items():
+        items.append(Remark("set aside", task, f"in {times} of {num_runs} runs its losses were not finite"))
+    for view in comparison.targets:
+        for remark in view.run.remarks if view.run is not None else ():
+            if remark not in items:
+                items.append(remark)
     return items
 
 
-def _tasks(rows: ComparisonRows) -> Part | None:
-    if not rows.tasks:
+def scores_chart(view: TargetView) -> Chart | None:
+    """A box for each method, and a dot for each seed."""
+    import altair as alt
+
+    cells = [cell for cell in view.cells if cell.score is not None]
+    if not cells:
         return None
-    lines: list[list[object]] = [
-        [
-            [tag("bdi", task.name), " ", role_badge(task.role)],
-            [task.summary, tag("small", f"{len(task.labels)} labels: ", listed(task.labels)) if task.labels else None],
-            *(f"{task.sizes[name]:,}" if name in task.sizes else None for name in ("train", "dev", "test")),
-        ]
-        for task in rows.tasks
+    measured = {cell.method for cell in cells}
+    methods = [method for method in view.methods if method.method in measured]
+    values = [{"method": cell.method, "seed": cell.seed, "score": round(cell.score or 0.0, 5)} for cell in cells]
+    metric = metric_name(view.metric)
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("seed:N"),
+        alt.Tooltip("score:Q", title=metric, format=".3f"),
     ]
-    head: list[object] = ["task", "what it is", "train", "dev", "test"]
-    return part("Tasks and data", table(head, lines, caption="The tasks", numeric=frozenset({2, 3, 4})))
+    spec = boxes(
+        values,
+        Side("method", [method.method for method in methods]),
+        alt.X("score:Q", title=f"{metric} on {view.split}", scale=alt.Scale(zero=False, nice=True, padding=12)),
+        Dots(tooltip, {method.method: method_color(method) for method in methods}, "method"),
+    )
+    means = [f"{method.method} mean {method.score.mean:.3f}" for method in view.methods if method.score]
+    description = f"Box plot of scores over seeds on {view.target}: {'; '.join(means)}."
+    num_seeds = len({cell.seed for cell in cells})
+    dot = f"Each dot is one of {num_seeds} seeds" if num_seeds > 1 else "Each dot is a run"
+    caption = Markup(
+        "<bdi>{}</bdi>: {}; the box spans the middle half, the line inside is the median. Orange is training alone, "
+        "green what dev chose."
+    ).format(view.target, dot)
+    return Chart(f"scores-{view.target}", spec, description, caption)
+
+
+def method_color(method: MethodView) -> str:
+    """Training alone, the chosen method and all others have a color each."""
+    if method.is_single:
+        return ALONE
+    return CHOSEN if method.is_chosen else OTHER
+
+
+def method_weights(view: TargetView) -> MethodWeights | None:
+    """The weights of the tasks in each method, and in each of its phases where it has several."""
+    rows: dict[str, Mapping[str, float]] = {}
+    for method in view.methods:
+        for phase, weights in method.weights.items():
+            is_only_phase = len(method.weights) == 1 or phase == method.method
+            rows[method.method if is_only_phase else f"{method.method}: {phase}"] = weights
+    tasks = list(dict.fromkeys([view.target, *(task for weights in rows.values() for task in weights)]))
+    if len(tasks) < 2:
+        return None
+    chart = None
+    if charts_available():
+        colors = colors_of(tasks)
+        caption = (
+            "What each task counts at the end of training, averaged over seeds; a method of two phases has two bars."
+        )
+        description = f"Stacked bars of the weights of {names_in_words(tasks)} in each of {len(rows)} methods."
+        key = f"weights-of-methods-{view.target}"
+        chart = Chart(key, stacked_bars(rows, colors), description, caption, colors)
+    return MethodWeights(tasks, rows, chart)

@@ -5,62 +5,64 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from crosstask.data.metrics import METRICS, higher
 from crosstask.papers import Paper
-from crosstask.report.diagnostics import papers_of
-from crosstask.report.predictions import Measured
-from crosstask.report.run_view import RunRows, read_rank, read_run
-from crosstask.report.series import of_event
-from crosstask.runs.record import METRICS_FILE, REPORT_FILE, read_history
-from crosstask.training.paradigms import PARADIGMS
+from crosstask.report.citations import papers_of_keys, papers_of_method
+from crosstask.report.files import (
+    CELLS_FILE,
+    COMPARISON_FILE,
+    RANK_FILE,
+    RESULTS_FILE,
+    ComparedMethod,
+    ComparisonCell,
+    ComparisonFile,
+    Environment,
+    Metrics,
+    Ranking,
+    Session,
+    Spread,
+    TaskFacts,
+    damaged,
+    from_json,
+    read_json,
+    read_json_lines,
+)
+from crosstask.report.predictions import EvaluatedTask
+from crosstask.report.run_view import RunView, read_run
+from crosstask.runs.events import Row
+from crosstask.runs.record import METRICS_FILE, REPORT_FILE
 
-COMPARISON_FILE, CELLS_FILE, RESULTS_FILE = "comparison.json", "cells.jsonl", "results.json"
 BASELINE = "single"
+TARGET_ONLY_0_1 = ("single", "probe")
+"""Paradigms that train the target alone, for folders of version 0.1, which do not say so."""
+LOWER_IS_BETTER_0_1 = ("rmse",)
+"""Metrics whose lower values are better, for folders of version 0.1, which do not say so."""
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation; one value alone has no deviation."""
-
-    mean: float
-    deviation: float | None
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread | None":
-        """Of the values that there are.
-
-        >>> Spread.of([0.5, 0.7]).mean, Spread.of([0.5]).deviation, Spread.of([])
-        (0.6, None, None)
-        """
-        if not values:
-            return None
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
-
-
-@dataclass(frozen=True)
-class CellRow:
-    """One run: a method with a seed, on one target; `run` is its folder, from that of the comparison on."""
+class Cell:
+    """One run: a method with a seed, on one target; `run` is its folder, relative to that of the comparison."""
 
     method: str
     seed: int
     score: float | None
     dev: float | None
-    weights: Mapping[str, Mapping[str, float]]
+    weights: Mapping[str, Mapping[str, float | None]]
     run: str | None
 
 
 @dataclass(frozen=True)
-class MethodRow:
+class MethodView:
     """A method on a target over all seeds, and against the baseline on the same seeds.
 
-    `gain` is positive where the method is better, whichever way the metric points; `p` is of a paired test, corrected;
-    `verdict` is what the sources did, against the target alone; `refused` is why it did not run;
-    `settings` are those that dev chose, where some were searched.
+    - `gain`: positive where the method is better, whichever direction the metric has;
+    - `p`: of a paired test, corrected over the table;
+    - `verdict`: what the sources did, against the target alone;
+    - `refused`: why it did not run;
+    - `settings`: those that dev chose, where some were searched;
+    - `weights`: of each task at the end of each phase, averaged over seeds.
     """
 
     method: str
@@ -78,268 +80,306 @@ class MethodRow:
     is_baseline: bool
     is_single: bool
     refused: str | None
-    settings: Mapping[str, Any]
+    settings: Row
     weights: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class TargetRows:
+class TargetView:
     """The comparison on one target.
 
-    `labels` says how many the target has; `run` is the run of the chosen method whose dev score is the median one;
-    `alone` is what training alone said of the same examples with the same seed; `page` is the run's own, if it has one.
+    - `split`: what was evaluated;
+    - `labels`: how many labels the target has, in words;
+    - `run`: the run of the chosen method with the median dev score, `seed` its seed, `page` its page, if it has one;
+    - `alone`: the predictions of training alone on the same examples with the same seed.
     """
 
     target: str
     metric: str
-    part: str
+    split: str
     labels: str | None
-    methods: tuple[MethodRow, ...]
-    cells: tuple[CellRow, ...]
-    run: RunRows | None = None
-    alone: Measured | None = None
+    methods: tuple[MethodView, ...]
+    cells: tuple[Cell, ...]
+    run: RunView | None = None
+    alone: EvaluatedTask | None = None
     seed: int | None = None
     page: Path | None = None
 
     @property
-    def single(self) -> MethodRow | None:
-        """The target alone."""
-        return next((row for row in self.methods if row.is_single), None)
+    def single(self) -> MethodView | None:
+        """Training on the target alone."""
+        return next((method for method in self.methods if method.is_single), None)
 
     @property
-    def chosen(self) -> MethodRow | None:
-        """The method with sources whose mean dev score is best: test scores choose nothing."""
-        return next((row for row in self.methods if row.is_chosen), None)
+    def chosen(self) -> MethodView | None:
+        """The method with sources that has the best mean dev score; test scores choose nothing."""
+        return next((method for method in self.methods if method.is_chosen), None)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Of the runs on this target."""
+        return sorted({cell.seed for cell in self.cells})
+
+    def score_of(self, method: str, seed: int) -> float | None:
+        """The score of one run."""
+        for cell in self.cells:
+            if (cell.method, cell.seed) == (method, seed):
+                return cell.score
+        return None
 
     @property
     def heaviest(self) -> str | None:
-        """The source that the chosen method came to give the most weight in most seeds; None where it learns none."""
+        """The source with the largest weight in most runs of the chosen method; None where it learns no weights."""
         if self.run is None or not self.run.learns_weights or self.chosen is None:
             return None
-        firsts: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for cell in self.cells:
-            weights = max(cell.weights.values(), key=len, default={}) if cell.method == self.chosen.method else {}
+            if cell.method != self.chosen.method:
+                continue
+            weights = max(cell.weights.values(), key=len, default={})
             sources = {task: weight for task, weight in weights.items() if task != self.target and weight is not None}
-            if len(sources) > 1 and len(set(sources.values())) > 1:
-                firsts[max(sources, key=lambda task: sources[task])] += 1
-        ranked = firsts.most_common(1)
-        return ranked[0][0] if ranked and 2 * ranked[0][1] > sum(firsts.values()) else None
+            if len(set(sources.values())) > 1:
+                counts[max(sources, key=lambda task: sources[task])] += 1
+        for source, times in counts.most_common(1):
+            if 2 * times > counts.total():
+                return source
+        return None
 
 
 @dataclass(frozen=True)
-class TaskFacts:
-    """A task as the page describes it."""
-
-    name: str
-    role: str
-    summary: str
-    labels: tuple[str, ...]
-    sizes: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class ComparisonRows:
-    """All that the page of a comparison shows.
-
-    - `set_aside`: how many runs set a task aside, by task;
-    - `seconds`: of everything, where that is known.
-    """
+class ComparisonView:
+    """Everything that the page of a comparison shows; `set_aside` counts the runs that set a task aside, by task."""
 
     title: str
     question: str
     baseline: str
-    seeds: tuple[int, ...]
-    targets: tuple[TargetRows, ...]
-    tasks: tuple[TaskFacts, ...]
-    notes: tuple[str, ...]
-    settings: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    seeds: Sequence[int]
+    targets: tuple[TargetView, ...]
+    tasks: Sequence[TaskFacts]
+    notes: Sequence[str]
+    settings: Row
+    environment: Environment
     papers: tuple[Paper, ...]
     set_aside: Mapping[str, int]
-    rank: Mapping[str, Any] | None = None
+    ranking: Ranking | None = None
     seconds: float | None = None
 
 
-def read_comparison(folder: Path) -> ComparisonRows:
-    """Read the folder of a comparison, or of the demo: the table, and one run in full for each target."""
-    from crosstask.report.results_file import as_comparison
+def read_comparison(folder: Path) -> ComparisonView:
+    """The view of the folder of a comparison: the table, and one run in full for each target."""
+    path = folder / COMPARISON_FILE
+    if (folder / RESULTS_FILE).is_file():  # TODO(report): gone when the demo writes comparison.json
+        from crosstask.report.results_file import as_comparison
 
-    def read(name: str) -> Any:
-        return json.loads((folder / name).read_text(encoding="utf-8"))
+        results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
+        return _comparison_view(from_json(as_comparison(results), ComparisonFile), folder)
+    file = read_json(path, ComparisonFile)
+    if file is None:
+        raise damaged(path, "there is no such file")
+    return _comparison_view(file, folder)
 
-    is_comparison = (folder / COMPARISON_FILE).is_file()
-    return comparison_rows(read(COMPARISON_FILE) if is_comparison else as_comparison(read(RESULTS_FILE)), folder)
+
+def comparison_view(data: Row) -> ComparisonView:
+    """The view of a comparison from the contents of `comparison.json`, without its runs."""
+    return _comparison_view(from_json(data, ComparisonFile), None)
 
 
-def comparison_rows(data: Mapping[str, Any], folder: Path | None = None) -> ComparisonRows:
-    """The rows of a comparison from `Comparison.to_json()`, and from the folder with its runs where there is one."""
-    targets = tuple(_target(data, target, folder) for target in data["metrics"])
-    schedule = (data["settings"].get("training") or {}).get("schedule")
-    methods = data["methods"]
-    return ComparisonRows(
-        title=data.get("title") or (folder.resolve().name if folder is not None else ""),
-        question=data.get("question", ""),
-        baseline=data["baseline"],
-        seeds=tuple(data["seeds"]),
+def _comparison_view(file: ComparisonFile, folder: Path | None) -> ComparisonView:
+    targets = tuple(_target_view(file, target, folder) for target in file.metrics)
+    title = file.title
+    if not title and folder is not None:
+        title = folder.resolve().name
+    return ComparisonView(
+        title=title,
+        question=file.question,
+        baseline=file.baseline,
+        seeds=file.seeds,
         targets=targets,
-        tasks=_tasks(data, targets),
-        notes=tuple(data["notes"]),
-        settings={"targets": list(data["metrics"]), "methods": methods, **data["settings"], "seeds": data["seeds"]},
-        environment=data.get("environment") or _environment(folder),
-        papers=papers_of(list(methods.values()), schedule),
-        set_aside=_set_aside(targets, folder),
-        rank=read_rank(folder) if folder is not None else None,
-        seconds=data.get("seconds"),
+        tasks=file.tasks or _tasks_of_runs(targets),
+        notes=file.notes,
+        settings=_settings(file),
+        environment=file.environment or _last_environment(folder),
+        papers=_papers(file),
+        set_aside=_count_set_aside(targets, folder),
+        ranking=read_json(folder / RANK_FILE, Ranking) if folder is not None else None,
+        seconds=file.seconds,
     )
 
 
-def _target(data: Mapping[str, Any], target: str, folder: Path | None) -> TargetRows:
-    metric, part = data["metrics"][target], data["parts"][target]
-    cells = tuple(_cell(row, metric, part) for row in data["cells"] if row["target"] == target and "scores" in row)
-    lines = [line for line in data["lines"] if line["target"] == target]
-    methods = data["methods"]
-    chosen = chosen_method(data, target)
-    rows = tuple(
-        MethodRow(
-            method=line["method"],
-            summary=methods[line["method"]].get("summary", ""),
-            score=_spread(line["score"]),
-            dev=_spread(line["dev"]),
-            gain=_spread(line["gain"]),
-            wins=line["wins"],
-            pairs=line["pairs"],
-            p=line["p_t_holm"],
-            verdict=line["verdict"],
-            seconds=line["seconds"],
-            is_best=line["is_best"],
-            is_chosen=line["method"] == chosen,
-            is_baseline=line["is_baseline"],
-            is_single=_is_single(methods[line["method"]]),
-            refused=line["refused"],
-            settings=line.get("settings") or {},
-            weights=_mean_weights([cell for cell in cells if cell.method == line["method"]]),
+def _target_view(file: ComparisonFile, target: str, folder: Path | None) -> TargetView:
+    metric, split = file.metrics[target], file.parts[target]
+    cells = tuple(
+        _cell(cell, metric, split) for cell in file.cells if cell.target == target and cell.scores is not None
+    )
+    chosen = chosen_method(file, target)
+    methods = []
+    for line in file.lines:
+        if line.target != target:
+            continue
+        method = file.methods[line.method]
+        methods.append(
+            MethodView(
+                method=line.method,
+                summary=method.summary,
+                score=line.score,
+                dev=line.dev,
+                gain=line.gain,
+                wins=line.wins,
+                pairs=line.pairs,
+                p=line.p_t_holm,
+                verdict=line.verdict,
+                seconds=line.seconds,
+                is_best=line.is_best,
+                is_chosen=line.method == chosen,
+                is_baseline=line.is_baseline,
+                is_single=method.paradigm == BASELINE and not method.weighting and not method.transfer,
+                refused=line.refused,
+                settings=line.settings,
+                weights=_mean_weights([cell for cell in cells if cell.method == line.method]),
+            )
         )
-        for line in lines
+    view = TargetView(target, metric, split, file.labels, tuple(methods), cells)
+    if folder is None:
+        return view
+    return _with_run(view, folder)
+
+
+def _cell(cell: ComparisonCell, metric: str, split: str) -> Cell:
+    scores = cell.scores or {}
+    return Cell(
+        cell.method,
+        cell.seed,
+        scores.get(split, {}).get(metric),
+        scores.get("dev", {}).get(metric),
+        cell.weights,
+        cell.run,
     )
-    found = TargetRows(target, metric, part, data.get("labels"), rows, cells)
-    return _with_run(found, folder)
 
 
-def _with_run(found: TargetRows, folder: Path | None) -> TargetRows:
+def _with_run(view: TargetView, folder: Path) -> TargetView:
     """With the median run of the chosen method, if the folder has it."""
-    cell = _median_cell(found, folder)
-    if folder is None or cell is None or cell.run is None:
-        return found
-    run, alone = read_run(folder / cell.run), None
-    for other in found.cells:
-        is_alone = found.single is not None and other.method == found.single.method
+    cell = _median_cell(view, folder)
+    if cell is None or cell.run is None:
+        return view
+    run = read_run(folder / cell.run)
+    alone = None
+    for other in view.cells:
+        is_alone = view.single is not None and other.method == view.single.method
         if is_alone and other.seed == cell.seed and other.run is not None:
-            alone = read_run(folder / other.run).measured.get(found.target)
-    labels = found.labels or _labels_to_train_on(run, found.target)
+            alone = read_run(folder / other.run).evaluated.get(view.target)
+    labels = view.labels
+    for task in run.tasks:
+        if labels is None and task.name == view.target and task.sizes.get("train"):
+            labels = f"{task.sizes['train']:,} labels to train on"
     page = folder / cell.run / REPORT_FILE
-    return replace(
-        found, labels=labels, run=run, alone=alone, seed=cell.seed, page=page if page.is_file() else None
-    )  # fmt: skip
+    return replace(view, labels=labels, run=run, alone=alone, seed=cell.seed, page=page if page.is_file() else None)
 
 
-def _median_cell(found: TargetRows, folder: Path | None) -> CellRow | None:
+def _median_cell(view: TargetView, folder: Path) -> Cell | None:
     """The run of the chosen method with the median dev score; of an even number the lower one."""
-    own = [
-        cell
-        for cell in found.cells
-        if found.chosen is not None and folder is not None
-        if cell.method == found.chosen.method and cell.run is not None and (folder / cell.run).is_dir()
-    ]
-    ranked = sorted((cell for cell in own if cell.dev is not None), key=lambda cell: (cell.dev, cell.seed))
-    if ranked:
-        return ranked[(len(ranked) - 1) // 2]
-    return own[0] if own else None
+    cells = []
+    for cell in view.cells:
+        is_of_chosen = view.chosen is not None and cell.method == view.chosen.method
+        if is_of_chosen and cell.run is not None and (folder / cell.run).is_dir():
+            cells.append(cell)
+    by_score = sorted((cell.dev, cell.seed, index) for index, cell in enumerate(cells) if cell.dev is not None)
+    if by_score:
+        _, _, index = by_score[(len(by_score) - 1) // 2]
+        return cells[index]
+    return next(iter(cells), None)
 
 
-def _labels_to_train_on(run: RunRows, target: str) -> str | None:
-    size = next((task.sizes.get("train") for task in run.tasks if task.name == target), None)
-    return f"{size:,} labels to train on" if size else None
+def chosen_method(file: ComparisonFile, target: str) -> str | None:
+    """The method with sources that has the best mean dev score, the first of equal ones.
 
-
-def chosen_method(data: Mapping[str, Any], target: str) -> str | None:
-    """The method with sources whose mean dev score is best, the earlier one of two that are equal.
-
-    Where there is no dev, that which stands first.
+    Without dev scores it is the first method with sources.
     """
-    metric = data["metrics"][target]
-    sign = 1.0 if metric not in METRICS or higher(metric) else -1.0
-    measured = [
-        line
-        for line in data["lines"]
-        if line["target"] == target and line["score"] is not None and _uses_sources(data["methods"][line["method"]])
-    ]
-    if not measured:
-        return None
-    return str(max(measured, key=lambda line: sign * line["dev"]["mean"] if line["dev"] else -math.inf)["method"])
+    metric = file.metrics[target]
+    if file.greater_is_better is not None:
+        is_greater_better = file.greater_is_better.get(metric, True)
+    else:
+        is_greater_better = metric not in LOWER_IS_BETTER_0_1
+    best, best_score = None, -math.inf
+    for line in file.lines:
+        if line.target != target or line.score is None or not _uses_sources(file.methods[line.method]):
+            continue
+        score = -math.inf
+        if line.dev is not None:
+            score = line.dev.mean if is_greater_better else -line.dev.mean
+        if best is None or score > best_score:
+            best, best_score = line.method, score
+    return best
 
 
-def _uses_sources(method: Mapping[str, Any]) -> bool:
-    paradigm = PARADIGMS.get(method["paradigm"])
-    return paradigm is None or paradigm.uses_sources
+def _uses_sources(method: ComparedMethod) -> bool:
+    if method.uses_sources is None:
+        return method.paradigm not in TARGET_ONLY_0_1
+    return method.uses_sources
 
 
-def _cell(row: Mapping[str, Any], metric: str, part: str) -> CellRow:
-    scores = row["scores"]
-    score, dev = (scores.get(split, {}).get(metric) for split in (part, "dev"))
-    return CellRow(row["method"], row["seed"], score, dev, row.get("weights", {}), row.get("run"))
+def _papers(file: ComparisonFile) -> tuple[Paper, ...]:
+    """Of all methods, each once."""
+    schedule = (file.settings.get("training") or {}).get("schedule")
+    papers: list[Paper] = []
+    for method in file.methods.values():
+        if method.papers is None:
+            papers += papers_of_method(method.paradigm, [method.weighting, *method.transfer], schedule)
+        else:
+            papers += papers_of_keys(method.papers)
+    return tuple(dict.fromkeys(papers))
 
 
-def _spread(data: Mapping[str, Any] | None) -> Spread | None:
-    return Spread(**data) if data is not None else None
+def _settings(file: ComparisonFile) -> Row:
+    """All that is needed to run the comparison again."""
+    methods = {}
+    for name, method in file.methods.items():
+        settings = asdict(method)
+        # These say what a method is, not how to run it.
+        for key in ("summary", "uses_sources", "papers"):
+            del settings[key]
+        methods[name] = settings
+    targets = list(file.metrics)
+    return {"targets": targets, "methods": methods, **file.settings, "seeds": list(file.seeds)}
 
 
-def _is_single(method: Mapping[str, Any]) -> bool:
-    return method["paradigm"] == BASELINE and not method.get("weighting") and not method.get("transfer")
+def _tasks_of_runs(targets: Sequence[TargetView]) -> list[TaskFacts]:
+    """The tasks as the runs describe them, where the comparison does not."""
+    names = {view.target for view in targets}
+    tasks = {}
+    for view in targets:
+        for task in view.run.tasks if view.run is not None else ():
+            role = "target" if task.name in names else "source"
+            tasks[task.name] = TaskFacts(task.name, role, task.kind, task.labels, task.sizes)
+    return list(tasks.values())
 
 
-def _tasks(data: Mapping[str, Any], targets: Sequence[TargetRows]) -> tuple[TaskFacts, ...]:
-    """As the comparison describes them, or as its runs do."""
-    if "tasks" in data:
-        return tuple(
-            TaskFacts(task["name"], task["role"], task["summary"], tuple(task["labels"]), task["sizes"])
-            for task in data["tasks"]
-        )
-    names = {found.target for found in targets}
-    facts = {
-        task.name: TaskFacts(
-            task.name, "target" if task.name in names else "source", task.kind, task.labels, task.sizes
-        )
-        for found in targets
-        if found.run is not None
-        for task in found.run.tasks
-    }
-    return tuple(facts.values())
-
-
-def _environment(folder: Path | None) -> dict[str, Any]:
+def _last_environment(folder: Path | None) -> Environment:
     """Of the last session that added runs."""
-    path = folder / CELLS_FILE if folder is not None else None
-    if path is None or not path.is_file():
-        return {}
-    sessions = list(of_event(read_history(path), "session"))
-    return sessions[-1]["environment"] if sessions else {}
+    if folder is None:
+        return Environment()
+    sessions = read_json_lines(folder / CELLS_FILE, Session, event="session")
+    return sessions[-1].environment if sessions else Environment()
 
 
-def _set_aside(targets: Sequence[TargetRows], folder: Path | None) -> dict[str, int]:
+def _count_set_aside(targets: Sequence[TargetView], folder: Path | None) -> dict[str, int]:
     counts: Counter[str] = Counter()
-    for cell in (cell for found in targets for cell in found.cells):
-        path = folder / cell.run / METRICS_FILE if folder is not None and cell.run is not None else None
-        if path is not None and path.is_file():
-            counts.update(json.loads(path.read_text(encoding="utf-8")).get("set_aside", []))
+    for view in targets:
+        for cell in view.cells:
+            if folder is not None and cell.run is not None:
+                metrics = read_json(folder / cell.run / METRICS_FILE, Metrics) or Metrics()
+                counts.update(metrics.set_aside)
     return dict(counts)
 
 
-def _mean_weights(cells: Sequence[CellRow]) -> dict[str, dict[str, float]]:
-    """What each task counted in each phase in the end, averaged over seeds."""
-    sums: dict[str, dict[str, list[float]]] = {}
+def _mean_weights(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
+    """What each task counted at the end of each phase, averaged over seeds."""
+    values: dict[str, dict[str, list[float]]] = {}
     for cell in cells:
         for phase, weights in cell.weights.items():
             for task, weight in weights.items():
                 if weight is not None and math.isfinite(weight):
-                    sums.setdefault(phase, {}).setdefault(task, []).append(weight)
-    return {phase: {task: statistics.fmean(values) for task, values in tasks.items()} for phase, tasks in sums.items()}
+                    values.setdefault(phase, {}).setdefault(task, []).append(weight)
+    means = {}
+    for phase, by_task in values.items():
+        means[phase] = {task: statistics.fmean(weights) for task, weights in by_task.items()}
+    return means

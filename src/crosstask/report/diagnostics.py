@@ -1,64 +1,76 @@
-"""What a run's history says of why it went as it did, as plain data; what the history does not have stays empty."""
+"""Why a run went as it did, as plain data from its events; what the record does not have stays empty."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
-import yaml
+from crosstask.report.series import MAX_POINTS_PER_CHART, Point, series_of, thin, thin_together
+from crosstask.runs.events import (
+    DevEvaluation,
+    Event,
+    HeldOutLosses,
+    TransferFacts,
+    Update,
+    WeightingFacts,
+)
 
-from crosstask.papers import MT_DNN, Paper
-from crosstask.report.series import MOST_IN_A_CHART, Point, of_event, points_of, thin, thin_together
-from crosstask.runs.events import Row
-
-MOST_IN_ALL = 2000
+MAX_POINTS_OF_ALL_LOSSES = 2000
 """Points in the charts of all tasks' losses together."""
-MOST_OF_NOISE = 40
-"""Points of a line that jumps from look to look, so that what is seen is its course."""
-MOST_CELLS = 500
-MOST_ROWS, MOST_COLUMNS = 40, 25
-"""Of one label map: the target labels that got the most stay, and the first source labels."""
-MOST_PATHS = 8
-"""Source labels whose way over time is drawn."""
+MAX_POINTS_OF_NOISE = 40
+"""Points of a curve that jumps from one evaluation to the next, so that its trend can be seen."""
+MAX_CELLS = 500
+MAX_ROWS, MAX_COLUMNS = 40, 25
+"""Of one label map: the target labels with the largest sums stay, and the first source labels."""
+MAX_PATHS = 8
+"""Source labels whose entries are plotted over time."""
 TRAINING, HELD_OUT, DEV = "training", "held out", "dev"
 BETWEEN_TASKS, WITH_TARGET = "pairs of tasks", "sources against the target"
 EFFECTIVE = "effective sample size"
 
+SoftLabels = Mapping[str, Mapping[str, float | None]]
+"""What a label map makes of source labels: by source label, the fraction of each target label."""
+
 
 @dataclass(frozen=True)
 class TaskLosses:
-    """Losses of one task on what it trains on and on what it does not; a point's `task` is one of the three sorts.
+    """Losses of one task on its training examples, on held-out examples and on dev, which name the points.
 
-    `gaps` are the differences, loss on what it does not train on less the training loss up to there; its points are
-    named by the sort that is compared with training.
+    `gaps` are losses on examples that the task does not train on, minus the training loss up to there.
     """
 
     task: str
     points: tuple[Point, ...]
     gaps: tuple[Point, ...]
 
-    def last_gap(self, sort: str) -> float | None:
-        """Where the difference between this sort of loss and training ended."""
-        return next((point.value for point in reversed(self.gaps) if point.task == sort), None)
+    def last_gap(self, kind: str) -> float | None:
+        """The last difference between this kind of loss and the training loss."""
+        return next((point.value for point in reversed(self.gaps) if point.name == kind), None)
 
 
 @dataclass(frozen=True)
-class LabelMapRows:
-    """What label transfer made of a source's labels at the last look: `shares[source label][target label]`.
+class LabelMap:
+    """What label transfer made of a source's labels at the last evaluation: `fractions[source label][target label]`.
 
-    `paths` follow, over the looks, the share of the target label that each source label ended at.
+    `paths` follow, over the evaluations, the largest entry of each source label.
     """
 
     target: str
     source: str
     target_labels: tuple[str, ...]
-    shares: Mapping[str, Mapping[str, float]]
+    fractions: Mapping[str, Mapping[str, float]]
     paths: tuple[Point, ...]
     is_cut: bool
 
+    @property
+    def largest_entries(self) -> dict[str, str]:
+        """The target label with the largest fraction, by source label."""
+        return _largest_entries(self.fractions)
+
 
 @dataclass(frozen=True)
-class AlignmentRow:
-    """How alike the covariances of a source and a target are, without and with the alignment."""
+class Alignment:
+    """Similarity of the covariances of a source and a target, without and with the alignment matrices."""
 
     target: str
     source: str
@@ -67,180 +79,206 @@ class AlignmentRow:
 
 
 @dataclass(frozen=True)
-class AttentionRow:
-    """What share of a target's fusion one adapter has, layer by layer."""
+class AdapterAttention:
+    """The fraction of a target's fusion that one adapter has in each layer."""
 
     target: str
     adapter: str
     layers: tuple[float, ...]
 
+    @property
+    def num_layers(self) -> int:
+        """How many layers have a fusion."""
+        return len(self.layers)
+
+    @property
+    def mean(self) -> float | None:
+        """Over all layers."""
+        if not self.layers:
+            return None
+        return sum(self.layers) / len(self.layers)
+
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """All of it; points are over updates, counted over all phases."""
+    """All diagnostics of a run; points are over updates, counted over all phases."""
 
-    similarities: tuple[Point, ...]
-    conflicts: tuple[Point, ...]
-    losses: tuple[TaskLosses, ...]
-    effective_sample_size: tuple[Point, ...]
-    label_maps: tuple[LabelMapRows, ...]
-    alignment: tuple[AlignmentRow, ...]
-    attention: tuple[AttentionRow, ...]
-    papers: tuple[Paper, ...]
+    similarities: tuple[Point, ...] = ()
+    conflicts: tuple[Point, ...] = ()
+    losses: tuple[TaskLosses, ...] = ()
+    effective_sample_size: tuple[Point, ...] = ()
+    label_maps: tuple[LabelMap, ...] = ()
+    alignments: tuple[Alignment, ...] = ()
+    attention: tuple[AdapterAttention, ...] = ()
+
+    @property
+    def has_no_conflict(self) -> bool:
+        """Whether gradients were compared and never in conflict."""
+        return bool(self.conflicts) and not any(point.value for point in self.conflicts)
+
+    @property
+    def last_gaps(self) -> list[tuple[str, str, float]]:
+        """Task, kind of loss and last difference from the training loss, where there is one."""
+        gaps = []
+        for losses in self.losses:
+            for kind in (DEV, HELD_OUT):
+                gap = losses.last_gap(kind)
+                if gap is not None:
+                    gaps.append((losses.task, kind, gap))
+        return gaps
 
 
-def diagnose(history: Sequence[Row], offset: Mapping[str, int], paradigm: str, recipe: str) -> Diagnostics:
-    """Everything that the history has.
+def diagnose(events: Sequence[Event], first_updates: Mapping[str, int]) -> Diagnostics:
+    """All diagnostics that the events allow; `first_updates` says how many updates came before each phase."""
+    inspections = [event for event in events if isinstance(event, WeightingFacts)]
+    transfers = [event for event in events if isinstance(event, TransferFacts)]
 
-    Args:
-        history: the rows of the run.
-        offset: how many updates came before each phase.
-        paradigm: its name.
-        recipe: the run's recipe as text, which names the methods.
-    """
-    looks, transfers = list(of_event(history, "weighting")), list(of_event(history, "transfer"))
-    names = {BETWEEN_TASKS: "conflict", WITH_TARGET: "conflict_with_target"}
+    def similarities(event: WeightingFacts) -> Mapping[str, float | None]:
+        return event.facts.get("similarities") or {}
+
+    def conflicts(event: WeightingFacts) -> Mapping[str, float | None]:
+        facts = event.facts
+        return {BETWEEN_TASKS: facts.get("conflict"), WITH_TARGET: facts.get("conflict_with_target")}
+
+    def sample_size(event: WeightingFacts) -> Mapping[str, float | None]:
+        return {EFFECTIVE: event.facts.get("effective_sample_size")}
+
     return Diagnostics(
-        similarities=thin_together(points_of(looks, offset, lambda row: row.get("similarities", {}))),
-        conflicts=thin(
-            points_of(looks, offset, lambda row: {name: row.get(key) for name, key in names.items()}), MOST_OF_NOISE
-        ),
-        losses=tuple(_losses(history, offset)),
-        effective_sample_size=thin_together(
-            points_of(looks, offset, lambda row: {EFFECTIVE: row.get("effective_sample_size")})
-        ),
-        label_maps=tuple(_label_maps(transfers, offset)),
-        alignment=tuple(_alignment(_last(transfers, "similarity"))),
-        attention=tuple(
-            AttentionRow(target, adapter, tuple(layers))
-            for target, adapters in _last(transfers, "attention").get("attention", {}).items()
-            for adapter, layers in adapters.items()
-        ),
-        papers=_papers(history, paradigm, recipe),
+        similarities=thin_together(series_of(inspections, first_updates, similarities)),
+        conflicts=thin(series_of(inspections, first_updates, conflicts), MAX_POINTS_OF_NOISE),
+        losses=tuple(_task_losses(events, first_updates)),
+        effective_sample_size=thin_together(series_of(inspections, first_updates, sample_size)),
+        label_maps=tuple(_label_maps(transfers, first_updates)),
+        alignments=tuple(_alignments(transfers)),
+        attention=tuple(_attention(transfers)),
     )
 
 
-def _losses(history: Sequence[Row], offset: Mapping[str, int]) -> list[TaskLosses]:
+def _task_losses(events: Sequence[Event], first_updates: Mapping[str, int]) -> list[TaskLosses]:
     """Of each task that has a loss on examples it does not train on."""
-    training = points_of(list(of_event(history, "update")), offset, lambda row: row["losses"])
-    # Held-out losses are of the model after the update, whose number they bear; updates are counted from one.
-    held_out_rows = [{**row, "update": row["update"] + 1} for row in of_event(history, "held_out")]
-    dev_rows = list(of_event(history, "dev"))
-    own = _by_task(TRAINING, training)
-    unseen = {
-        HELD_OUT: _by_task(HELD_OUT, points_of(held_out_rows, offset, lambda row: row["losses"])),
-        DEV: _by_task(DEV, points_of(dev_rows, offset, lambda row: {row["task"]: row.get("loss")})),
-    }
-    tasks = list(dict.fromkeys(task for by_task in unseen.values() for task in by_task))
-    most = min(MOST_IN_A_CHART, MOST_IN_ALL // max(1, len(tasks)))
-    found = []
+    updates = [event for event in events if isinstance(event, Update)]
+    evaluations = [event for event in events if isinstance(event, DevEvaluation)]
+    # Held-out losses are of the model after the update whose number they bear, and updates are counted from one.
+    held_out = [replace(event, update=event.update + 1) for event in events if isinstance(event, HeldOutLosses)]
+
+    training = _by_task(TRAINING, series_of(updates, first_updates, lambda event: event.losses))
+    unseen = [
+        _by_task(HELD_OUT, series_of(held_out, first_updates, lambda event: event.losses)),
+        _by_task(DEV, series_of(evaluations, first_updates, lambda event: {event.task: event.loss})),
+    ]
+    tasks = list(dict.fromkeys([*unseen[0], *unseen[1]]))
+    max_points = min(MAX_POINTS_PER_CHART, MAX_POINTS_OF_ALL_LOSSES // max(1, len(tasks)))
+    losses = []
     for task in tasks:
-        trained, others = own.get(task, []), [by_task.get(task, []) for by_task in unseen.values()]
-        gaps = [gap for points in others for gap in loss_gaps(trained, points)]
-        every = [point for points in (trained, *others) for point in points]
-        found.append(TaskLosses(task, thin_together(every, most), thin(gaps, MOST_OF_NOISE)))
-    return found
+        points = list(training.get(task, []))
+        gaps: list[Point] = []
+        for by_task in unseen:
+            gaps += loss_gaps(training.get(task, []), by_task.get(task, []))
+            points += by_task.get(task, [])
+        losses.append(TaskLosses(task, thin_together(points, max_points), thin(gaps, MAX_POINTS_OF_NOISE)))
+    return losses
 
 
 def loss_gaps(training: Sequence[Point], unseen: Sequence[Point]) -> list[Point]:
-    """Each loss on unseen examples less the mean training loss since the one before it.
+    """Each loss on unseen examples minus the mean training loss since the one before it.
 
     >>> training = [Point("joint", update, "training", 2.0 - 0.5 * update) for update in (1, 2, 3)]
     >>> loss_gaps(training, [Point("joint", 2, "dev", 1.5), Point("joint", 3, "dev", 1.0)])
-    [Point(phase='joint', update=2, task='dev', value=0.25), Point(phase='joint', update=3, task='dev', value=0.5)]
+    [Point(phase='joint', update=2, name='dev', value=0.25), Point(phase='joint', update=3, name='dev', value=0.5)]
     """
     gaps = []
-    place = 0
+    position = 0
     for point in unseen:
         since = []
-        while place < len(training) and training[place].update <= point.update:
-            if training[place].phase == point.phase:
-                since.append(training[place].value)
-            place += 1
+        while position < len(training) and training[position].update <= point.update:
+            if training[position].phase == point.phase:
+                since.append(training[position].value)
+            position += 1
         if since:
-            gaps.append(Point(point.phase, point.update, point.task, point.value - sum(since) / len(since)))
+            gaps.append(replace(point, value=point.value - sum(since) / len(since)))
     return gaps
 
 
-def _by_task(sort: str, points: Sequence[Point]) -> dict[str, list[Point]]:
-    """The points of each task, named by their sort instead."""
-    found: dict[str, list[Point]] = {}
+def _by_task(kind: str, points: Iterable[Point]) -> dict[str, list[Point]]:
+    """The points of each task, named by their kind instead."""
+    by_task: dict[str, list[Point]] = {}
     for point in points:
-        found.setdefault(point.task, []).append(Point(point.phase, point.update, sort, point.value))
-    return found
+        by_task.setdefault(point.name, []).append(replace(point, name=kind))
+    return by_task
 
 
-def _last(rows: Sequence[Row], key: str) -> Row:
-    return next((row for row in reversed(rows) if row.get(key)), {})
+def _label_maps(transfers: Sequence[TransferFacts], first_updates: Mapping[str, int]) -> list[LabelMap]:
+    evaluations = [event for event in transfers if event.facts.get("label_map")]
+    if not evaluations:
+        return []
+    maps: list[LabelMap] = []
+    for target, by_source in evaluations[-1].facts["label_map"].items():
+        maps += [_label_map(evaluations, first_updates, target, source) for source in by_source]
+    return maps
 
 
-def _label_maps(transfers: Sequence[Row], offset: Mapping[str, int]) -> list[LabelMapRows]:
-    looks = [row for row in transfers if row.get("label_map")]
-    last = _last(looks, "label_map").get("label_map", {})
-    return [_label_map(looks, offset, target, source) for target, by_source in last.items() for source in by_source]
+def _label_map(
+    evaluations: Sequence[TransferFacts], first_updates: Mapping[str, int], target: str, source: str
+) -> LabelMap:
+    """The label map between two tasks at the last evaluation, cut to what a chart can show."""
+    complete: SoftLabels = evaluations[-1].facts["label_map"][target][source]
+
+    # 1. The target labels with the largest sums stay, in their order.
+    sums: dict[str, float] = {}
+    for row in complete.values():
+        for label, fraction in row.items():
+            sums[label] = sums.get(label, 0.0) + (fraction or 0.0)
+    largest = set(sorted(sums, key=lambda label: -sums[label])[:MAX_COLUMNS])
+    columns = tuple(label for label in sums if label in largest)
+
+    # 2. Of the source labels the first ones stay.
+    num_rows = min(MAX_ROWS, MAX_CELLS // max(1, len(columns)))
+    fractions: dict[str, dict[str, float]] = {}
+    for name in list(complete)[:num_rows]:
+        fractions[name] = {label: round(complete[name].get(label) or 0.0, 4) for label in columns}
+
+    # 3. The largest entry of each row over time.
+    followed = list(_largest_entries(fractions).items())[:MAX_PATHS]
+
+    def entries(event: TransferFacts) -> dict[str, float | None]:
+        then = event.facts["label_map"].get(target, {}).get(source, {})
+        return {f"{name} → {label}": then.get(name, {}).get(label) for name, label in followed}
+
+    paths: tuple[Point, ...] = ()
+    if len(evaluations) > 1:
+        paths = thin_together(series_of(evaluations, first_updates, entries))
+    is_cut = len(columns) < len(sums) or len(fractions) < len(complete)
+    return LabelMap(target, source, columns, fractions, paths, is_cut)
 
 
-def _label_map(looks: Sequence[Row], offset: Mapping[str, int], target: str, source: str) -> LabelMapRows:
-    whole: Mapping[str, Mapping[str, float]] = looks[-1]["label_map"][target][source]
-    labels = list(dict.fromkeys(label for row in whole.values() for label in row))
-    weight = {label: sum(row.get(label) or 0.0 for row in whole.values()) for label in labels}
-    kept = set(sorted(labels, key=lambda label: -weight[label])[:MOST_COLUMNS])
-    columns = tuple(label for label in labels if label in kept)
-    rows = list(whole)[: min(MOST_ROWS, MOST_CELLS // max(1, len(columns)))]
-    shares = {name: {label: round(whole[name].get(label) or 0.0, 4) for label in columns} for name in rows}
-    ends = {name: max(row, key=lambda label: row[label]) for name, row in shares.items() if row}
-
-    def on_the_way(look: Row) -> dict[str, float | None]:
-        then = look["label_map"].get(target, {}).get(source, {})
-        return {f"{name} → {end}": then.get(name, {}).get(end) for name, end in list(ends.items())[:MOST_PATHS]}
-
-    paths = thin_together(points_of(looks, offset, on_the_way)) if len(looks) > 1 else ()
-    is_cut = len(columns) < len(labels) or len(rows) < len(whole)
-    return LabelMapRows(target, source, columns, shares, paths, is_cut)
+def _largest_entries(fractions: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    entries = {}
+    for name, row in fractions.items():
+        if row:
+            label, _ = max(row.items(), key=itemgetter(1))
+            entries[name] = label
+    return entries
 
 
-def _alignment(row: Row) -> list[AlignmentRow]:
-    before = row.get("similarity_before", {})
-    return [
-        AlignmentRow(target, source, before.get(target, {}).get(source), after)
-        for target, sources in row.get("similarity", {}).items()
-        for source, after in sources.items()
-    ]
+def _alignments(transfers: Sequence[TransferFacts]) -> list[Alignment]:
+    """Of the last evaluation that has similarities."""
+    facts = _last_facts(transfers, "similarity")
+    before = facts.get("similarity_before", {})
+    alignments = []
+    for target, sources in facts.get("similarity", {}).items():
+        for source, after in sources.items():
+            alignments.append(Alignment(target, source, before.get(target, {}).get(source), after))
+    return alignments
 
 
-def _papers(history: Sequence[Row], paradigm: str, recipe: str) -> tuple[Paper, ...]:
-    settings = _settings(recipe)
-    weighting = next((row.get("weighting") for row in of_event(history, "start")), None)
-    schedule = (settings.get("training") or {}).get("schedule")
-    return papers_of([{"paradigm": paradigm, "weighting": weighting, "transfer": settings.get("transfer")}], schedule)
+def _attention(transfers: Sequence[TransferFacts]) -> list[AdapterAttention]:
+    """Of the last evaluation that has attention over adapters."""
+    attention = []
+    for target, adapters in _last_facts(transfers, "attention").get("attention", {}).items():
+        for adapter, layers in adapters.items():
+            attention.append(AdapterAttention(target, adapter, tuple(layers)))
+    return attention
 
 
-def papers_of(methods: Sequence[Mapping[str, Any]], schedule: str | None) -> tuple[Paper, ...]:
-    """Where methods come from, each a mapping with `paradigm`, `weighting` and `transfer` as recipes have them.
-
-    What is of the user's own making has no paper here.
-    """
-    from crosstask.training.paradigms import PARADIGMS
-    from crosstask.transfer import TRANSFERS
-    from crosstask.weighting import WEIGHTINGS
-
-    def name(given: Any) -> str:
-        return str(given.get("name") if isinstance(given, Mapping) else given)
-
-    found: list[Paper | None] = []
-    for method in methods:
-        paradigm = method.get("paradigm")
-        found += [PARADIGMS[paradigm].paper] if paradigm in PARADIGMS else []
-        parts = [WEIGHTINGS.get(name(method.get("weighting")))]
-        parts += [TRANSFERS.get(name(given)) for given in method.get("transfer") or ()]
-        found += [item.paper for item in parts if item is not None]
-    found += [MT_DNN] if schedule == "mixed" else []
-    return tuple(dict.fromkeys(paper for paper in found if paper is not None))
-
-
-def _settings(recipe: str) -> dict[str, Any]:
-    try:
-        settings = yaml.safe_load(recipe)
-    except yaml.YAMLError:
-        return {}
-    return settings if isinstance(settings, dict) else {}
+def _last_facts(transfers: Sequence[TransferFacts], key: str) -> Mapping[str, Any]:
+    return next((event.facts for event in reversed(transfers) if event.facts.get(key)), {})

@@ -1,13 +1,18 @@
-"""Numbers and answers as people say them, the same on the page and in the terminal."""
+"""Numbers and answers as people read them, the same on the page and in the terminal."""
 
-from crosstask.report.comparison_view import Spread, TargetRows
+from dataclasses import dataclass
+from typing import Literal
 
-NAMES = {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}
+from crosstask.report.comparison_view import TargetView
+from crosstask.report.files import Spread
+
+METRIC_NAMES = {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}
+UNKNOWN = "–"
 
 
 def metric_name(metric: str) -> str:
     """A metric as one writes it in a sentence."""
-    return NAMES.get(metric, metric)
+    return METRIC_NAMES.get(metric, metric)
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -17,50 +22,58 @@ def number(value: float | None, digits: int = 3) -> str:
     ('0.846', '–', '12,346')
     """
     if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
+        return UNKNOWN
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}f}"
 
 
 def spread(value: Spread | None, *, signed: bool = False) -> str:
-    """Mean and deviation.
+    """Mean and standard deviation.
 
     >>> spread(Spread(0.8, 0.02, 5)), spread(Spread(0.05, None, 1), signed=True)
     ('0.800 ± 0.020', '+0.050')
     """
     if value is None:
-        return "–"
+        return UNKNOWN
     mean = f"{value.mean:+.3f}" if signed else number(value.mean)
-    return mean if value.deviation is None else f"{mean} ± {number(value.deviation)}"
+    if value.deviation is None:
+        return mean
+    return f"{mean} ± {number(value.deviation)}"
 
 
-def answer(rows: TargetRows) -> list[tuple[str, str]]:
-    """What the sources brought, or that they brought nothing: parts of a sentence, each with its role.
+@dataclass(frozen=True)
+class Phrase:
+    """A part of a sentence: text, the name of a task, the score that matters, or one to compare it with."""
 
-    Roles are "text", "name" (of a task), "score" (the one that matters) and "other" (a score to compare it with).
-    """
-    alone, best = rows.single, rows.chosen
+    text: str
+    role: Literal["text", "name", "score", "other"] = "text"
+
+
+def answer(view: TargetView) -> list[Phrase]:
+    """One sentence that says whether the sources helped the target."""
+    alone, best = view.single, view.chosen
     if best is None or best.score is None:
-        return [("text", "Nothing was measured with sources.")]
-    target, reached = ("name", rows.target), ("score", f"{spread(best.score)} {metric_name(rows.metric)}")
-    opening = f"With {rows.labels}, cross-task training of " if rows.labels else "Cross-task training of "
+        return [Phrase("Nothing was measured with sources.")]
+    target = Phrase(view.target, "name")
+    score = Phrase(f"{spread(best.score)} {metric_name(view.metric)}", "score")
+    opening = f"With {view.labels}, cross-task training of " if view.labels else "Cross-task training of "
     if alone is None or alone.score is None or best.verdict is None:
-        return _parts(opening, target, " reached ", reached, f" ({best.method}).")
-    against = (" against ", ("other", spread(alone.score)), " alone")
+        return [Phrase(opening), target, Phrase(" reached "), score, Phrase(f" ({best.method}).")]
+
+    against = [Phrase(" against "), Phrase(spread(alone.score), "other"), Phrase(" alone")]
     if best.verdict in ("hurts", "may hurt", "unclear"):
         opening = "The sources did harm: " if best.verdict == "hurts" else "The sources did not help: "
-        return _parts(opening, target, " reached ", reached, " with them", *against, ".")
-    ending: list[str | tuple[str, str]] = [*against]
+        return [Phrase(opening), target, Phrase(" reached "), score, Phrase(" with them"), *against, Phrase(".")]
+
+    ending = [*against]
     if best.verdict == "may help":
-        ending.append(", a difference that may be chance")
-    if rows.heaviest is not None:
-        ending += ["; ", ("name", rows.heaviest), " counted most"]
-    return _parts(opening, target, " reached ", reached, *ending, ".")
+        ending.append(Phrase(", a difference that may be chance"))
+    if view.heaviest is not None:
+        ending += [Phrase("; "), Phrase(view.heaviest, "name"), Phrase(" counted most")]
+    return [Phrase(opening), target, Phrase(" reached "), score, *ending, Phrase(".")]
 
 
-def plain_sentence(rows: TargetRows) -> str:
+def plain_sentence(view: TargetView) -> str:
     """The answer as plain text."""
-    return "".join(text for _, text in answer(rows))
-
-
-def _parts(*parts: str | tuple[str, str]) -> list[tuple[str, str]]:
-    return [("text", part) if isinstance(part, str) else part for part in parts]
+    return "".join(phrase.text for phrase in answer(view))

@@ -1,105 +1,130 @@
-"""HTML that is escaped by construction: text becomes markup only through `tag`."""
+"""Pages from Jinja2 templates: one HTML file with everything inside, and all text escaped by the templates."""
 
-import html
 import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import cache
+from importlib import resources
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from crosstask.report.charts import INSTALL_CHARTS, Chart, Spec, charts_available, javascript
+from crosstask.report.formatting import metric_name, number, spread
+
+TOP_LEVEL = 2
+"""Level of the headings of sections; the headline of the page is the only one above."""
 
 
-class Markup(str):
-    """Text that is HTML already; any other text is escaped when it is put into a tag."""
+class Contents:
+    """Sections and charts of a page, in the order in which its template shows them."""
 
-    __slots__ = ()
+    def __init__(self) -> None:
+        self.titles: dict[str, str | Markup] = {}
+        self.charts: dict[str, Chart] = {}
+        self._num_subsections = 0
+
+    def add_section(self, title: str | Markup, level: int) -> str:
+        """Returns the id of a new section; those of the top level stand in the navigation."""
+        if level == TOP_LEVEL:
+            self._num_subsections = 0
+            section_id = f"part-{len(self.titles) + 1}"
+            self.titles[section_id] = title
+            return section_id
+        self._num_subsections += 1
+        return f"part-{len(self.titles)}-{self._num_subsections}"
+
+    def add_chart(self, chart: Chart) -> str:
+        """Returns the id of the element that will hold the specification of a chart."""
+        chart_id = f"chart-{len(self.charts) + 1}"
+        self.charts[chart_id] = chart
+        return chart_id
 
 
-VOID = frozenset({"meta", "br"})
+def render(
+    template: str,
+    *,
+    package: str = "crosstask.report",
+    filters: Mapping[str, Callable[..., str]] | None = None,
+    **data: object,
+) -> str:
+    """A page.
 
-
-def tag(name: str, /, *children: object, **attributes: object) -> Markup:
-    """An element. A trailing underscore and `_` inside names of attributes are for Python's sake.
-
-    None among the children is left out; a list is spread out. An attribute that is None or False is left out.
-
-    >>> tag("td", "<b>", class_="number", aria_label=None)
-    '<td class="number">&lt;b&gt;</td>'
+    Args:
+        template: name of its template.
+        package: where the template is; those of another package can extend those of the report.
+        filters: functions of this template, beside those of all.
+        data: what the template shows.
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"'
-        for key, value in attributes.items()
-        if value is not None and value is not False
+    environment = _environment(package)
+    environment.filters.update(filters or {})
+    page = environment.get_template(template)
+    return page.render(
+        **data,
+        contents=Contents(),
+        has_charts=charts_available(),
+        install_charts=INSTALL_CHARTS,
+        written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
-    if name in VOID:
-        return Markup(f"<{name}{written}>")
-    return Markup(f"<{name}{written}>{join(*children)}</{name}>")
 
 
-def join(*children: object) -> Markup:
-    """The children one after the other, escaped where they are not markup."""
-    parts: list[str] = []
-    for child in children:
-        if isinstance(child, list | tuple):
-            parts.append(join(*child))
-        elif child is not None:
-            parts.append(child if isinstance(child, Markup) else html.escape(str(child)))
-    return Markup("".join(parts))
+@cache
+def _environment(package: str) -> Environment:
+    loaders = [PackageLoader(name) for name in dict.fromkeys([package, "crosstask.report"])]
+    environment = Environment(
+        loader=ChoiceLoader(loaders),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number,
+        spread=spread,
+        metric_name=metric_name,
+        thousands=thousands,
+        script_json=script_json,
+        code_names=code_names,
+    )
+    environment.globals.update(own_file=own_file, javascript=trusted_javascript)
+    return environment
 
 
-def prose(text: str) -> Markup:
-    """Sentences in which names stand between backticks.
-
-    >>> prose("with `cut` < 1")
-    'with <code>cut</code> &lt; 1'
-    """
-    return join(*(tag("code", part) if place % 2 else part for place, part in enumerate(text.split("`"))))
+def thousands(value: int) -> str:
+    """A count with separators, as in 4,000."""
+    return f"{value:,}"
 
 
-def script_json(data: Any) -> Markup:
+def own_file(name: str) -> Markup:
+    """The styles or the script of all pages."""
+    return Markup((resources.files("crosstask.report") / name).read_text(encoding="utf-8"))
+
+
+def trusted_javascript() -> Markup:
+    """The library that draws charts."""
+    return Markup(javascript())
+
+
+def script_json(spec: Spec) -> Markup:
     """JSON that can stand inside a script element, whatever the text in it.
 
     >>> script_json({"task": "</script>"})
-    '{"task":"\\\\u003c/script\\\\u003e"}'
+    Markup('{"task":"\\\\u003c/script\\\\u003e"}')
     """
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(spec, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
 
 
-def table(
-    head: list[object],
-    rows: list[list[object]],
-    *,
-    caption: str,
-    numeric: frozenset[int] = frozenset(),
-    marked: int = -1,
-) -> Markup:
-    """A table with a heading per column, and the first cell of each row as the row's heading.
+def code_names(text: str) -> Markup:
+    """Sentences with names between backticks, which become code.
 
-    Of several rows it can be sorted by any column.
-
-    Args:
-        head: the columns' headings.
-        rows: the cells; None stays empty.
-        caption: what the table shows, for those who cannot see it.
-        numeric: columns of numbers, which stand to the right.
-        marked: a row to set off from the others.
+    >>> code_names("with `cut` < 1")
+    Markup('with <code>cut</code> &lt; 1')
     """
-
-    def cell(place: int, content: object) -> Markup:
-        kind = "number" if place in numeric else None
-        if place == 0:
-            return tag("th", content, scope="row", class_=kind)
-        return tag("td", content, class_=kind)
-
-    headings = [tag("th", text, scope="col", class_="number" if i in numeric else None) for i, text in enumerate(head)]
-    body = [
-        tag("tr", [cell(i, content) for i, content in enumerate(row)], class_="marked" if place == marked else None)
-        for place, row in enumerate(rows)
-    ]
-    whole = tag(
-        "table",
-        tag("caption", caption, class_="unseen"),
-        tag("thead", tag("tr", headings)),
-        tag("tbody", body),
-        data_sortable=len(rows) > 1 or None,
-    )
-    return tag("div", whole, class_="scroll", role="region", aria_label=caption, tabindex="0")
+    pieces: list[Markup] = []
+    for index, piece in enumerate(text.split("`")):
+        is_code = index % 2 == 1
+        pieces.append(Markup("<code>{}</code>" if is_code else "{}").format(piece))
+    return Markup("").join(pieces)

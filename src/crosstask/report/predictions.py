@@ -1,49 +1,53 @@
-"""What a model said of the examples it was measured on, as plain data: labels one by one, confusions, examples."""
+"""Predictions of a model on an evaluated split, as plain data: scores of labels, confusions, mistakes, corrections."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from crosstask.runs.events import Row
-from crosstask.runs.record import PREDICTIONS_FILE, read_history
+from crosstask.errors import CrossTaskError
+from crosstask.report.files import Label, Prediction, list_of
 
-MOST_LABELS = 20
-"""Of a matrix of confusions: those that were taken for another, or for which another was taken, the most often."""
-MOST_EXAMPLES = 12
-MOST_POINTS = 600
-"""Of a chart of numbers."""
+MAX_LABELS = 20
+"""Of a confusion matrix: the labels that take part in the most mistakes."""
+MAX_EXAMPLES = 12
+MAX_CORRECTIONS = 12
+MAX_DOTS = 600
+"""Of a scatter plot."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The rows of one task. `kind` is the task's, `part` what it was measured on, `size` how many examples that has."""
+class EvaluatedTask:
+    """Predictions for one task. `kind` is the task's, `split` what was evaluated, `size` how many examples that has."""
 
     task: str
     kind: str
-    part: str
+    split: str
     size: int
-    rows: tuple[Row, ...]
+    predictions: tuple[Prediction, ...]
 
     @property
     def has_labels(self) -> bool:
-        """Whether there are labels to be told apart, and not numbers."""
+        """Whether the task has labels, and not numbers."""
         return self.kind != "regression"
 
-    def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Gold and predicted, for tagging word by word."""
-        for row in self.rows:
+    @property
+    def unit(self) -> str:
+        """What the examples are called."""
+        return "sentences" if self.kind == "tagging" else "examples"
+
+    def decisions(self) -> Iterator[tuple[Label, Label]]:
+        """Gold and predicted label of each decision, for tagging word by word."""
+        for prediction in self.predictions:
             if self.kind == "tagging":
-                yield from zip(row["gold"], row["predicted"], strict=True)
+                yield from zip(list_of(prediction.gold), list_of(prediction.predicted), strict=True)
             else:
-                yield row["gold"], row["predicted"]
+                yield prediction.gold, prediction.predicted
 
 
 @dataclass(frozen=True)
 class LabelScore:
-    """How well one label is told from others; precision is None where it was never said, recall where never true."""
+    """Scores of one label; precision is None where it was never predicted, recall where it was never true."""
 
     label: str
     count: int
@@ -54,7 +58,7 @@ class LabelScore:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often which label was taken for which: `counts[gold][predicted]`."""
+    """How often each label was predicted for each label: `counts[gold][predicted]`."""
 
     labels: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
@@ -62,136 +66,147 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Corrected:
+class Corrections:
     """Two models on the same examples.
 
-    - `compared`, `corrected`, `spoilt`: how many; right by the second alone, and by the first alone;
-    - `examples`: some of the corrected ones as (first model's row, second model's row), those where the second is
-      surest first;
-    - `kinds`: how often which label was mended: (gold, what the first said) -> times.
+    - `num_compared`, `num_corrected`, `num_spoiled`: how many examples; right by the second model alone; right by the
+      first alone;
+    - `examples`: some of the corrected ones as (first model's, second model's prediction), those with the highest
+      probability of the second model first;
+    - `by_label`: how often a label was corrected: (gold label, first model's prediction) -> times.
     """
 
-    compared: int
-    corrected: int
-    spoilt: int
-    examples: tuple[tuple[Row, Row], ...]
-    kinds: Mapping[tuple[str, str], int]
+    num_compared: int
+    num_corrected: int
+    num_spoiled: int
+    examples: tuple[tuple[Prediction, Prediction], ...]
+    by_label: Mapping[tuple[str, str], int]
 
 
-def read_measured(
-    folder: Path, kinds: Mapping[str, str], sizes: Mapping[str, Mapping[str, int]]
-) -> dict[str, Measured]:
-    """By task; nothing where a run wrote none.
+def group_predictions(
+    predictions: Iterable[Prediction], kinds: Mapping[str, str], sizes: Mapping[str, Mapping[str, int]]
+) -> dict[str, EvaluatedTask]:
+    """The predictions of a run by task.
 
     Args:
-        folder: of a run.
+        predictions: of all tasks.
         kinds: of the tasks, by name.
-        sizes: how many examples each part of a task has.
+        sizes: how many examples each split of a task has.
     """
-    path = folder / PREDICTIONS_FILE
-    by_task: dict[str, list[Row]] = {}
-    for row in read_history(path) if path.is_file() else []:
-        by_task.setdefault(row["task"], []).append(row)
-    return {
-        task: Measured(task, kinds[task], part := rows[0]["part"], sizes[task].get(part, len(rows)), tuple(rows))
-        for task, rows in by_task.items()
-        if task in kinds
-    }
+    by_task: dict[str, list[Prediction]] = {}
+    for prediction in predictions:
+        if prediction.task in kinds:
+            by_task.setdefault(prediction.task, []).append(prediction)
+    tasks = {}
+    for task, rows in by_task.items():
+        split = rows[0].part
+        size = sizes[task].get(split, len(rows))
+        tasks[task] = EvaluatedTask(task, kinds[task], split, size, tuple(rows))
+    return tasks
 
 
-def label_scores(measured: Measured) -> list[LabelScore]:
-    """Of every label that is true or was said, the most common one first."""
+def label_scores(task: EvaluatedTask) -> list[LabelScore]:
+    """Of every label that is true or was predicted, the most common first."""
     gold: Counter[str] = Counter()
-    said: Counter[str] = Counter()
+    predicted: Counter[str] = Counter()
     hits: Counter[str] = Counter()
-    for true, predicted in measured.pairs():
-        truth, answer = _labels(true), _labels(predicted)
-        gold.update(truth)
-        said.update(answer)
-        hits.update(truth & answer)
-    return [
-        LabelScore(
-            label, gold[label], _share(hits[label], said[label]), _share(hits[label], gold[label]),
-            2.0 * hits[label] / (gold[label] + said[label]),
-        )
-        for label in sorted({*gold, *said}, key=lambda label: (-gold[label], label))
-    ]  # fmt: skip
+    for true, prediction in task.decisions():
+        true_labels, predicted_labels = set(list_of(true)), set(list_of(prediction))
+        gold.update(true_labels)
+        predicted.update(predicted_labels)
+        hits.update(true_labels & predicted_labels)
+    scores = []
+    for label in sorted({*gold, *predicted}, key=lambda label: (-gold[label], label)):
+        precision = _ratio(hits[label], predicted[label])
+        recall = _ratio(hits[label], gold[label])
+        f1 = 2.0 * hits[label] / (gold[label] + predicted[label])
+        scores.append(LabelScore(label, gold[label], precision, recall, f1))
+    return scores
 
 
-def confusion(measured: Measured) -> Confusion | None:
-    """Of tasks with one label at a time; None where there is no more than one."""
-    if measured.kind not in ("classification", "pair", "tagging"):
+def confusion(task: EvaluatedTask) -> Confusion | None:
+    """Of tasks with one label per decision; None where there is no more than one label."""
+    if task.kind not in ("classification", "pair", "tagging"):
         return None
-    counts: dict[str, Counter[str]] = {}
-    for true, predicted in measured.pairs():
-        counts.setdefault(true, Counter())[predicted] += 1
-    labels = sorted({*counts, *(label for row in counts.values() for label in row)}, key=_natural)
+    counts: Counter[tuple[str, str]] = Counter()
+    mistakes: Counter[str] = Counter()
+    for gold, predicted in task.decisions():
+        counts[str(gold), str(predicted)] += 1
+        if gold != predicted:
+            mistakes.update((str(gold), str(predicted)))
+    labels = sorted({label for pair in counts for label in pair}, key=_natural)
     if len(labels) < 2:
         return None
-    mistaken: Counter[str] = Counter()
-    for true, row in counts.items():
-        for predicted, times in row.items():
-            if true != predicted:
-                mistaken[true] += times
-                mistaken[predicted] += times
-    kept = set(sorted(labels, key=lambda label: -mistaken[label])[:MOST_LABELS])
-    shown = tuple(label for label in labels if label in kept)
-    table = {true: {label: counts.get(true, Counter())[label] for label in shown} for true in shown}
-    return Confusion(shown, table, len(shown) < len(labels))
+    most_confused = set(sorted(labels, key=lambda label: -mistakes[label])[:MAX_LABELS])
+    rows = tuple(label for label in labels if label in most_confused)
+    table = {}
+    for gold_label in rows:
+        table[gold_label] = {label: counts[gold_label, label] for label in rows}
+    return Confusion(rows, table, len(rows) < len(labels))
 
 
-def sure_mistakes(measured: Measured) -> list[Row]:
-    """Examples that are wrong, those first where the model was surest; numbers by how far they are off."""
-    wrong = [row for row in measured.rows if row["gold"] != row["predicted"]]
-    return sorted(wrong, key=lambda row: -_surety(row, measured.kind))[:MOST_EXAMPLES]
+def surest_mistakes(task: EvaluatedTask) -> list[Prediction]:
+    """Wrong predictions, those with the highest probability first; numbers by their error."""
+    wrong = [prediction for prediction in task.predictions if not prediction.is_right]
+    return sorted(wrong, key=lambda prediction: -_sureness(prediction, task.kind))[:MAX_EXAMPLES]
 
 
-def compared(alone: Measured, helped: Measured) -> Corrected | None:
-    """What the second model made right and wrong; None unless both were measured on the same examples."""
-    before = {row["example"]: row for row in alone.rows}
-    pairs = [
-        (before[row["example"]], row)
-        for row in helped.rows
-        if row["example"] in before and before[row["example"]]["gold"] == row["gold"]
-    ]
+def corrections(alone: EvaluatedTask, helped: EvaluatedTask) -> Corrections | None:
+    """What the second model made right and wrong; None unless both were evaluated on the same examples."""
+    by_example = {prediction.example: prediction for prediction in alone.predictions}
+    pairs = []
+    for new in helped.predictions:
+        old = by_example.get(new.example)
+        if old is not None and old.gold == new.gold:
+            pairs.append((old, new))
     if not pairs or not helped.has_labels:
         return None
-    corrected = [(old, new) for old, new in pairs if _is_right(new) and not _is_right(old)]
-    spoilt = sum(_is_right(old) and not _is_right(new) for old, new in pairs)
-    kinds: Counter[tuple[str, str]] = Counter()
+    corrected = [(old, new) for old, new in pairs if new.is_right and not old.is_right]
+    num_spoiled = sum(old.is_right and not new.is_right for old, new in pairs)
+    by_label: Counter[tuple[str, str]] = Counter()
     for old, _ in corrected:
-        if isinstance(old["gold"], str):
-            kinds[old["gold"], old["predicted"]] += 1
-    first = sorted(corrected, key=lambda pair: -_mean(pair[1].get("probability", 0.0)))
-    return Corrected(len(pairs), len(corrected), spoilt, tuple(first[:MOST_EXAMPLES]), dict(kinds.most_common(12)))
+        if isinstance(old.gold, str):
+            by_label[old.gold, str(old.predicted)] += 1
+    surest = sorted(corrected, key=lambda pair: -_mean_probability(pair[1]))[:MAX_EXAMPLES]
+    most_common = dict(by_label.most_common(MAX_CORRECTIONS))
+    return Corrections(len(pairs), len(corrected), num_spoiled, tuple(surest), most_common)
 
 
-def _is_right(row: Row) -> bool:
-    return bool(row["gold"] == row["predicted"])
-
-
-def _surety(row: Row, kind: str) -> float:
-    """How sure the model was of what is wrong in a row."""
+def _sureness(prediction: Prediction, kind: str) -> float:
+    """The probability of a wrong prediction; the error of a number; of a sentence that of its surest wrong word."""
     if kind == "regression":
-        return abs(row["gold"] - row["predicted"]) if row["predicted"] is not None else math.inf
-    probability = row.get("probability", 0.0)
+        if prediction.predicted is None:
+            return math.inf
+        return abs(_number(prediction.gold) - _number(prediction.predicted))
     if kind != "tagging":
-        return float(probability or 0.0)
-    words = zip(row["gold"], row["predicted"], probability or [0.0] * len(row["gold"]), strict=True)
-    return max(sure for true, said, sure in words if true != said)
+        return _mean_probability(prediction)
+    gold, predicted = list_of(prediction.gold), list_of(prediction.predicted)
+    probabilities = prediction.probability
+    if not isinstance(probabilities, Sequence):
+        probabilities = [0.0] * len(gold)
+    words = zip(gold, predicted, probabilities, strict=True)
+    return max(probability or 0.0 for true, label, probability in words if true != label)
 
 
-def _mean(probability: Any) -> float:
-    values = probability if isinstance(probability, list) else [probability]
-    return sum(value or 0.0 for value in values) / max(1, len(values))
+def _mean_probability(prediction: Prediction) -> float:
+    """Over the words of a sentence; 0 where it is unknown."""
+    if isinstance(prediction.probability, Sequence):
+        known = [probability or 0.0 for probability in prediction.probability]
+        return sum(known) / max(1, len(known))
+    return prediction.probability or 0.0
 
 
-def _labels(value: Any) -> set[str]:
-    return set(value) if isinstance(value, list) else {value}
+def _number(label: Label) -> float:
+    """The gold value or prediction of a regression."""
+    if not isinstance(label, float):
+        raise CrossTaskError(f"The files of this run are not as crosstask writes them ({label!r} is no number).")
+    return label
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+def _ratio(count: int, total: int) -> float | None:
+    if total == 0:
+        return None
+    return count / total
 
 
 def _natural(label: str) -> tuple[bool, float, str]:
@@ -206,7 +221,7 @@ def _natural(label: str) -> tuple[bool, float, str]:
         return True, 0.0, label
 
 
-def even(rows: Sequence[Row], most: int = MOST_POINTS) -> list[Row]:
-    """At most so many rows, at even distances."""
-    step = -(-len(rows) // most) or 1
-    return list(rows[::step])
+def evenly_spaced(predictions: Sequence[Prediction], max_count: int = MAX_DOTS) -> Sequence[Prediction]:
+    """At most so many predictions, at even distances."""
+    step = -(-len(predictions) // max_count) or 1
+    return predictions[::step]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from crosstask.report.comparison_view import BASELINE, chosen_method
+from crosstask.report.files import ComparisonFile, from_json
 from crosstask.studies.compare_runs import Cell
 from crosstask.studies.method import Method
 from crosstask.studies.table import Comparison, make_lines
@@ -28,7 +29,10 @@ def as_comparison(results: Mapping[str, Any]) -> dict[str, Any]:
     data = table.to_json()
     for name, method in data["methods"].items():
         method["summary"] = named[name].get("summary", "")
-    kept_run = chosen_method(data, target), seeds[0]  # the demo keeps one run, of the method that dev chose
+    kept_run = (
+        chosen_method(from_json(data, ComparisonFile), target),
+        seeds[0],
+    )  # the demo keeps one run, of the method that dev chose
     for row in data["cells"]:
         row["run"] = results.get("run") if (row["method"], row["seed"]) == kept_run else None
     kept = ("title", "question", "tasks", "environment", "seconds")

@@ -1,100 +1,74 @@
 """The page of one run: the answer first, then what it rests on."""
 
-from crosstask.report.formatting import metric_name, number
-from crosstask.report.html import Markup, join, table, tag
-from crosstask.report.mistakes_page import labels_part, mistakes_part
-from crosstask.report.page import Part, page, part, quiet
-from crosstask.report.provenance import again_part
-from crosstask.report.rank_page import rank_part
-from crosstask.report.run_parts import citations, course_parts, remarks_list, tasks_part
-from crosstask.report.run_view import RunRows, ScoreRow
+from crosstask.report.files import Environment
+from crosstask.report.formatting import number
+from crosstask.report.html import render
+from crosstask.report.mistakes_page import predictions_view
+from crosstask.report.run_charts import run_charts
+from crosstask.report.run_view import SPLITS, RunView, Score
 
-WARNINGS = "Warnings and notes"
+MODEL_CHOICE = {"best": "The best dev score chose the model", "solved": "Cross-validation on train chose the model"}
 
 
-def run_page(run: RunRows) -> str:
-    """The whole file."""
-    several = len(run.measured) > 1
-    examples: list[Part | None] = []
-    for task, measured in run.measured.items():
-        parts = [labels_part(measured), mistakes_part(measured)]
-        examples += [part(tag("bdi", task), parts=parts)] if several else parts
-    parts = [
-        _scores(run),
-        tasks_part(run),
-        *course_parts(run),
-        rank_part(run.rank),
-        *examples,
-        part(WARNINGS, remarks_list(run.remarks_as_items())),
-        again_part(run.recipe, run.environment),
-        citations(run.diagnostics.papers),
-    ]
-    return page(f"{', '.join(run.targets)}: {run.name}", _answer(run), parts)
+def run_page(run: RunView) -> str:
+    """The HTML file."""
+    return render(
+        "run.html.j2",
+        title=f"{', '.join(run.targets)}: {run.name}",
+        run=run,
+        course=course_sentence(run),
+        choice=MODEL_CHOICE.get(run.kept, "The last model was kept"),
+        score_table=score_table(run),
+        metrics=list(dict.fromkeys(score.metric for score in run.scores)),
+        splits=[split for split in SPLITS if any(split in task.sizes for task in run.tasks)],
+        weight_heads=weight_heads(run),
+        charts=run_charts(run),
+        evaluated=[predictions_view(task) for task in run.evaluated.values()],
+        versions=versions(run.environment),
+    )
 
 
-def _answer(run: RunRows) -> Markup:
-    """One sentence with the score, one on how it came about, and whether something went wrong on the way."""
-    sentences = []
-    for target in run.targets:
-        row = run.headline(target)
-        if row is not None:
-            score = tag("strong", f"{number(row.value)} {metric_name(row.metric)}")
-            sentences.append(join(tag("bdi", target), " reaches ", score, f" on its {row.split} set."))
-        elif run.is_finished:
-            sentences.append(join(tag("bdi", target), " was trained; there is no dev or test set to measure it on."))
-        else:
-            sentences.append(join(tag("bdi", target), " is not trained yet: the run has not finished."))
-    training = {task.name: task.sizes.get("train", 0) for task in run.tasks}
-    labels = sum(training.get(target, 0) for target in run.targets)
-    helpers = [name for name in run.sources if any(name in phase.tasks for phase in run.phases)]
-    how = [f"Trained on {labels:,} labelled examples of its own"]
-    if helpers:
-        how.append(f" with the help of {len(helpers)} source task{'s' if len(helpers) > 1 else ''}")
-    updates = sum(phase.updates for phase in run.phases)
-    if updates:
-        how.append(f", {updates:,} updates")
+def course_sentence(run: RunView) -> str:
+    """On how many labels the run trained, with how many sources, and how long."""
+    sizes = {task.name: task.sizes.get("train", 0) for task in run.tasks}
+    num_labels = sum(sizes.get(target, 0) for target in run.targets)
+    sentence = f"Trained on {num_labels:,} labeled examples of its own"
+    trained = {task for phase in run.phases for task in phase.tasks}
+    num_sources = sum(source in trained for source in run.sources)
+    if num_sources:
+        sentence += f" with the help of {num_sources} source task{'s' if num_sources > 1 else ''}"
+    if run.num_updates:
+        sentence += f", {run.num_updates:,} updates"
     if run.seconds is not None:
-        how.append(f" in {number(run.seconds, 1)} seconds")
+        sentence += f" in {number(run.seconds, 1)} seconds"
     if any(phase.stopped_early for phase in run.phases):
-        how.append("; it stopped early because the dev score rose no more")
-    spaced = [item for sentence in sentences for item in (sentence, " ")]
-    kicker = f"{run.name} · paradigm {run.paradigm}" + (f" · weighting {run.weighting}" if run.weighting else "")
-    return join(
-        tag("p", kicker, class_="kicker"),
-        tag("h1", *spaced[:-1]),
-        tag("p", *how, ".", class_="lead"),
-        warning_line(sum(remark.sort != "note" for remark in run.remarks)),
-    )
+        sentence += "; it stopped early because the dev score rose no more"
+    return f"{sentence}."
 
 
-def warning_line(count: int) -> Markup | None:
-    """That there is something to know further down; nothing where there is not."""
-    if not count:
-        return None
-    text = "There is a warning" if count == 1 else f"There are {count} warnings"
-    return tag("p", f"{text}: see “{WARNINGS}”.", class_="alert")
+def score_table(run: RunView) -> dict[tuple[str, str], dict[str, Score]]:
+    """Scores by metric, for each task and split."""
+    table: dict[tuple[str, str], dict[str, Score]] = {}
+    for score in run.scores:
+        table.setdefault((score.task, score.split), {})[score.metric] = score
+    return table
 
 
-def _scores(run: RunRows) -> Part | None:
-    if not run.scores:
-        said = "No task has a dev or test set, so nothing was measured." if run.is_finished else "Nothing yet."
-        return part("Scores", tag("p", said))
-    kept: dict[tuple[str, str], dict[str, ScoreRow]] = {}
-    for row in run.scores:
-        kept.setdefault((row.task, row.split), {})[row.metric] = row
-    metrics = list(dict.fromkeys(row.metric for row in run.scores))
-    rows: list[list[object]] = []
-    for (task, split), found in kept.items():
-        cells: list[object] = []
-        for metric in metrics:
-            score = found.get(metric)
-            value = number(score.value) if score else None
-            cells.append(tag("strong", value) if score is not None and score.is_main else value)
-        rows.append([tag("bdi", task), split, *cells])
-    head: list[object] = ["task", "split", *(metric_name(metric) for metric in metrics)]
-    made = table(head, rows, caption="Scores per task and split", numeric=frozenset(range(2, len(head))))
-    ways = {"best": "The best dev score chose the model", "solved": "Cross-validation on train chose the model"}
-    chooses = ways.get(run.phases[-1].kept if run.phases else "", "The last model was kept")
-    return part(
-        "Scores", made, quiet(f"{chooses}; test scores only measure it. In bold: the metric that a task is judged by.")
-    )
+def weight_heads(run: RunView) -> list[str]:
+    """Heads of the columns with the weights at the end of each phase."""
+    if len(run.phases) == 1:
+        return ["weight"]
+    return [f"weight in {phase.name}" for phase in run.phases]
+
+
+def versions(environment: Environment) -> dict[str, str]:
+    """Versions and machine by name, those that are known."""
+    facts = {
+        "python": environment.python,
+        **environment.packages,
+        "platform": environment.platform,
+        "processor threads": environment.processor_threads,
+        "GPUs": ", ".join(environment.gpus) or None,
+        "command": " ".join(environment.command) or None,
+    }
+    return {name: str(value) for name, value in facts.items() if value is not None}

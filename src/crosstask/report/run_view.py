@@ -1,37 +1,52 @@
-"""What a page shows of one run, as plain data: computed from the run folder's files, and from nothing else."""
+"""What a page shows of one run, as plain data: computed from the run folder's files alone."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from crosstask.papers import Paper
+from crosstask.report.citations import papers_of_keys, papers_of_recipe
 from crosstask.report.diagnostics import Diagnostics, diagnose
-from crosstask.report.predictions import Measured, read_measured
-from crosstask.report.series import Point, of_event, points_of, thin
-from crosstask.runs.events import Row
-from crosstask.runs.record import ENVIRONMENT_FILE, HISTORY_FILE, METRICS_FILE, RECIPE_FILE, read_history
+from crosstask.report.files import Environment, Metrics, Ranking, RunFiles, read_run_files
+from crosstask.report.predictions import EvaluatedTask, group_predictions
+from crosstask.report.series import Point, series_of, thin
+from crosstask.runs.events import (
+    DevEvaluation,
+    Event,
+    Note,
+    PhaseEnd,
+    PhaseStart,
+    SetAside,
+    SkippedStep,
+    Start,
+    TaskDescription,
+    Update,
+    Warned,
+)
 
-RANK_FILE = "rank.json"
-"""What `crosstask rank --json` prints, beside a run or a comparison."""
+SomeEvent = TypeVar("SomeEvent", bound=Event)
+SPLITS = ("train", "dev", "test")
+REMARK_ORDER = ("set aside", "warning", "skipped", "note")
+"""Kinds of remarks, the most important first."""
 
 
 @dataclass(frozen=True)
-class TaskRow:
-    """A task: what it is, how much data it has, and what it counted in the end."""
+class TaskView:
+    """A task with its data, and its weight at the end of each phase."""
 
     name: str
     role: str
     kind: str
-    labels: tuple[str, ...]
+    labels: Sequence[str]
     sizes: Mapping[str, int]
-    weights: Mapping[str, float]
+    weights: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
-class ScoreRow:
-    """One metric of one task on one split; the first metric of a task is the one that chose its model."""
+class Score:
+    """One metric of one task on one split; the first metric of a task is the one that chooses its model."""
 
     task: str
     split: str
@@ -41,11 +56,15 @@ class ScoreRow:
 
 
 @dataclass(frozen=True)
-class PhaseRow:
-    """A stretch of training: from which update to which, and how it ended."""
+class Phase:
+    """A phase of training.
+
+    - `first`: how many updates came before it;
+    - `kept`: which model it ended with, "best", "last" or "solved".
+    """
 
     name: str
-    tasks: tuple[str, ...]
+    tasks: Sequence[str]
     first: int
     updates: int
     stopped_early: bool
@@ -54,28 +73,32 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that a reader should know: a note, a warning, a batch that was skipped, a task set aside."""
+    """Something that a reader should know: a note, a warning, a skipped batch, a task that was set aside."""
 
-    sort: str
+    kind: str
     task: str | None
     text: str
     times: int = 1
 
+    @property
+    def is_warning(self) -> bool:
+        """Whether it is more than a note."""
+        return self.kind != "note"
+
 
 @dataclass(frozen=True)
-class RunRows:
-    """All that the page of a run shows."""
+class RunView:
+    """Everything that the page of a run shows; all series are over updates, counted over all phases."""
 
     name: str
     targets: tuple[str, ...]
     sources: tuple[str, ...]
     paradigm: str
     weighting: str | None
-    parameters: Mapping[str, int]
     seconds: float | None
-    tasks: tuple[TaskRow, ...]
-    scores: tuple[ScoreRow, ...]
-    phases: tuple[PhaseRow, ...]
+    tasks: tuple[TaskView, ...]
+    scores: tuple[Score, ...]
+    phases: tuple[Phase, ...]
     losses: tuple[Point, ...]
     dev_losses: tuple[Point, ...]
     dev_scores: tuple[Point, ...]
@@ -83,146 +106,161 @@ class RunRows:
     weights: tuple[Point, ...]
     remarks: tuple[Remark, ...]
     recipe: str
-    environment: Mapping[str, Any]
+    environment: Environment
     diagnostics: Diagnostics
-    is_finished: bool = True
-    measured: Mapping[str, Measured] = field(default_factory=dict)
-    rank: Mapping[str, Any] | None = None
+    papers: tuple[Paper, ...]
+    is_finished: bool
+    evaluated: Mapping[str, EvaluatedTask] = field(default_factory=dict)
+    ranking: Ranking | None = None
 
-    def headline(self, task: str) -> ScoreRow | None:
-        """The score that answers the question: the task's own metric on test, or on dev where there is no test."""
-        main = {row.split: row for row in self.scores if row.task == task and row.is_main and row.value is not None}
-        return main.get("test") or main.get("dev")
+    def headline(self, task: str) -> Score | None:
+        """The score that answers the question: the main metric on test, or on dev where there is no test set."""
+        by_split = {}
+        for score in self.scores:
+            if score.task == task and score.is_main and score.value is not None:
+                by_split[score.split] = score
+        return by_split.get("test") or by_split.get("dev")
 
     @property
     def weights_change(self) -> bool:
-        """Whether some task's weight was not the same from the first update to the last."""
-        seen: dict[str, set[float]] = {}
-        for point in self.weights:
-            seen.setdefault(point.task, set()).add(round(point.value, 6))
-        return any(len(values) > 1 for values in seen.values()) or len(self.phases) > 1
+        """Whether some task's weight differs between updates or phases."""
+        return len(self.phases) > 1 or _changes((point.name, point.value) for point in self.weights)
 
     @property
     def learns_weights(self) -> bool:
-        """Whether weights moved within a phase, so that they say something about the tasks."""
-        seen: dict[tuple[str, str], set[float]] = {}
-        for point in self.weights:
-            seen.setdefault((point.phase, point.task), set()).add(round(point.value, 6))
-        return any(len(values) > 1 for values in seen.values())
+        """Whether weights changed within a phase, so that they say something about the tasks."""
+        return _changes((f"{point.phase} {point.name}", point.value) for point in self.weights)
 
-    def remarks_as_items(self) -> list[tuple[str, str | None, str]]:
-        """Sort, task and text of each remark."""
-        return [
-            (remark.sort, remark.task, remark.text + (f" ({remark.times} times)" if remark.times > 1 else ""))
-            for remark in self.remarks
-        ]
+    @property
+    def num_updates(self) -> int:
+        """Over all phases."""
+        return sum(phase.updates for phase in self.phases)
 
-
-def read_rank(folder: Path) -> dict[str, Any] | None:
-    """The ranking of the sources; None where nobody asked for it."""
-    path = folder / RANK_FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    @property
+    def kept(self) -> str:
+        """Which model the last phase ended with."""
+        if not self.phases:
+            return "last"
+        return self.phases[-1].kept
 
 
-def read_run(folder: Path) -> RunRows:
-    """Read the files of a run; of one that has not finished, what there is."""
-
-    def text(name: str) -> str:
-        path = folder / name
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-    history = read_history(folder / HISTORY_FILE) if (folder / HISTORY_FILE).is_file() else []
-    metrics = json.loads(text(METRICS_FILE) or "{}")
-    rows = run_rows(
-        folder.resolve().name, history, metrics, text(RECIPE_FILE), json.loads(text(ENVIRONMENT_FILE) or "{}")
-    )
-    kinds, sizes = {task.name: task.kind for task in rows.tasks}, {task.name: task.sizes for task in rows.tasks}
-    return replace(
-        rows, is_finished=bool(metrics), measured=read_measured(folder, kinds, sizes), rank=read_rank(folder)
-    )
+def read_run(folder: Path) -> RunView:
+    """The view of a run folder; of a run that has not finished, what there is so far."""
+    return run_view(read_run_files(folder))
 
 
-def run_rows(
-    name: str, history: Sequence[Row], metrics: Mapping[str, Any], recipe: str, environment: Mapping[str, Any]
-) -> RunRows:
-    """The rows of a run from its history and its metrics."""
-    start: Row = next(of_event(history, "start"), {})
-    targets = tuple(metrics.get("targets") or start.get("targets") or ())
-    paradigm = metrics.get("paradigm") or start.get("paradigm", "")
-    phases = _phases(history)
-    offset = {phase.name: phase.first for phase in phases}
-    updates, looks = list(of_event(history, "update")), list(of_event(history, "dev"))
-    main = {look["task"]: next(iter(look["scores"]), "") for look in looks}
-    return RunRows(
-        name=name,
+def run_view(files: RunFiles) -> RunView:
+    """The view of a run from the contents of its files."""
+    events = files.events
+    metrics = files.metrics or Metrics()
+    start = next(iter(_of_type(events, Start)), Start([], [], "", None, {}))
+    targets = tuple(metrics.targets or start.targets or ())
+    paradigm = metrics.paradigm or start.paradigm or ""
+    phases = _phases(events)
+    first_updates = {phase.name: phase.first for phase in phases}
+    updates = _of_type(events, Update)
+    evaluations = _of_type(events, DevEvaluation)
+    tasks = tuple(_tasks(events, targets, metrics))
+    # The first metric of an evaluation is the one that chooses the model.
+    main_metrics = {event.task: next(iter(event.scores), "") for event in evaluations}
+    if metrics.papers is None:
+        papers = papers_of_recipe(files.recipe, paradigm, start.weighting)
+    else:
+        papers = papers_of_keys(metrics.papers)
+
+    def dev_score(event: DevEvaluation) -> dict[str, float | None]:
+        return {event.task: event.scores.get(main_metrics[event.task])}
+
+    return RunView(
+        name=files.name,
         targets=targets,
-        sources=tuple(start.get("sources", ())),
+        sources=tuple(start.sources or ()),
         paradigm=paradigm,
-        weighting=start.get("weighting"),
-        parameters=start.get("parameters", {}),
-        seconds=metrics.get("seconds"),
-        tasks=tuple(_tasks(history, targets, metrics)),
+        weighting=start.weighting,
+        seconds=metrics.seconds,
+        tasks=tasks,
         scores=tuple(_scores(metrics)),
         phases=phases,
-        losses=thin(points_of(updates, offset, lambda row: row["losses"])),
-        dev_losses=thin(points_of(looks, offset, lambda look: {look["task"]: look.get("loss")})),
-        dev_scores=thin(points_of(looks, offset, lambda look: {look["task"]: look["scores"].get(main[look["task"]])})),
-        dev_metric=" / ".join(dict.fromkeys(main.values())),
-        weights=thin(points_of(updates, offset, lambda row: row["weights"])),
-        remarks=tuple(_remarks(history)),
-        recipe=recipe,
-        environment=environment,
-        diagnostics=diagnose(history, offset, paradigm, recipe),
+        losses=thin(series_of(updates, first_updates, lambda event: event.losses)),
+        dev_losses=thin(series_of(evaluations, first_updates, lambda event: {event.task: event.loss})),
+        dev_scores=thin(series_of(evaluations, first_updates, dev_score)),
+        dev_metric=" / ".join(dict.fromkeys(main_metrics.values())),
+        weights=thin(series_of(updates, first_updates, lambda event: event.weights)),
+        remarks=tuple(_remarks(events)),
+        recipe=files.recipe,
+        environment=files.environment,
+        diagnostics=diagnose(events, first_updates),
+        papers=papers,
+        is_finished=files.metrics is not None,
+        evaluated=group_predictions(
+            files.predictions, {task.name: task.kind for task in tasks}, {task.name: task.sizes for task in tasks}
+        ),
+        ranking=files.ranking,
     )
 
 
-def _phases(history: Sequence[Row]) -> tuple[PhaseRow, ...]:
-    ends = {row["name"]: row for row in of_event(history, "phase_end")}
-    last_update = {row["phase"]: row["update"] for row in of_event(history, "update")}
-    phases: list[PhaseRow] = []
+def _of_type(events: Iterable[Event], kind: type[SomeEvent]) -> list[SomeEvent]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _changes(values: Iterable[tuple[str, float]]) -> bool:
+    """Whether some name has several values."""
+    by_name: dict[str, set[float]] = {}
+    for name, value in values:
+        by_name.setdefault(name, set()).add(round(value, 6))
+    return any(len(different) > 1 for different in by_name.values())
+
+
+def _phases(events: Sequence[Event]) -> tuple[Phase, ...]:
+    """The phases that have begun; of one that has not ended, as far as it went."""
+    ends = {event.name: event for event in _of_type(events, PhaseEnd)}
+    last_updates = {event.phase: event.update for event in _of_type(events, Update)}
+    phases: list[Phase] = []
     first = 0
-    for row in of_event(history, "phase"):
-        end = ends.get(row["name"], {})
-        updates = int(end.get("updates", last_update.get(row["name"], 0)))
-        kept = end.get("kept", "last")
-        phases.append(PhaseRow(row["name"], tuple(row["tasks"]), first, updates, bool(end.get("stopped_early")), kept))
-        first += updates
+    for start in _of_type(events, PhaseStart):
+        end = ends.get(start.name)
+        if end is None:
+            phase = Phase(start.name, start.tasks, first, last_updates.get(start.name, 0), False, "last")
+        else:
+            phase = Phase(start.name, start.tasks, first, end.updates, bool(end.stopped_early), end.kept)
+        phases.append(phase)
+        first += phase.updates
     return tuple(phases)
 
 
-def _tasks(history: Sequence[Row], targets: Sequence[str], metrics: Mapping[str, Any]) -> Iterable[TaskRow]:
-    weights = metrics.get("weights", {})
-    for row in of_event(history, "task"):
-        name = row["name"]
-        yield TaskRow(
-            name=name,
-            role="target" if name in targets else "source",
-            kind=row["kind"],
-            labels=tuple(row.get("labels", ())),
-            sizes=row.get("sizes", {}),
-            weights={phase: counted[name] for phase, counted in weights.items() if name in counted},
-        )
+def _tasks(events: Sequence[Event], targets: Sequence[str], metrics: Metrics) -> list[TaskView]:
+    tasks = []
+    for task in _of_type(events, TaskDescription):
+        role = "target" if task.name in targets else "source"
+        weights = {}
+        for phase, by_task in metrics.weights.items():
+            if task.name in by_task:
+                weights[phase] = by_task[task.name]
+        tasks.append(TaskView(task.name, role, task.kind, task.labels or (), task.sizes or {}, weights))
+    return tasks
 
 
-def _scores(metrics: Mapping[str, Any]) -> Iterable[ScoreRow]:
-    for task, splits in metrics.get("scores", {}).items():
+def _scores(metrics: Metrics) -> list[Score]:
+    scores = []
+    for task, splits in metrics.scores.items():
         for split, values in splits.items():
-            for place, (metric, value) in enumerate(values.items()):
-                yield ScoreRow(task, split, metric, value, place == 0)
+            for index, (metric, value) in enumerate(values.items()):
+                scores.append(Score(task, split, metric, value, is_main=index == 0))
+    return scores
 
 
-def _remarks(history: Sequence[Row]) -> list[Remark]:
-    """Warnings first; the same thing said many times is one remark with a count."""
+def _remarks(events: Sequence[Event]) -> list[Remark]:
+    """Warnings first; equal remarks are one with a count."""
     counts: Counter[Remark] = Counter()
-    for row in history:
-        event = row.get("event")
-        if event in ("note", "warning"):
-            counts[Remark(event, row.get("task"), row.get("text", ""))] += 1
-        elif event == "set_aside":
-            counts[Remark("set aside", row.get("task"), row.get("reason", ""))] += 1
-        elif event == "skipped":
-            tasks = ", ".join(row.get("tasks", ())) or None
-            counts[Remark("skipped", tasks, f"a batch was skipped: {row.get('reason', '')}")] += 1
-    order = {"set aside": 0, "warning": 1, "skipped": 2, "note": 3}
-    remarks = [Remark(remark.sort, remark.task, remark.text, times) for remark, times in counts.items()]
-    return sorted(remarks, key=lambda remark: order[remark.sort])
+    for event in events:
+        if isinstance(event, Note):
+            counts[Remark("note", event.task, event.text or "")] += 1
+        elif isinstance(event, Warned):
+            counts[Remark("warning", event.task, event.text or "")] += 1
+        elif isinstance(event, SetAside):
+            counts[Remark("set aside", event.task, event.reason or "")] += 1
+        elif isinstance(event, SkippedStep):
+            tasks = ", ".join(event.tasks or ()) or None
+            counts[Remark("skipped", tasks, f"a batch was skipped: {event.reason or ''}")] += 1
+    remarks = [replace(remark, times=times) for remark, times in counts.items()]
+    return sorted(remarks, key=lambda remark: REMARK_ORDER.index(remark.kind))

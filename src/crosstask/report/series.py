@@ -1,59 +1,92 @@
-"""Points of lines over the updates of a run, thinned to what a chart can show."""
+"""Curves over the updates of a run, thinned to what a chart can show."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from crosstask.runs.events import Row
+MAX_POINTS = 160
+"""Points of one curve in a chart; neighbors are averaged beyond that, which the eye does anyway."""
+MAX_POINTS_PER_CHART = 500
+"""Points of all curves of one chart."""
+MIN_POINTS = 10
+"""A curve keeps at least so many points, however many curves share a chart."""
 
-MOST_POINTS = 160
-"""Points of one line in a chart; more are averaged, which the eye does anyway and which keeps the page small."""
-MOST_IN_A_CHART = 500
-"""Points of all lines of one chart."""
+
+class AtUpdate(Protocol):
+    """An event of the record that belongs to an update of a phase."""
+
+    @property
+    def phase(self) -> str:
+        """Name of the phase."""
+
+    @property
+    def update(self) -> int:
+        """Number of the update within its phase, from one on."""
+
+
+SomeEvent = TypeVar("SomeEvent", bound=AtUpdate)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A number of one task at one update, counted over all phases."""
+    """A value at one update, counted over all phases; `name` is the curve that it belongs to, mostly a task's name."""
 
     phase: str
     update: int
-    task: str
+    name: str
     value: float
 
 
-def thin(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """Lines of at most `most` points each: neighbours are averaged and stand where the last of them stood."""
-    lines: dict[tuple[str, str], list[Point]] = {}
+def series_of(
+    events: Iterable[SomeEvent],
+    first_updates: Mapping[str, int],
+    values: Callable[[SomeEvent], Mapping[str, float | None]],
+) -> list[Point]:
+    """A point for each value of each event.
+
+    Args:
+        events: in the order of the record.
+        first_updates: how many updates came before each phase.
+        values: reads the values of one event by curve; None is left out.
+    """
+    points = []
+    for event in events:
+        update = first_updates.get(event.phase, 0) + event.update
+        for name, value in values(event).items():
+            if value is not None:
+                points.append(Point(event.phase, update, name, float(value)))
+    return points
+
+
+def thin(points: Sequence[Point], max_points: int = MAX_POINTS) -> tuple[Point, ...]:
+    """Curves of at most `max_points` points each: neighbors are averaged, at the update of the last of them."""
+    curves: dict[tuple[str, str], list[Point]] = {}
     for point in points:
-        lines.setdefault((point.phase, point.task), []).append(point)
+        curves.setdefault((point.phase, point.name), []).append(point)
     thinned: list[Point] = []
-    for line in lines.values():
-        size = -(-len(line) // most)
-        for place in range(0, len(line), size):
-            near = line[place : place + size]
-            value = sum(point.value for point in near) / len(near)
-            thinned.append(Point(near[-1].phase, near[-1].update, near[-1].task, float(f"{value:.4g}")))
+    for curve in curves.values():
+        size = -(-len(curve) // max_points)
+        for start in range(0, len(curve), size):
+            neighbors = curve[start : start + size]
+            last = neighbors[-1]
+            mean = sum(point.value for point in neighbors) / len(neighbors)
+            # Four digits are more than a chart can show, and keep the page small.
+            thinned.append(Point(last.phase, last.update, last.name, float(f"{mean:.4g}")))
     return tuple(thinned)
 
 
-def of_event(history: Sequence[Row], event: str) -> Iterator[Row]:
-    """The rows of one sort."""
-    return (row for row in history if row.get("event") == event)
+def thin_together(points: Sequence[Point], max_points: int = MAX_POINTS_PER_CHART) -> tuple[Point, ...]:
+    """Thinned so that all curves together have about `max_points` points, and each at least `MIN_POINTS`."""
+    num_curves = len({(point.phase, point.name) for point in points})
+    per_curve = max(MIN_POINTS, max_points // max(1, num_curves))
+    return thin(points, min(MAX_POINTS, per_curve))
 
 
-def points_of(
-    rows: Sequence[Row], offset: Mapping[str, int], values: Callable[[Row], Mapping[str, float | None]]
-) -> list[Point]:
-    """A point for each value by task in each row; `offset` is where each phase begins, null is left out."""
-    return [
-        Point(row["phase"], offset.get(row["phase"], 0) + row["update"], task, float(value))
-        for row in rows
-        for task, value in values(row).items()
-        if value is not None
-    ]
+def names_of(points: Iterable[Point]) -> list[str]:
+    """Names of the curves, in the order of their first points."""
+    return list(dict.fromkeys(point.name for point in points))
 
 
-def thin_together(points: Sequence[Point], most: int = MOST_IN_A_CHART) -> tuple[Point, ...]:
-    """Thinned so that all lines together have some `most` points, and each at least ten."""
-    num_lines = len({(point.phase, point.task) for point in points})
-    return thin(points, min(MOST_POINTS, max(10, most // max(1, num_lines))))
+def last_values(points: Iterable[Point]) -> dict[str, float]:
+    """Where each curve ends."""
+    return {point.name: point.value for point in points}

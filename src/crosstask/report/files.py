@@ -1,0 +1,364 @@
+"""The files of a run or comparison folder as types: what a page needs of each, and nothing else.
+
+Reading checks the types. Keys that no field is named after are ignored, so that folders of other versions can be read.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from crosstask.errors import CrossTaskError
+from crosstask.runs.events import (
+    DevEvaluation,
+    Event,
+    HeldOutLosses,
+    PhaseEnd,
+    PhaseStart,
+    Row,
+    TaskDescription,
+    TransferFacts,
+    Update,
+    WeightingFacts,
+    read_events,
+)
+from crosstask.runs.record import (
+    ENVIRONMENT_FILE,
+    HISTORY_FILE,
+    METRICS_FILE,
+    PREDICTIONS_FILE,
+    RECIPE_FILE,
+    read_history,
+)
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+COMPARISON_FILE, CELLS_FILE, RESULTS_FILE = "comparison.json", "cells.jsonl", "results.json"
+RANK_FILE = "rank.json"
+"""What `crosstask rank --json` prints, beside a run or a comparison."""
+
+ScoresByMetric = Mapping[str, float | None]
+WeightsByTask = Mapping[str, float | None]
+Label = str | float | Sequence[str] | None
+"""One label, a number, or several labels: of a multilabel example, or of the words of a sentence."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """`environment.json`: versions and machine."""
+
+    python: str | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    platform: str | None = None
+    processor_threads: int | None = None
+    gpus: Sequence[str] = ()
+    command: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """`metrics.json`: what a finished run reached.
+
+    - `scores`: by task, split and metric;
+    - `weights`: what each task counted at the end of each phase;
+    - `papers`: BibTeX keys of its methods; None in folders of version 0.1.
+    """
+
+    targets: Sequence[str] = ()
+    paradigm: str = ""
+    scores: Mapping[str, Mapping[str, ScoresByMetric]] = field(default_factory=dict)
+    weights: Mapping[str, WeightsByTask] = field(default_factory=dict)
+    set_aside: Sequence[str] = ()
+    seconds: float | None = None
+    papers: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class RankedSource:
+    """A row of `rank.json`."""
+
+    source: str
+    verdict: str
+    score: float | None = None
+    size: int | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    reasons: Sequence[str] = ()
+
+    @property
+    def gain(self) -> str:
+        """The gain with its standard error, in words; empty where it is unknown."""
+        gain, error = self.scores.get("gain"), self.scores.get("gain_error")
+        if gain is None:
+            return ""
+        if error is None:
+            return f"{gain:+.1%}"
+        return f"{gain:+.1%} ± {error:.1%}"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """`rank.json`: sources from best to worst."""
+
+    target: str
+    rows: Sequence[RankedSource]
+    notes: Sequence[str] = ()
+
+    @property
+    def score_names(self) -> list[str]:
+        """Names of the scores that some source has."""
+        names: dict[str, None] = {}
+        for row in self.rows:
+            names |= dict.fromkeys(name for name, value in row.scores.items() if value is not None)
+        return list(names)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A row of `predictions.jsonl`: an example of an evaluated split. Tagging has an entry per word everywhere."""
+
+    task: str
+    part: str
+    example: int
+    gold: Label
+    predicted: Label = None
+    input: str | Sequence[str] | None = None
+    probability: float | Sequence[float | None] | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the prediction is the gold label."""
+        return self.gold == self.predicted
+
+    def words(self) -> list[tuple[str, str, str]]:
+        """Word, gold tag and predicted tag, of tagging."""
+        return list(zip(list_of(self.input), list_of(self.gold), list_of(self.predicted), strict=True))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation; one value alone has no deviation."""
+
+    mean: float
+    deviation: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread | None":
+        """Of some values; None where there are none.
+
+        >>> Spread.of([0.5, 0.7]).mean, Spread.of([0.5]).deviation, Spread.of([])
+        (0.6, None, None)
+        """
+        if not values:
+            return None
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return cls(statistics.fmean(values), deviation, len(values))
+
+
+@dataclass(frozen=True)
+class ComparedMethod:
+    """A method of `comparison.json`; `uses_sources` and `papers` are None in folders of version 0.1."""
+
+    name: str
+    paradigm: str
+    weighting: str | Row | None = None
+    transfer: Sequence[str | Row] = ()
+    training: Row = field(default_factory=dict)
+    by_target: Mapping[str, Row] = field(default_factory=dict)
+    summary: str = ""
+    uses_sources: bool | None = None
+    papers: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class ComparisonLine:
+    """A method on a target, over all seeds."""
+
+    method: str
+    target: str
+    score: Spread | None
+    dev: Spread | None
+    gain: Spread | None
+    wins: int
+    pairs: int
+    p_t_holm: float | None
+    verdict: str | None
+    seconds: float | None
+    is_best: bool
+    is_baseline: bool
+    refused: str | None
+    settings: Row = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ComparisonCell:
+    """A run of a comparison; one that was refused has no scores."""
+
+    method: str
+    target: str
+    seed: int
+    scores: Mapping[str, ScoresByMetric] | None = None
+    weights: Mapping[str, WeightsByTask] = field(default_factory=dict)
+    run: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskFacts:
+    """A task as a comparison describes it."""
+
+    name: str
+    role: str
+    summary: str
+    labels: Sequence[str]
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ComparisonFile:
+    """`comparison.json`.
+
+    - `metrics`, `parts`: by target, what is measured and on which split;
+    - `greater_is_better`: by metric; None in folders of version 0.1;
+    - `labels`: how many labels the target has, in words.
+    """
+
+    baseline: str
+    metrics: Mapping[str, str]
+    parts: Mapping[str, str]
+    seeds: Sequence[int]
+    methods: Mapping[str, ComparedMethod]
+    settings: Row
+    lines: Sequence[ComparisonLine]
+    notes: Sequence[str]
+    cells: Sequence[ComparisonCell]
+    greater_is_better: Mapping[str, bool] | None = None
+    title: str = ""
+    question: str = ""
+    labels: str | None = None
+    tasks: Sequence[TaskFacts] | None = None
+    environment: Environment | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """A row of `cells.jsonl` that says on which machine the following runs were added."""
+
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """All files of a run folder that its page shows; `metrics` is None until the run has finished."""
+
+    name: str
+    events: Sequence[Event]
+    metrics: Metrics | None = None
+    recipe: str = ""
+    environment: Environment = Environment()
+    predictions: Sequence[Prediction] = ()
+    ranking: Ranking | None = None
+
+
+def list_of(label: Label) -> list[str]:
+    """The labels of an example, of which there may be several.
+
+    >>> list_of("a"), list_of(["a", "b"])
+    (['a'], ['a', 'b'])
+    """
+    if isinstance(label, str) or not isinstance(label, Sequence):
+        return [str(label)]
+    return list(label)
+
+
+FileType = TypeVar("FileType")
+_ADAPTERS: "dict[type, TypeAdapter[Any]]" = {}
+"""Validators by type: making one takes longer than using it."""
+
+REQUIRED_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
+    TaskDescription: ("name", "kind"),
+    PhaseStart: ("name", "tasks"),
+    Update: ("phase", "update", "losses", "weights"),
+    DevEvaluation: ("phase", "update", "task", "scores"),
+    HeldOutLosses: ("phase", "update", "losses"),
+    WeightingFacts: ("phase", "update"),
+    TransferFacts: ("phase", "update"),
+    PhaseEnd: ("name",),
+}
+"""Fields without which an event cannot be shown; events are read with None for fields that a row lacks."""
+
+
+def read_run_files(folder: Path) -> RunFiles:
+    """Read a run folder; of a run that has not finished, the files that are there."""
+    return RunFiles(
+        name=folder.resolve().name,
+        events=read_run_events(folder / HISTORY_FILE),
+        metrics=read_json(folder / METRICS_FILE, Metrics),
+        recipe=_text(folder / RECIPE_FILE),
+        environment=read_json(folder / ENVIRONMENT_FILE, Environment) or Environment(),
+        predictions=read_json_lines(folder / PREDICTIONS_FILE, Prediction),
+        ranking=read_json(folder / RANK_FILE, Ranking),
+    )
+
+
+def read_run_events(path: Path) -> list[Event]:
+    """The events of a history file; none where there is no file."""
+    if not path.is_file():
+        return []
+    rows = read_history(path)
+    if not all(isinstance(row, dict) for row in rows):
+        raise damaged(path, "a line is no JSON object")
+    events = read_events(rows)
+    for event in events:
+        for name in REQUIRED_FIELDS.get(type(event), ()):
+            if getattr(event, name) is None:
+                raise damaged(path, f"a row '{event.event}' has no '{name}'")
+    return events
+
+
+def read_json(path: Path, kind: type[FileType]) -> FileType | None:
+    """A JSON file as an object of this type; None where there is no file."""
+    if not path.is_file():
+        return None
+    try:
+        return from_json(json.loads(path.read_text(encoding="utf-8")), kind)
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def read_json_lines(path: Path, kind: type[FileType], event: str | None = None) -> list[FileType]:
+    """The rows of a file of JSON lines, those of one event alone where it is named; none where there is no file."""
+    if not path.is_file():
+        return []
+    try:
+        rows = read_history(path)
+        return [from_json(row, kind) for row in rows if event is None or row.get("event") == event]
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def from_json(data: Any, kind: type[FileType]) -> FileType:
+    """Plain data as an object of this type; raises ValueError where the data does not fit."""
+    from pydantic import TypeAdapter
+
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    adapter: TypeAdapter[FileType] = _ADAPTERS[kind]
+    return adapter.validate_python(data)
+
+
+def damaged(path: Path, reason: object) -> CrossTaskError:
+    """The error for a file that crosstask did not write like this."""
+    lines = str(reason).splitlines()
+    return CrossTaskError(
+        f"The files in '{path.parent}' are not as crosstask writes them ({path.name}: {' '.join(lines[:3])})."
+    )
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    return path.read_text(encoding="utf-8")
