@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 import crosstask as ct
 from crosstask.models.batches import Prepared
-from crosstask.probing.linear_models import cross_validate, fit, strengths_for
-from crosstask.probing.probe import collect
+from crosstask.probing.features import collect
+from crosstask.probing.linear_models import cross_validate, fit, penalty_grid
 from crosstask.transferability.distance import head_risk, weighted_representation
 
 INPUTS, WIDTH, LABELS, BY_HEART = 20, 64, 10, 200
@@ -77,7 +77,7 @@ def last_layer_accuracy(model, target):
     train, measured = (
         collect(model, Prepared.of(model.encoder, target.spec, part)) for part in (target.train, target.dev)
     )
-    strengths = strengths_for(WIDTH)
+    strengths = penalty_grid(WIDTH)
     best = np.argmin([held.loss for held in cross_validate(train, strengths)])
     layer = fit(train, [strengths[best]])[0]
     return (layer(measured.features).argmax(1) == measured.labels).mean()

@@ -6,7 +6,8 @@ from crosstask import catalogue
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.papers import Paper
-from crosstask.probing import probe as probes
+from crosstask.probing.probe import fit_probes
+from crosstask.probing.stacking import fit_stacking
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
@@ -15,7 +16,7 @@ from options_table import option_table
 
 FILLED_IN = ("tasks", "target")
 """Options of every weighting that a learner fills in; a loop of one's own gives them."""
-SOLVERS = {"probe": probes.fit_probes, "stacking": probes.fit_stacking}
+SOLVERS = {"probe": fit_probes, "stacking": fit_stacking}
 """Of paradigms that train nothing step by step: what they do instead."""
 INTRODUCTIONS = {
     "paradigms": "Who trains when. A recipe names one by `paradigm`.",

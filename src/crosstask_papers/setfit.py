@@ -9,8 +9,8 @@ from crosstask.data.task import Task
 from crosstask.models.batches import Prepared, make_batch
 from crosstask.models.build import build_encoder
 from crosstask.models.multitask import Model
-from crosstask.probing.linear_models import cross_validate, fit, strengths_for
-from crosstask.probing.probe import collect
+from crosstask.probing.features import collect
+from crosstask.probing.linear_models import cross_validate, fit, penalty_grid
 from crosstask.training.devices import Devices
 from crosstask_papers.experiment import Named
 
@@ -52,7 +52,7 @@ def setfit_style(
         known, measured = (
             collect(model, Prepared.of(model.encoder, target.spec, part)) for part in (target.train, target.test)
         )
-    strengths = strengths_for(known.features.shape[1])
+    strengths = penalty_grid(known.features.shape[1])
     held = cross_validate(known, strengths, seed=seed)
     layer = fit(known, [strengths[int(np.argmin([one.loss for one in held]))]])[0]
     return float((layer(measured.features).argmax(1) == measured.labels).mean())

@@ -17,7 +17,7 @@ from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
 from crosstask.papers import TAWT, Paper
-from crosstask.probing.probe import collect
+from crosstask.probing.features import collect
 from crosstask.runs.events import Row
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices

@@ -13,7 +13,7 @@ from crosstask.probing.linear_models import (
     cross_validate,
     fit,
     fold_numbers,
-    strengths_for,
+    penalty_grid,
     unit_losses,
 )
 from linear_problem import problem, units
@@ -52,7 +52,7 @@ class TestSolver:
 
     def test_a_path_of_strengths_is_the_same_as_each_alone(self):
         data = units(*problem(6, 50))
-        strengths = strengths_for(12)
+        strengths = penalty_grid(12)
         for strength, model in zip(strengths, fit(data, strengths), strict=True):
             assert np.allclose(model.weights, fit(data, [strength])[0].weights, atol=1e-5)
 
@@ -131,7 +131,7 @@ class TestCrossValidation:
         noise = units(rng.normal(size=(60, 30)), rng.integers(3, size=60))
         clear_features, clear = problem(10, 900)
         clear = np.argmax(clear_features[:, :3] / clear_features[:, :3].std(0), axis=1)
-        strengths = strengths_for(30)
+        strengths = penalty_grid(30)
         best = [np.argmin([held.loss for held in cross_validate(data, strengths)]) for data in
                 (noise, units(clear_features, clear))]  # fmt: skip
         assert best[0] < best[1]

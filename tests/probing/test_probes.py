@@ -15,9 +15,12 @@ from command_line import crosstask, refused
 from crosstask.data.task import TaskSpec
 from crosstask.models.build import feature_section
 from crosstask.models.encoder import LinearHead
-from crosstask.probing import probe as probes
+from crosstask.probing import stacking
+from crosstask.probing.features import shared_examples
 from crosstask.probing.heads import StackedHead, outputs
 from crosstask.probing.linear_models import fit
+from crosstask.probing.probe import Probe
+from crosstask.probing.stacking import limited_source
 from crosstask.transfer import Transfer
 from helpers import WORDS, make_text
 from linear_problem import problem, units
@@ -251,16 +254,16 @@ class TestStacking:
         features = rng.normal(size=(60, 100))
         labels = rng.integers(2, size=60)
         data = units(features, labels)
-        probe = probes.Probe(TaskSpec("s", "classification", "vector", ("a", "b")), data, 10.0, fit(data, [10.0])[0])
+        probe = Probe(TaskSpec("s", "classification", "vector", ("a", "b")), data, 10.0, fit(data, [10.0])[0])
         seen, other = data.take(np.arange(30)), units(rng.normal(size=(30, 100)), labels[:30])
-        assert (((probe.says(seen.features) > 0)[:, 0]) == labels[:30]).mean() == 1.0
-        assert ((probe.says_of(seen, 0) > 0)[:, 0] == labels[:30]).mean() < 0.8
-        assert (probes.shared_examples(seen, data) == np.arange(30)).all()
-        assert (probes.shared_examples(other, data) == -1).all()
-        assert np.array_equal(probe.says_of(other, 0), probe.says(other.features))
+        assert (((probe.outputs(seen.features) > 0)[:, 0]) == labels[:30]).mean() == 1.0
+        assert ((probe.outputs_for_target(seen, 0) > 0)[:, 0] == labels[:30]).mean() < 0.8
+        assert (shared_examples(seen, data) == np.arange(30)).all()
+        assert (shared_examples(other, data) == -1).all()
+        assert np.array_equal(probe.outputs_for_target(other, 0), probe.outputs(other.features))
 
     def test_a_large_source_is_cut(self, monkeypatch):
-        monkeypatch.setattr(probes, "SOURCE_EXAMPLES", 50)
+        monkeypatch.setattr(stacking, "MAX_SOURCE_EXAMPLES", 50)
         run = learner("stacking").fit(vector_task(), [vector_task("source", seed=1, size=90)])
         assert run.metrics["trained_on"] == {"target": 48, "source": 50}
         assert any("50 of its 72 training examples" in row["text"] for row in rows(run, "note"))
@@ -343,5 +346,5 @@ def test_a_transfer_is_refused_before_features_are_made(paradigm, monkeypatch):
 
 def test_limited_source_keeps_what_is_small():
     task = vector_task()
-    assert probes.limited_source(task, 0).train is task.train
-    assert probes.limited_source(replace(task, test=task.dev), 0).test is None
+    assert limited_source(task, 0).train is task.train
+    assert limited_source(replace(task, test=task.dev), 0).test is None

@@ -7,10 +7,10 @@ from label_problem import fine_and_coarse, learner, same, state
 
 import crosstask as ct
 from crosstask.models.batches import Prepared
+from crosstask.probing.features import collect
 from crosstask.probing.linear_models import LinearModel
-from crosstask.probing.probe import collect
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
-from crosstask.transfer.label_transfer.splits import probe_of, stacked_probe_of
+from crosstask.transfer.label_transfer.probes import probe_of, stacked_probe_of
 
 
 def test_at_first_the_network_says_what_the_probe_says():
@@ -51,7 +51,7 @@ def test_a_stacked_probe_is_fitted_on_what_the_source_says():
     width = model.encoder.width
     assert plain.weights.shape == (len(fine.labels), width)
     assert stacked.weights.shape == (len(fine.labels), width + len(coarse.labels))
-    units = collect(model, Prepared.of(model.encoder, fine.spec, fine.train), said_by=["coarse"])
+    units = collect(model, Prepared.of(model.encoder, fine.spec, fine.train), outputs_of=["coarse"])
     said = units.features[:, width:]
     np.testing.assert_allclose(said.sum(1), 1.0)
     predicted = run.predict(fine.train.inputs, task="coarse")

@@ -14,8 +14,8 @@ from sklearn.preprocessing import StandardScaler
 
 import crosstask as ct
 from crosstask.models.batches import Prepared
+from crosstask.probing.features import collect
 from crosstask.probing.linear_models import fold_numbers
-from crosstask.probing.probe import collect
 from crosstask.transferability import distance as module
 from crosstask.transferability.distance import head_risk, weighted_representation
 

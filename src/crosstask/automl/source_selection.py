@@ -14,7 +14,7 @@ from crosstask.data.subsets import random_subset, stratified_cut
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.build import build_encoder, feature_section
-from crosstask.probing.probe import SOURCE_EXAMPLES
+from crosstask.probing.stacking import MAX_SOURCE_EXAMPLES
 from crosstask.runs.events import Row
 from crosstask.transferability.rank import EXAMPLES_TO_ENCODE, rank
 from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN
@@ -166,4 +166,4 @@ def select_sources(
 def _examples(affordable: int | None, num_sources: int) -> int | None:
     if affordable is None:
         return None
-    return min(SOURCE_EXAMPLES, max(LEAST_EXAMPLES, affordable // max(num_sources, 1)))
+    return min(MAX_SOURCE_EXAMPLES, max(LEAST_EXAMPLES, affordable // max(num_sources, 1)))

@@ -13,7 +13,9 @@ from functools import partial
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.papers import PROBES, STACKING, TAWT, Paper
-from crosstask.probing.probe import fit_probes, fit_stacking, limited_source, place_heads
+from crosstask.probing.heads import place_heads
+from crosstask.probing.probe import fit_probes
+from crosstask.probing.stacking import fit_stacking, limited_source
 from crosstask.training.config import Training
 from crosstask.training.trainer import Phase
 from crosstask.weighting.base import Weighting
@@ -117,7 +119,7 @@ def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
         )
     phase = plan.phase(paradigm, plan.targets, Uniform, watched=plan.targets)
     begin = partial(place_heads, targets=plan.targets, sources=sources)
-    return replace(phase, tasks=plan.targets + sources, begin=begin, fit=fit_stacking if sources else fit_probes)
+    return replace(phase, tasks=plan.targets + sources, begin=begin, solve=fit_stacking if sources else fit_probes)
 
 
 def _need_two_tasks(plan: Plan, paradigm: str) -> None:

@@ -1,5 +1,6 @@
 """The loop: batches -> losses -> weighting -> update, with a look at dev, a record and a checkpoint now and then."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from crosstask.models.batches import Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
 from crosstask.models.modes import twice_differentiable, without_dropout
 from crosstask.models.multitask import Model
+from crosstask.probing.probe import SolverSession
 from crosstask.progress import Progress
 from crosstask.runs.events import (
     DevEvaluation,
@@ -45,13 +47,16 @@ FEATURES = 2000
 FAILURES_TO_SET_ASIDE = 10
 """A task whose loss is not finite this many times in a row takes no further part."""
 
+DevScores = tuple[dict[str, Metric], dict[str, float], dict[str, float]]
+"""By task: the metric that selects models, its value and the loss."""
+
 
 @dataclass(frozen=True, eq=False)
 class Phase:
     """One stretch of training: these tasks, weighted like this, and watched by the dev scores of those.
 
     `observed` are targets that this phase does not train on but shows to the weighting. `begin` prepares the model, for
-    instance by saying which parameters learn. `fit` stands in for gradient steps where a solver does it all.
+    instance by saying which parameters learn. `solve` replaces gradient steps where a solver does all the work.
     """
 
     name: str
@@ -61,7 +66,7 @@ class Phase:
     watched: tuple[str, ...]
     observed: tuple[str, ...] = ()
     begin: Callable[[Model], None] = lambda model: None
-    fit: "Callable[[Trainer, Phase], None] | None" = None
+    solve: Callable[[SolverSession], None] | None = None
 
 
 class Trainer:
@@ -125,8 +130,8 @@ class Trainer:
     def _run_phase(self, number: int, phase: Phase, resumed: Checkpoint | None) -> None:
         settings, weighting = phase.settings, phase.weighting
         phase.begin(self.model)
-        if phase.fit is not None:
-            phase.fit(self, phase)
+        if phase.solve is not None:
+            self._solve_phase(phase, phase.solve)
             return
         weighting.reduce, weighting.num_ranks = self.devices.sum, self.devices.num_ranks
         self.support, self.query = dict(self.train_data), {}
@@ -162,12 +167,32 @@ class Trainer:
             done += 1
             self._note_update(phase, epoch, done, num_updates, losses, optimizer)
             if done % evaluate_every == 0 or done == num_updates:
-                self._evaluate(phase, epoch, done, time.perf_counter() - started)
+                self._evaluate(phase, epoch, done, started)
                 waited = self.selection.evaluations_since_best
                 tired = settings.patience is not None and waited >= settings.patience
             if done % (settings.checkpoint_every or evaluate_every) == 0:
                 self._save_checkpoint(number, phase, optimizer, done)
         self._finish_phase(phase, done, tired)
+
+    def _solve_phase(self, phase: Phase, solve: Callable[[SolverSession], None]) -> None:
+        """A phase without gradient steps: no model is selected, and no checkpoint is needed within it."""
+        started = time.perf_counter()
+        self.record.write(PhaseStart(phase.name, list(phase.tasks), phase.weighting.weights))
+        self.progress.start(phase.name, len(phase.tasks))
+        fitted = itertools.count(1)
+        session = SolverSession(
+            model=self.model,
+            train=self.train_data,
+            tasks=phase.tasks,
+            targets=self.targets,
+            seed=self.seed,
+            write=self.record.write,
+            advance=lambda: self.progress.advance(next(fitted)),
+        )
+        solve(session)
+        self._evaluate_on_dev(phase, 0, 0, started)
+        self.record.write(PhaseEnd(phase.name, 0, False, None, "solved", phase.weighting.weights))
+        self.progress.stop()
 
     def _update(
         self,
@@ -294,8 +319,8 @@ class Trainer:
             torch.cuda.set_rng_state(random[f"cuda.{self.devices.rank}"], self.devices.device)
         return int(state["updates"])
 
-    def _evaluate(self, phase: Phase, epoch: int, done: int, seconds: float) -> None:
-        """Dev scores of the watched tasks; the best model so far is kept."""
+    def _evaluate_on_dev(self, phase: Phase, epoch: int, done: int, started: float) -> DevScores:
+        """Loss and selection metric of the watched tasks on their dev sets, written to the record."""
         metrics: dict[str, Metric] = {}
         values: dict[str, float] = {}
         losses: dict[str, float] = {}
@@ -305,9 +330,13 @@ class Trainer:
                 scores = score(predictions)
                 metrics[task] = chosen_metric(predictions.spec)
                 values[task] = scores[metrics[task].name]
-                self.record.write(
-                    DevEvaluation(phase.name, epoch + 1, done, task, losses[task], scores, round(seconds, 3))
-                )
+                seconds = round(time.perf_counter() - started, 3)
+                self.record.write(DevEvaluation(phase.name, epoch + 1, done, task, losses[task], scores, seconds))
+        return metrics, values, losses
+
+    def _evaluate(self, phase: Phase, epoch: int, done: int, started: float) -> None:
+        """Evaluate on the dev sets; the best model so far is kept."""
+        metrics, values, losses = self._evaluate_on_dev(phase, epoch, done, started)
         for transfer in self.stepper.transfers:
             facts = transfer.facts()
             if facts:

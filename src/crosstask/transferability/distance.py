@@ -12,8 +12,8 @@ from crosstask.learner import Learner
 from crosstask.models.batches import Prepared
 from crosstask.models.multitask import Model
 from crosstask.papers import TAWT, Paper
+from crosstask.probing.features import collect
 from crosstask.probing.linear_models import cross_validate
-from crosstask.probing.probe import collect
 from crosstask.progress import make_progress, shown
 from crosstask.runs.record import finite
 from crosstask.studies.study import Estimate, Named, as_training, same_budget, seed_list

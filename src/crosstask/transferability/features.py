@@ -14,8 +14,8 @@ from crosstask.models.encoder import PreparedInput, length_of
 from crosstask.models.encoders.feature_index import recall, remember
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.multitask import Model
+from crosstask.probing.features import collect
 from crosstask.probing.linear_models import Units
-from crosstask.probing.probe import collect
 from crosstask.progress import Progress
 
 MAX_UNITS = 4_000

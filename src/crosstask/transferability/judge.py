@@ -12,7 +12,7 @@ from torch import Tensor
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.covariance import covariance, main_directions, similarity_of_directions
-from crosstask.probing.linear_models import Units, cross_validate, fit, strengths_for
+from crosstask.probing.linear_models import Units, cross_validate, fit, penalty_grid
 from crosstask.probing.probe import Probe
 from crosstask.transferability import verdict
 from crosstask.transferability.features import UnitsOrProblem
@@ -89,7 +89,7 @@ class Judge:
         self.scale[self.scale <= 1e-6 * np.maximum(np.abs(self.mean), 1e-300)] = 1.0
         self.units = self._standardized(units)
         # The target's probe, by the strength that cross-validation chooses.
-        strengths = strengths_for(units.features.shape[1])[1::2]
+        strengths = penalty_grid(units.features.shape[1])[1::2]
         losses = [result.loss for result in cross_validate(self.units, strengths, seed=seed)]
         strength = float(strengths[int(np.nanargmin(losses))])
         heads = cross_fit(self.units, strength=strength, seed=seed)
@@ -170,7 +170,9 @@ class Judge:
         source_inputs = set(_input_keys(sample))
         known_inputs = sum(key in source_inputs for key in self.inputs)
         # For an input that it was fitted on, a probe knows the answer; such outputs come from other fits.
-        outputs = probe.says_of(self.units, self.seed) if known_inputs else probe.says(self.units.features)
+        outputs = probe.outputs(self.units.features)
+        if known_inputs:
+            outputs = probe.outputs_for_target(self.units, self.seed)
         return Source(sample, units, directions, heads, probe, outputs, known_inputs)
 
     def _disturbance(self, source: Units) -> float:

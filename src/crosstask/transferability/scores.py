@@ -37,7 +37,7 @@ def cross_fit(
     `shared_gradient` and `more_scores.label_noise` need them, and they are what costs: fit once, use twice.
 
     Args:
-        strength: C of the heads, by default `1 / width`, the middle of `strengths_for`.
+        strength: C of the heads, by default `1 / width`, the middle of `penalty_grid`.
         num_folds: two are the cheapest and leave half of the data to each head; five at most.
         seed: of the folds.
     """

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstask.probing.linear_models import MOST_REPEATS, UNITS_TO_AVERAGE, Units, fit, fold_numbers, unit_losses
+from crosstask.probing.linear_models import MAX_REPEATS, UNITS_TO_AVERAGE, Units, fit, fold_numbers, unit_losses
 
 HELPS, USELESS, HURTS, UNKNOWN = "likely helps", "probably useless", "may hurt", "cannot be judged"
 VERDICTS = (HELPS, USELESS, HURTS, UNKNOWN)
@@ -50,7 +50,7 @@ def held_out_losses(units: Units, *, seed: int = 0) -> np.ndarray:
 
     Folds depend on units and seed alone, so that losses for other features of these units are pairs.
     """
-    num_repeats = min(MOST_REPEATS, -(-UNITS_TO_AVERAGE // len(units)))
+    num_repeats = min(MAX_REPEATS, -(-UNITS_TO_AVERAGE // len(units)))
     losses = np.zeros((len(STACKING_STRENGTHS), len(units)))
     for repeat in range(num_repeats):
         folds = fold_numbers(units, np.random.default_rng([seed, repeat]))

@@ -27,6 +27,7 @@ from crosstask.transfer.base import (
     Terms,
     Transfer,
 )
+from crosstask.transfer.label_transfer import probes
 from crosstask.transfer.label_transfer import splits as label_data
 from crosstask.transfer.label_transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units
 from crosstask.transfer.label_transfer.network import LabelMap, LabelTransferNetwork
@@ -270,12 +271,12 @@ class LabelTransfer(Transfer):
     def _start_from_probes(self, moment: Moment) -> None:
         for name, network in zip(self.targets, self.networks, strict=True):
             model, target = moment.model, moment.data[name]
-            probe = label_data.probe_of(model, target)
+            probe = probes.probe_of(model, target)
             for spec in self.sources[name]:
                 stacks = self.starts_from == "stacked"
-                own = label_data.stacked_probe_of(model, target, spec.name) if stacks else probe
+                own = probes.stacked_probe_of(model, target, spec.name) if stacks else probe
                 cast(LabelTransferNetwork, network).set_probe(spec.name, own)
-            label_data.fill_head(model, name, probe)
+            probes.fill_head(model, name, probe)
 
     def after_backward(self, model: "Model", update: int) -> None:
         """With `order: after`, the meta step from the gradient that the model's step is about to take."""

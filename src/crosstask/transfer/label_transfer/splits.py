@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from crosstask.data.subsets import stratified_cut
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared
-from crosstask.probing.linear_models import LinearModel, cross_validate, fit, strengths_for
 
 if TYPE_CHECKING:
     from crosstask.data.task import Task, TaskSpec
-    from crosstask.models.multitask import Model
     from crosstask.transfer.base import Moment
 
 LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
@@ -71,35 +69,3 @@ def frequencies(target: "Task") -> Tensor:
     flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])
     counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
     return torch.tensor(counts / counts.sum(), dtype=torch.float32)
-
-
-def probe_of(model: "Model", target: Prepared) -> LinearModel:
-    """A linear model of the target's labels on representations as they are; cross-validation chooses the penalty."""
-    from crosstask.probing.probe import MOST_WORDS, collect
-
-    units = collect(model, target).sample(MOST_WORDS, np.random.default_rng(0))
-    strengths = strengths_for(units.features.shape[1])
-    losses = np.array([held.loss for held in cross_validate(units, strengths)])
-    best = len(losses) // 2 if np.isnan(losses).all() else int(np.nanargmin(losses))
-    return fit(units, [strengths[best]])[0]
-
-
-def stacked_probe_of(model: "Model", target: Prepared, source: str) -> LinearModel:
-    """The same on representations and on what the source's head says of them, as probabilities of its labels.
-
-    Of a source's example its own label can be put there, for certain.
-    """
-    from crosstask.probing.probe import MOST_WORDS, collect, fit_stacked
-
-    units = collect(model, target, said_by=[source]).sample(MOST_WORDS, np.random.default_rng(0))
-    width = model.encoder.width
-    return fit_stacked(units, width, {source: slice(width, units.features.shape[1])}, seed=0).model
-
-
-def fill_head(model: "Model", task: str, probe: LinearModel) -> None:
-    """Let a task's head say what its probe says, where the head is one linear layer."""
-    layers = [module for module in model.head(task).modules() if isinstance(module, nn.Linear)]
-    if len(layers) == 1 and layers[0].weight.shape == probe.weights.shape:
-        with torch.no_grad():
-            layers[0].weight.copy_(torch.from_numpy(probe.weights))
-            layers[0].bias.copy_(torch.from_numpy(probe.bias))
