@@ -1,9 +1,9 @@
 """Judges sources one by one, against everything of the target that is computed once."""
 
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import ParamSpec
 
 import numpy as np
 import torch
@@ -14,19 +14,8 @@ from crosstask.errors import CrossTaskError
 from crosstask.gradients.covariance import covariance, main_directions, similarity_of_directions
 from crosstask.probing.linear_models import Units, cross_validate, fit, penalty_grid
 from crosstask.probing.probe import Probe
-from crosstask.transferability import verdict
+from crosstask.transferability import more_scores, verdict
 from crosstask.transferability.features import UnitsOrProblem
-from crosstask.transferability.more_scores import (
-    h_score,
-    label_noise,
-    leep,
-    length_overlap,
-    logme,
-    nce,
-    vocabulary_overlap,
-    word_counts,
-    words_of,
-)
 from crosstask.transferability.scores import (
     HeldOut,
     cross_fit,
@@ -41,7 +30,9 @@ from crosstask.transferability.table import Overlap, RankRow, reasons
 
 FEW_EXAMPLES = 50
 """A target with fewer gets a note."""
+MORE_SCORES = ("leep", "nce", "logme", "h_score", "label_noise", "vocabulary_overlap", "length_overlap")
 Scores = dict[str, float | None]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +92,7 @@ class Judge:
         self.labels = dict(zip(self.inputs, target.train.labels, strict=True))
         self.words: list[list[str]] | None = None
         if all_scores and target.spec.form != "vector":
-            self.words = words_of(target.train.inputs, target.spec.form)
+            self.words = more_scores.words_of(target.train.inputs, target.spec.form)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,45 +109,35 @@ class Judge:
             return RankRow(sample.name, verdict.UNKNOWN, size=size, reasons=(problem,))
         assert isinstance(units, Units)
         source = self._fit(sample, units)
-        # 1. What decides.
-        gain = verdict.stacking_gain(self.units, self.logits, source.outputs, self.losses_alone, seed=self.seed)
-        cosine = gradient_cosine(self.gradient, shared_gradient(source.units, source.heads))
-        disturbance = self._disturbance(source.units)
-        correlation = verdict.learnable(source.units, held_out_predictions(source.units, source.heads))
-        has_random_labels = verdict.is_chance(correlation, len(np.unique(units.examples)))
-        similarity = similarity_of_directions(self.directions, source.directions, normalise=True)
-        alignment = _or_none(lambda: label_cka(source.outputs, self.units.labels))
-        # 2. Everything that is shown.
-        more = self._more_scores(source)
-        row = RankRow(
-            sample.name,
-            verdict.verdict_of(gain, cosine, disturbance, has_random_labels),
-            score=verdict.combined_score(gain, cosine, alignment or 0.0, similarity),
-            size=size,
-            scores={
-                "gain": gain.fraction,
-                "gain_error": gain.error,
-                "gradient_cosine": cosine,
-                "disturbance": disturbance,
-                "learnable": correlation,
-                "covariance_similarity": similarity_of_directions(self.directions, source.directions),
-                "covariance_similarity_normalised": similarity,
-                "leep": more.get("leep"),
-                "nce": more.get("nce"),
-                "logme": more.get("logme"),
-                "h_score": more.get("h_score"),
-                "cka": alignment,
-                "label_noise": more.get("label_noise"),
-                "vocabulary_overlap": more.get("vocabulary_overlap"),
-                "length_overlap": more.get("length_overlap"),
-            },
-            examples=len(sample.train),
-        )
-        # 3. A copy of the target looks helpful by every score, and adds nothing.
-        overlap = self._overlap(source)
-        if overlap.is_copy:
+        evidence, overlap = self._evidence(source), self._overlap(source)
+        scores: Scores = {
+            "gain": evidence.gain.fraction,
+            "gain_error": evidence.gain.error,
+            "gradient_cosine": evidence.cosine,
+            "disturbance": evidence.disturbance,
+            "learnable": evidence.correlation,
+            "covariance_similarity": similarity_of_directions(self.directions, source.directions),
+            "covariance_similarity_normalised": evidence.similarity,
+            "cka": evidence.alignment,
+            **self._more_scores(source),
+        }
+        row = RankRow(sample.name, evidence.verdict, evidence.score, size, scores, examples=len(sample.train))
+        if overlap.is_copy:  # helpful by every score, and yet it adds nothing
             row = replace(row, verdict=verdict.USELESS, score=0.0)
-        return replace(row, reasons=reasons(row, gain, has_random_labels, overlap))
+        return replace(row, reasons=reasons(evidence, overlap, scores["vocabulary_overlap"]))
+
+    def _evidence(self, source: Source) -> verdict.Evidence:
+        units = source.units
+        correlation = verdict.learnable(units, held_out_predictions(units, source.heads))
+        return verdict.Evidence(
+            gain=verdict.stacking_gain(self.units, self.logits, source.outputs, self.losses_alone, seed=self.seed),
+            cosine=gradient_cosine(self.gradient, shared_gradient(units, source.heads)),
+            disturbance=self._disturbance(units),
+            correlation=correlation,
+            has_random_labels=verdict.is_chance(correlation, len(np.unique(units.examples))),
+            similarity=similarity_of_directions(self.directions, source.directions, normalise=True),
+            alignment=_or_none(label_cka, source.outputs, self.units.labels),
+        )
 
     def _standardized(self, units: Units) -> Units:
         return units.of((units.features - self.mean) / self.scale)
@@ -185,27 +166,27 @@ class Judge:
         return verdict.disturbance(target_logits, source_logits, labels)
 
     def _more_scores(self, source: Source) -> Scores:
-        """Scores without a part in the verdict, where they are asked for and apply."""
+        """Scores without a part in the verdict; None where they are not asked for, or do not apply."""
+        scores: Scores = dict.fromkeys(MORE_SCORES)
         if not self.all_scores:
-            return {}
+            return scores
         labels, outputs = self.units.labels, source.outputs
-        scores: Scores = {
-            "logme": _or_none(lambda: logme(outputs, labels)),
-            "label_noise": _or_none(lambda: label_noise(source.units, source.heads)),
-        }
+        scores["logme"] = _or_none(more_scores.logme, outputs, labels)
+        scores["label_noise"] = _or_none(more_scores.label_noise, source.units, source.heads)
         if self.target.kind != "regression":
-            scores["h_score"] = _or_none(lambda: h_score(outputs, labels))
+            scores["h_score"] = _or_none(more_scores.h_score, outputs, labels)
         if self.units.is_exclusive and source.units.is_exclusive:
-            logits = source.probe.model(self.units.features)
-            scores["leep"] = _or_none(lambda: leep(softmax(logits), labels))
-            scores["nce"] = _or_none(lambda: nce(logits.argmax(axis=1), labels))
+            logits = source.probe.model(self.units.features)  # [target units, source labels]
+            scores["leep"] = _or_none(more_scores.leep, softmax(logits), labels)
+            scores["nce"] = _or_none(more_scores.nce, logits.argmax(axis=1), labels)
         if self.words is not None:
-            target_words = self.words
-            source_words = words_of(source.sample.train.inputs, source.sample.spec.form)
-            vocabulary = set(chain.from_iterable(source_words))
-            target_lengths, source_lengths = [len(text) for text in target_words], [len(text) for text in source_words]
-            scores["vocabulary_overlap"] = _or_none(lambda: vocabulary_overlap(word_counts(target_words), vocabulary))
-            scores["length_overlap"] = _or_none(lambda: length_overlap(target_lengths, source_lengths))
+            words = more_scores.words_of(source.sample.train.inputs, source.sample.spec.form)
+            counts = more_scores.word_counts(self.words)
+            scores["vocabulary_overlap"] = _or_none(
+                more_scores.vocabulary_overlap, counts, set(chain.from_iterable(words))
+            )
+            lengths, source_lengths = [len(text) for text in self.words], [len(text) for text in words]
+            scores["length_overlap"] = _or_none(more_scores.length_overlap, lengths, source_lengths)
         return scores
 
     def _overlap(self, source: Source) -> Overlap:
@@ -266,10 +247,10 @@ def _input_keys(task: Task) -> list[Hashable]:
     return keys
 
 
-def _or_none(score: Callable[[], float]) -> float | None:
+def _or_none(score: Callable[P, float], *arguments: P.args, **options: P.kwargs) -> float | None:
     """A score, or nothing where it does not apply."""
-    with suppress(CrossTaskError):
-        value = score()
-        if np.isfinite(value):
-            return value
-    return None
+    try:
+        value = score(*arguments, **options)
+    except CrossTaskError:
+        return None
+    return value if np.isfinite(value) else None

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from crosstask.runs.record import finite
-from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MAX_DISTURBANCE, UNKNOWN, VERDICTS, Gain
+from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MAX_DISTURBANCE, UNKNOWN, VERDICTS, Evidence
 
 COLUMNS = {
     "gradient_cosine": "grad cos",
@@ -154,34 +154,26 @@ class Overlap:
     agreement: tuple[float, float] | None
 
 
-def reasons(row: RankRow, gain: Gain, has_random_labels: bool, overlap: Overlap) -> tuple[str, ...]:
-    """Why a source has its verdict, in words, the weightiest first.
-
-    Args:
-        row: with its verdict and scores.
-        gain: of stacking.
-        has_random_labels: whether its labels cannot be told from random ones.
-        overlap: what it has in common with the target.
-    """
+def reasons(evidence: Evidence, overlap: Overlap, vocabulary_overlap: float | None) -> tuple[str, ...]:
+    """Why a source has its verdict, in words, the weightiest first."""
     if overlap.is_copy:
         return ("the same examples with the same labels as the target: it adds nothing",)
-    sentences = []
+    gain, sentences = evidence.gain, []
     if gain.is_sure:
         sentences.append(f"its answers take {gain.fraction:.0%} off the target's cross-validated loss")
     elif gain.fraction > 0.0:
         sentences.append("its answers lower the target's cross-validated loss, but that may be chance")
     else:
         sentences.append("its answers tell nothing about the target's labels that the target's own examples do not")
-    cosine, disturbance = row.scores["gradient_cosine"] or 0.0, row.scores["disturbance"] or 0.0
-    if disturbance > MAX_DISTURBANCE:
+    if evidence.disturbance > MAX_DISTURBANCE:
         sentences.append(
             "its inputs vary along what the target reads more than the target's do, and its labels do not follow"
         )
-    if has_random_labels:
+    if evidence.has_random_labels:
         sentences.append("its labels cannot be told from random ones: noisy, or beyond these features")
-    if cosine > CLEAR_COSINE:
+    if evidence.cosine > CLEAR_COSINE:
         sentences.append("its gradient on a shared map points where the target's does")
-    if cosine < -CLEAR_COSINE:
+    if evidence.cosine < -CLEAR_COSINE:
         sentences.append("its gradient on a shared map points against the target's")
     if overlap.agreement is not None:
         rate, chance_rate = overlap.agreement
@@ -192,7 +184,6 @@ def reasons(row: RankRow, gain: Gain, has_random_labels: bool, overlap: Overlap)
             )
     if overlap.shared_inputs >= 0.01:
         sentences.append(f"{overlap.shared_inputs:.0%} of the target's inputs stand in it too")
-    known_words = row.scores.get("vocabulary_overlap")
-    if known_words is not None and known_words < FEW_KNOWN_WORDS:
-        sentences.append(f"it knows only {known_words:.0%} of the target's words")
+    if vocabulary_overlap is not None and vocabulary_overlap < FEW_KNOWN_WORDS:
+        sentences.append(f"it knows only {vocabulary_overlap:.0%} of the target's words")
     return tuple(sentences)

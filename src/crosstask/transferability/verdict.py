@@ -45,6 +45,38 @@ class Gain:
         return self.fraction**3 / total
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What decides on a source.
+
+    - `gain`: of stacking, `stacking_gain`;
+    - `cosine`: of the gradients on a shared map, `scores.gradient_cosine`;
+    - `disturbance`: `disturbance`;
+    - `correlation`: of held-out predictions with the source's labels, `learnable`;
+    - `has_random_labels`: whether these labels cannot be told from random ones, `is_chance`;
+    - `similarity`: of the covariances of the inputs, 1 with the target's own;
+    - `alignment`: of the source's outputs with the target's labels, `scores.label_cka`; None where it does not apply.
+    """
+
+    gain: Gain
+    cosine: float
+    disturbance: float
+    correlation: float
+    has_random_labels: bool
+    similarity: float
+    alignment: float | None
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        return verdict_of(self.gain, self.cosine, self.disturbance, self.has_random_labels)
+
+    @property
+    def score(self) -> float:
+        """See `combined_score`."""
+        return combined_score(self.gain, self.cosine, self.alignment or 0.0, self.similarity)
+
+
 def held_out_losses(units: Units, *, seed: int = 0) -> np.ndarray:
     """The loss of each unit by linear models that have not seen it, [units], at the strength with the least mean.
 
