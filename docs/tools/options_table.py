@@ -13,21 +13,45 @@ HEAD = ("option", "value", "when left out", "meaning")
 
 
 def option_rows(
-    function: Callable[..., Any], *, without: tuple[str, ...] = (), meanings: Mapping[str, str] | None = None
+    function: Callable[..., Any],
+    *,
+    without: tuple[str, ...] = (),
+    meanings: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> list[tuple[str, ...]]:
-    """A row for each option of a function, or of a class's constructor."""
+    """A row for each option of a function, or of a class's constructor.
+
+    Options by `**options: Unpack[...]` have rows if their defaults are given; the type documents them as arguments.
+    """
     documented = parse(function).arguments | dict(meanings or {})
     annotated: Any = function
     hints = get_type_hints(annotated.__init__ if isinstance(function, type) else annotated)
     rows: list[tuple[str, ...]] = []
     for item in inspect.signature(function).parameters.values():
-        if item.name in ("self", "cls", *without) or get_origin(item.annotation) is Unpack:
+        if item.name in ("self", "cls", *without):
+            continue
+        if get_origin(item.annotation) is Unpack:
+            rows += _keyword_rows(get_args(item.annotation)[0], defaults or {})
             continue
         more = item.kind is inspect.Parameter.VAR_KEYWORD
         default = "" if more else shown_default(item.default)
         meaning = cell(documented.get(item.name, ""))
         rows.append((f"`{item.name}`" if not more else "further ones", sort(hints[item.name]), default, meaning))
     return rows
+
+
+def _keyword_rows(options: type, defaults: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Rows for the keys of a typed dictionary that have a default."""
+    documented: dict[str, str] = {}
+    for base in options.__orig_bases__:
+        documented |= parse(base).arguments
+    documented |= parse(options).arguments
+    hints = get_type_hints(options)
+    return [
+        (f"`{name}`", sort(hints[name]), shown_default(default), cell(documented.get(name, "")))
+        for name, default in defaults.items()
+        if name in hints
+    ]
 
 
 def option_table(function: Callable[..., Any], **choices: Any) -> str:

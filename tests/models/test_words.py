@@ -5,7 +5,7 @@ import torch
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.encoders.mlp import MLP
-from crosstask.models.encoders.word_encoder import Vocabulary, tokenise
+from crosstask.models.encoders.vocabulary import Vocabulary, tokenize
 
 
 @pytest.mark.parametrize(
@@ -25,18 +25,18 @@ from crosstask.models.encoders.word_encoder import Vocabulary, tokenise
         ("ok 👍❤\ufe0f", ["ok", "👍", "❤\ufe0f"]),
     ],
 )
-def test_tokenise(text, tokens):
-    assert tokenise(text) == tokens
+def test_tokenize(text, tokens):
+    assert tokenize(text) == tokens
 
 
-def test_tokenise_keeps_case_when_asked():
-    assert tokenise("It'S Good", lower=False) == ["It", "'S", "Good"]
+def test_tokenize_keeps_case_when_asked():
+    assert tokenize("It'S Good", lower=False) == ["It", "'S", "Good"]
 
 
 class TestVocabulary:
     def test_numbers_start_behind_the_special_ones(self):
         vocabulary = Vocabulary(["good", "bad"])
-        assert vocabulary.numbers(["bad", "good", "ugly"]) == [4, 3, 1]
+        assert vocabulary.ids(["bad", "good", "ugly"]) == [4, 3, 1]
         assert len(vocabulary) == 5
 
     def test_most_frequent_first_then_alphabet(self):
@@ -145,7 +145,7 @@ class TestPrepare:
         return MLP.from_tasks([text_task], max_length=5)
 
     def numbers(self, encoder, *words):
-        return encoder.words.vocabulary.numbers(words)
+        return encoder.words.vocabulary.ids(words)
 
     def test_text_is_split_and_cut(self, encoder):
         (row,) = encoder.prepare(["Good, bad film! so so"], "text")

@@ -210,7 +210,7 @@ def test_the_similarity_of_texts_is_that_of_their_mean_word_vectors():
     model.train()
     words = model.encoder.words
     means = [
-        torch.stack([words.table[words.numbers(text, "text")].mean(0) for text in task.train.inputs])
+        torch.stack([words.table[words.ids(text, "text")].mean(0) for text in task.train.inputs])
         for task in (stars, polarity)
     ]
     expected = pytest.approx(covariance_similarity(*(rows.detach() for rows in means)), abs=1e-6)

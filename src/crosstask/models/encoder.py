@@ -18,13 +18,16 @@ from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import Site
 from crosstask.models.representation import Representation
 from crosstask.progress import Progress
+from crosstask.validation import check_options
 
-__all__ = ["Config", "Encoder", "Inputs", "LinearHead", "PreparedInput", "Representation", "length_of", "pad"]
+__all__ = ["Encoder", "LinearHead", "PreparedInput", "Representation"]
 
 Inputs = Sequence[Any] | np.ndarray
 """Inputs of one form: texts, pairs of texts, lists of tokens, or an array with a row per example."""
 Config = dict[str, Any]
 """Options as plain data: what JSON and YAML can hold."""
+FeatureSection = tuple[Config, list[str]]
+"""An `encoder` section that only reads features, and notes on what it leaves out of the original."""
 PreparedInput = dict[str, np.ndarray]
 """One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
 
@@ -55,12 +58,34 @@ class Encoder(nn.Module, ABC):
     """Whether it trains low-rank updates of its weights instead of the weights."""
     texts_are_read_like_words: bool = True
     """Whether vectors of texts and of words are comparable, so that a linear layer means the same on both."""
+    option_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Defaults of those options that `from_tasks` takes as `**options`, for the documentation."""
 
     @classmethod
     @abstractmethod
     def from_tasks(cls, tasks: Sequence[Task], *_: Any, **options: Any) -> Self:
         """A new encoder for these tasks (vocabulary, input width). The options are the recipe's."""
         # `*_: Any` beside `**options: Any` tells a type checker that subclasses name their own options.
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """Raise an error for an option that `from_tasks` does not take, or whose value has the wrong type."""
+        check_options("encoder", cls.from_tasks, options, without=("tasks",))
+
+    @classmethod
+    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+        """The `encoder` section of a method that only reads features, in place of the section of this class.
+
+        Args:
+            name: the section's name of the encoder.
+            options: the section's other keys.
+        """
+        return {"name": name, **options}, []
+
+    @classmethod
+    def weights_identity(cls, tasks: Sequence[Task], options: Mapping[str, Any]) -> str | None:
+        """Identifies the encoder that `from_tasks` would return, without loading it; None where that is unknown."""
+        return None
 
     @abstractmethod
     def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
@@ -106,6 +131,13 @@ class Encoder(nn.Module, ABC):
     def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
         """The architecture of a saved encoder; its weights are loaded by the caller."""
 
+    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
+        """Write this encoder and a task's head as a plain Hugging Face folder, which loads without crosstask.
+
+        Returns the options that `HuggingFaceEncoder.load_stock` needs, or None where transformers has no such class.
+        """
+        return None
+
     # Abilities that transfers and studies ask for
 
     def sites(self) -> list[Site]:
@@ -147,7 +179,7 @@ class Encoder(nn.Module, ABC):
                     reset()
         return copied
 
-    def _shared_with_copies(self) -> dict[int, Any]:
+    def _shared_with_copies(self) -> dict[int, object]:
         """What stands in a private copy instead of an attribute, by the attribute's id: a memo of `copy.deepcopy`."""
         return {}
 
@@ -178,6 +210,26 @@ class Encoder(nn.Module, ABC):
             bar.advance(done)
 
         self.report_progress(show)
+
+
+def without_layers(name: str) -> str:
+    """The note of a `feature_section` that leaves out layers which would have to be trained first."""
+    return f"the features are read as they are, without the layers of the encoder '{name}'"
+
+
+def check_counts(least: int = 1, **counts: object) -> None:
+    """Every option must be a whole number, at least `least`; the error names it as a recipe spells it."""
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise CrossTaskError(f"encoder: `{name}` must be a whole number, at least {least}; found {value!r}.")
+
+
+def check_dropout(dropout: object) -> None:
+    """Dropout is a fraction below one."""
+    if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0.0 <= dropout < 1.0:
+        raise CrossTaskError(
+            f"encoder: `dropout` must be a number from 0 up to, but not including, 1; found {dropout!r}."
+        )
 
 
 def length_of(row: PreparedInput) -> int:

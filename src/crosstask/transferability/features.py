@@ -9,10 +9,8 @@ import numpy as np
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared, in_batches
-from crosstask.models.build import build_encoder
+from crosstask.models.build import build_encoder, features_on_disk, index_features
 from crosstask.models.encoder import PreparedInput, length_of
-from crosstask.models.encoders.feature_index import recall, remember
-from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.multitask import Model
 from crosstask.probing.features import collect
 from crosstask.probing.linear_models import Units
@@ -46,7 +44,7 @@ def all_units(
         seed: of the words of a long tagging task.
     """
     units: dict[str, UnitsOrProblem] = {}
-    cached_rows = recall(section, tasks, samples)
+    cached_rows = features_on_disk(section, tasks, samples)
     if cached_rows is None:
         units = _computed_units(section, tasks, samples, bar)
     else:
@@ -63,8 +61,7 @@ def _computed_units(
 ) -> dict[str, UnitsOrProblem]:
     encoder = build_encoder(section, tasks)
     num_encoded = 0
-    if isinstance(encoder, FrozenEncoder):
-        encoder.progress = lambda count, _: bar.advance(num_encoded + count)
+    encoder.report_progress(lambda count, _: bar.advance(num_encoded + count))
     model = Model(encoder, [task.spec for task in samples])
     bar.start("features", sum(len(task.train) for task in samples))
     units: dict[str, UnitsOrProblem] = {}
@@ -75,8 +72,7 @@ def _computed_units(
             units[task.name] = str(error)
         num_encoded += len(task.train)
         bar.advance(num_encoded, task.name)
-    if isinstance(encoder, FrozenEncoder):
-        remember(section, tasks, encoder)
+    index_features(section, tasks, encoder)
     return units
 
 

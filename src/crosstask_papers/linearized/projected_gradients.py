@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Batch, Prepared, in_batches, make_batch
-from crosstask.models.encoders.word_encoder import PADDING, WordEmbedding
+from crosstask.models.encoders.vocabulary import PADDING
+from crosstask.models.encoders.word_encoder import WordEmbedding
 from crosstask.models.losses import IGNORED
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model

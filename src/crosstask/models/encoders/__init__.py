@@ -1,4 +1,4 @@
-"""What turns inputs into representations. Names first, modules only when asked for: importing this loads no torch."""
+"""The encoders by name. Modules are imported when a class is needed: importing this loads no torch."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -8,12 +8,12 @@ from crosstask.errors import unknown
 if TYPE_CHECKING:
     from crosstask.models.encoder import Encoder
 
-# A new encoder is one line here: the name in recipes, then module and class.
+# A new encoder is one line here: its name in recipes, then module and class.
 ENCODERS: dict[str, str] = {
     # pretrained; `minilm`, a folder or a hub id is a name for it too
     "hugging-face": "crosstask.models.encoders.hugging_face:HuggingFaceEncoder",
     "frozen": "crosstask.models.encoders.frozen:FrozenEncoder",
-    # trained from nothing, or on word vectors
+    # trained from random values, or on word vectors
     "textcnn": "crosstask.models.encoders.textcnn:TextCNN",
     "lstm": "crosstask.models.encoders.lstm:LSTM",
     "mlp": "crosstask.models.encoders.mlp:MLP",
@@ -21,8 +21,8 @@ ENCODERS: dict[str, str] = {
     "linear": "crosstask.models.encoders.numeric:LinearEncoder",
     "relu": "crosstask.models.encoders.numeric:ReluEncoder",
     # features as they are, for linear models
-    "vectors": "crosstask.models.encoders.identity:PlainVectors",
-    "words": "crosstask.models.encoders.identity:PlainWords",
+    "vectors": "crosstask.models.encoders.numeric:PlainVectors",
+    "words": "crosstask.models.encoders.word_encoder:PlainWords",
 }
 
 

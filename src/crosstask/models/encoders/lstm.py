@@ -1,7 +1,7 @@
-"""LSTM: words are read one after another, forwards and backwards."""
+"""LSTM: a recurrent network over word vectors, in one direction or both."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self, Unpack, get_args
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from crosstask.data.task import Task
 from crosstask.errors import unknown
-from crosstask.models.encoder import Representation
-from crosstask.models.encoders.checks import check_counts
-from crosstask.models.encoders.word_encoder import VectorSource, WordEmbedding, WordEncoder
+from crosstask.models.encoder import Config, Representation, check_counts
+from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
 Pooling = Literal["max", "mean", "last"]
 
@@ -44,7 +43,7 @@ class LSTM(WordEncoder):
             layers,
             batch_first=True,
             bidirectional=self.bidirectional,
-            dropout=words.dropout.p if layers > 1 else 0.0,  # torch warns where there is no "between layers"
+            dropout=words.dropout.p if layers > 1 else 0.0,  # between layers: torch warns where there is one
         )
 
     @classmethod
@@ -56,14 +55,7 @@ class LSTM(WordEncoder):
         layers: int = 1,
         bidirectional: bool = True,
         pooling: Pooling = "max",
-        vectors: VectorSource | Sequence[VectorSource] | None = None,
-        dimension: int | None = None,
-        train_vectors: bool | None = None,
-        vocabulary: int = 100_000,
-        min_count: int = 1,
-        lower: bool = True,
-        max_length: int = 256,
-        dropout: float = 0.1,
+        **options: Unpack[WordOptions],
     ) -> Self:
         """A new LSTM with the vocabulary of these tasks.
 
@@ -71,35 +63,15 @@ class LSTM(WordEncoder):
             tasks: whose training texts make the vocabulary.
             hidden: size of the state, per direction.
             layers: networks on top of one another.
-            bidirectional: read backwards too, and join both states.
+            bidirectional: read backwards too, and concatenate both states.
             pooling: how a text's vector comes from its words': "max" or "mean" over words, or the "last" state of each
                 direction.
-            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
-                `{encoder: minilm, dimension: 200, texts: 0}`, a Hugging Face encoder whose view of each word alone
-                becomes its vector, cut to so many numbers, and with `texts` its view of the word where it stands, in
-                so many passages of the training texts; or a list of these, joined.
-            dimension: size of a word vector; that of `vectors` where they are given.
-            train_vectors: whether word vectors learn too; when left out, only without `vectors`.
-            vocabulary: how many words at most; the most frequent stay.
-            min_count: words that occur less often in training are unknown.
-            lower: take words without regard to case.
-            max_length: longer texts are cut, in words.
-            dropout: share of numbers that is set to zero in training, in word vectors and between layers.
+            options: those of `WordOptions`.
         """
-        words = WordEmbedding.from_tasks(
-            tasks,
-            vectors=vectors,
-            dimension=dimension,
-            train_vectors=train_vectors,
-            vocabulary=vocabulary,
-            min_count=min_count,
-            lower=lower,
-            max_length=max_length,
-            dropout=dropout,
-        )
+        words = WordEmbedding.from_tasks(tasks, **options)
         return cls(words, hidden=hidden, layers=layers, bidirectional=bidirectional, pooling=pooling)
 
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> Config:
         """Size, depth, directions and pooling."""
         return {
             "hidden": self.hidden,
@@ -112,20 +84,26 @@ class LSTM(WordEncoder):
         """A vector per word, [batch, length, width], zero at padding, and one per text, [batch, width]."""
         mask = inputs["mask"]  # [batch, length]
         lengths, order = mask.sum(dim=1).sort(descending=True)  # [batch]
-        back = order.argsort()
-        # Packed by indexing, which unlike torch's own packing has forward-mode derivatives: at each step in time come
+        original_order = order.argsort()
+
+        # 1. Pack by indexing, which unlike torch's own packing has forward-mode derivatives: at each step in time come
         # the texts that still go on, the longest first.
         steps = mask[order].T  # [length, batch]
         counts = steps.sum(dim=1).cpu()
         counts = counts[counts > 0]  # a task's rows of a longer batch may end in padding alone: no step for cuDNN
-        packed = PackedSequence(vectors[order].transpose(0, 1)[steps], counts, order, back)
+        packed = PackedSequence(vectors[order].transpose(0, 1)[steps], counts, order, original_order)
+
+        # 2. Run, and unpack.
         states, (last, _) = self.recurrent(packed)  # last: [layers * directions, batch, hidden]
         tokens = states.data.new_zeros(*steps.shape, self.width).masked_scatter(steps.unsqueeze(-1), states.data)
-        tokens = tokens[:, back].transpose(0, 1)  # [batch, length, width]
+        tokens = tokens[:, original_order].transpose(0, 1)  # [batch, length, width]
+
+        # 3. Pool over words.
         if self.pooling == "max":
             pooled = tokens.masked_fill(~mask.unsqueeze(-1), float("-inf")).amax(dim=1)
         elif self.pooling == "mean":
-            pooled = tokens.sum(dim=1) / lengths[back].unsqueeze(-1)  # tokens are zero at padding
+            pooled = tokens.sum(dim=1) / lengths[original_order].unsqueeze(-1)  # tokens are zero at padding
         else:
-            pooled = torch.cat(list(last[-2:] if self.bidirectional else last[-1:]), dim=-1)
+            num_directions = 2 if self.bidirectional else 1
+            pooled = torch.cat(list(last[-num_directions:]), dim=-1)
         return Representation(tokens=tokens, pooled=pooled, mask=mask)

@@ -1,4 +1,4 @@
-"""Encoders for numeric vectors: a linear map, and layers of ReLU."""
+"""Encoders for numeric vectors: as they are, through a linear map, or through ReLU layers."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,30 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.task import Form, Task
+from crosstask.data.examples import Form
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Encoder, PreparedInput, Representation
-from crosstask.models.encoders.checks import check_counts, check_dropout
+from crosstask.models.encoder import (
+    Config,
+    Encoder,
+    FeatureSection,
+    Inputs,
+    PreparedInput,
+    Representation,
+    check_counts,
+    check_dropout,
+    without_layers,
+)
 from crosstask.models.encoders.mlp import relu_stack
 from crosstask.models.heads import multiply_input
 from crosstask.models.hooks import Site
 
+CONSTANT = 1e-6
+"""Deviations below this fraction of a feature's mean are rounding errors of a constant, and are not scaled up."""
+
 
 class VectorEncoder(Encoder):
-    """An encoder over vectors that all have the same width, standardised or as they are.
+    """An encoder over vectors that all have the same width, standardized or as they are.
 
     Means and deviations are taken over the training vectors of all tasks, each vector counting once. They are buffers,
     so a saved or exported model takes vectors as they stand in the user's files. A feature that never changes is only
@@ -34,42 +47,47 @@ class VectorEncoder(Encoder):
         super().__init__()
         self.inputs = inputs
         self.standardise = bool(standardise)
-        self.entry = nn.Identity()  # where vectors enter: a place that others can find
+        self.entry = nn.Identity()  # the site where vectors enter
         if self.standardise:
             self.register_buffer("mean", torch.zeros(inputs))
             self.register_buffer("scale", torch.ones(inputs))
+
+    @classmethod
+    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+        """The vectors alone: layers over them would have to be trained first."""
+        cls.check_options(options)
+        return {"name": "vectors"}, [without_layers(name)]
 
     def fit_scale(self, tasks: Sequence[Task]) -> None:
         """Take mean and deviation of each feature from the tasks' training vectors."""
         rows = np.concatenate([task.train.inputs for task in tasks if task.spec.form == "vector"]).astype(np.float64)
         mean, scale = rows.mean(axis=0), rows.std(axis=0)
-        # Against the feature's size: a constant keeps a deviation of rounding errors, which must not be blown up.
-        scale[scale <= 1e-6 * np.abs(mean)] = 1.0
+        scale[scale <= CONSTANT * np.abs(mean)] = 1.0
         self.mean.copy_(torch.from_numpy(mean))
         self.scale.copy_(torch.from_numpy(scale))
 
-    def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:
+    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
         """The vectors as float32."""
-        rows = np.asarray(inputs, dtype=np.float32) if form == "vector" else None
-        if rows is None or rows.ndim != 2 or rows.shape[1] != self.inputs:
-            found = f"inputs of the form '{form}'" if rows is None else f"an array of shape {rows.shape}"
-            raise CrossTaskError(
-                f"The encoder '{self.name}' takes rows of {self.inputs} numbers, as in training; found {found}."
-            )
-        return [{"features": row} for row in rows]
+        problem = f"inputs of the form '{form}'"
+        if form == "vector":
+            rows = np.asarray(inputs, dtype=np.float32)
+            if rows.ndim == 2 and rows.shape[1] == self.inputs:
+                return [{"features": row} for row in rows]
+            problem = f"an array of shape {rows.shape}"
+        raise CrossTaskError(
+            f"The encoder '{self.name}' takes rows of {self.inputs} numbers, as in training; found {problem}."
+        )
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Stacked `features`, [batch, inputs]."""
         return {"features": torch.from_numpy(np.stack([row["features"] for row in rows]))}
 
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The vectors of a batch, [batch, inputs], standardised if asked for: what enters the shared part."""
+        """The vectors of a batch, [batch, inputs], standardized if set: the input of the shared part."""
         features = inputs["features"]
-        return self.entry((features - self.mean) / self.scale if self.standardise else features)
-
-    def sites(self) -> list[Site]:
-        """The vectors as they enter."""
-        return [Site(self.entry, "output", self.inputs)]
+        if self.standardise:
+            features = (features - self.mean) / self.scale
+        return self.entry(features)
 
     @abstractmethod
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
@@ -79,10 +97,47 @@ class VectorEncoder(Encoder):
         """Representations of a batch."""
         return self.represent(self.embed(inputs), inputs)
 
+    def sites(self) -> list[Site]:
+        """The vectors as they enter."""
+        return [Site(self.entry, "output", self.inputs)]
+
     @classmethod
     def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
         """The architecture of a saved encoder."""
         return cls(**config)
+
+
+class PlainVectors(VectorEncoder):
+    """Numeric vectors as they are. It has no parameters, so tasks share nothing that learns."""
+
+    name: ClassVar[str] = "vectors"
+    summary: ClassVar[str] = "numeric vectors as they are, without a shared layer"
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__(inputs, standardise=False)
+        self.width = inputs
+
+    @classmethod
+    def from_tasks(cls, tasks: Sequence[Task]) -> Self:
+        """For vectors of these tasks' width.
+
+        Args:
+            tasks: whose vectors it takes.
+        """
+        return cls(common_width(cls.name, tasks))
+
+    @classmethod
+    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+        """As it is: nothing in it is trained."""
+        return {"name": name, **options}, []
+
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """The vectors themselves, [batch, inputs]."""
+        return Representation(pooled=vectors)
+
+    def config(self) -> Config:
+        """The constructor's parameters."""
+        return {"inputs": self.inputs}
 
 
 class LinearEncoder(VectorEncoder):
@@ -107,7 +162,7 @@ class LinearEncoder(VectorEncoder):
         Args:
             tasks: whose vectors it takes.
             hidden: width of the shared representation, the paper's r.
-            standardise: bring every feature to mean 0 and deviation 1 first. Off when left out, because standardising
+            standardise: bring every feature to mean 0 and deviation 1 first. Off when left out, because standardizing
                 changes the covariance, and that of the raw vectors is what the theory speaks of.
         """
         encoder = cls(common_width(cls.name, tasks), hidden=hidden, standardise=standardise)
@@ -124,7 +179,7 @@ class LinearEncoder(VectorEncoder):
         multiply_input(self.linear, matrix)
         return True
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """The constructor's parameters."""
         return {"inputs": self.inputs, "hidden": self.width, "standardise": self.standardise}
 
@@ -141,8 +196,7 @@ class ReluEncoder(VectorEncoder):
         super().__init__(inputs, standardise=standardise)
         self.width = hidden
         self.layers = layers
-        self.dropout = dropout
-        self.head_dropout = dropout
+        self.head_dropout = dropout  # the layers' rate is that of the heads too
         self.body = relu_stack(inputs, hidden, layers, dropout)
 
     @classmethod
@@ -161,9 +215,9 @@ class ReluEncoder(VectorEncoder):
             tasks: whose vectors they take.
             hidden: width of each layer.
             layers: number of layers.
-            dropout: share of numbers that is set to zero between layers in training.
+            dropout: fraction of values that is set to zero in training, between layers and before the heads.
             standardise: bring every feature to mean 0 and deviation 1 first. On when left out, because features of
-                unlike size make training slow.
+                different scale make training slow.
         """
         inputs = common_width(cls.name, tasks)
         encoder = cls(inputs, hidden=hidden, layers=layers, dropout=dropout, standardise=standardise)
@@ -180,13 +234,13 @@ class ReluEncoder(VectorEncoder):
         multiply_input(self.body[0], matrix)
         return True
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """The constructor's parameters."""
         return {
             "inputs": self.inputs,
             "hidden": self.width,
             "layers": self.layers,
-            "dropout": self.dropout,
+            "dropout": self.head_dropout,
             "standardise": self.standardise,
         }
 

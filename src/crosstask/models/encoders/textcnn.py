@@ -1,7 +1,7 @@
-"""TextCNN: windows of several widths slide over the words, and each filter keeps its strongest answer."""
+"""TextCNN: convolutions of several widths over word vectors, and max-over-time pooling."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Representation
-from crosstask.models.encoders.checks import check_counts
-from crosstask.models.encoders.max_over_time import strongest_answers
-from crosstask.models.encoders.word_encoder import VectorSource, WordEmbedding, WordEncoder
+from crosstask.models.encoder import Config, Representation, check_counts
+from crosstask.models.encoders.max_over_time import max_over_time
+from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
 
 class TextCNN(WordEncoder):
@@ -25,7 +24,7 @@ class TextCNN(WordEncoder):
     """
 
     name: ClassVar[str] = "textcnn"
-    summary: ClassVar[str] = "convolutions of several widths over word vectors, strongest answer of each filter"
+    summary: ClassVar[str] = "convolutions of several widths over word vectors, max-over-time pooling"
 
     def __init__(self, words: WordEmbedding, *, kernels: Sequence[int], channels: int) -> None:
         super().__init__(words)
@@ -46,14 +45,7 @@ class TextCNN(WordEncoder):
         *,
         kernels: Sequence[int] = (3, 5, 7),
         channels: int = 100,
-        vectors: VectorSource | Sequence[VectorSource] | None = None,
-        dimension: int | None = None,
-        train_vectors: bool | None = None,
-        vocabulary: int = 100_000,
-        min_count: int = 1,
-        lower: bool = True,
-        max_length: int = 256,
-        dropout: float = 0.1,
+        **options: Unpack[WordOptions],
     ) -> Self:
         """A new TextCNN with the vocabulary of these tasks.
 
@@ -61,32 +53,11 @@ class TextCNN(WordEncoder):
             tasks: whose training texts make the vocabulary.
             kernels: widths of the windows, in words.
             channels: filters per width.
-            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
-                `{encoder: minilm, dimension: 200, texts: 0}`, a Hugging Face encoder whose view of each word alone
-                becomes its vector, cut to so many numbers, and with `texts` its view of the word where it stands, in
-                so many passages of the training texts; or a list of these, joined.
-            dimension: size of a word vector; that of `vectors` where they are given.
-            train_vectors: whether word vectors learn too; when left out, only without `vectors`.
-            vocabulary: how many words at most; the most frequent stay.
-            min_count: words that occur less often in training are unknown.
-            lower: take words without regard to case.
-            max_length: longer texts are cut, in words.
-            dropout: share of the word vectors' numbers that is set to zero in training.
+            options: those of `WordOptions`.
         """
-        words = WordEmbedding.from_tasks(
-            tasks,
-            vectors=vectors,
-            dimension=dimension,
-            train_vectors=train_vectors,
-            vocabulary=vocabulary,
-            min_count=min_count,
-            lower=lower,
-            max_length=max_length,
-            dropout=dropout,
-        )
-        return cls(words, kernels=kernels, channels=channels)
+        return cls(WordEmbedding.from_tasks(tasks, **options), kernels=kernels, channels=channels)
 
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> Config:
         """Widths and number of filters."""
         return {"kernels": self.kernels, "channels": self.channels}
 
@@ -97,10 +68,10 @@ class TextCNN(WordEncoder):
         if vectors.shape[2] < max(self.kernels):
             vectors = F.pad(vectors, (0, max(self.kernels) - vectors.shape[2]))
         lengths = mask.sum(dim=1, keepdim=True)  # [batch, 1]
-        strongest = []
+        maxima: list[Tensor] = []
         for kernel, convolution in zip(self.kernels, self.convolutions, strict=True):
             starts = torch.arange(vectors.shape[2] - kernel + 1, device=vectors.device)
-            inside = (starts == 0) | (starts + kernel <= lengths)  # [batch, length - kernel + 1]
+            inside = (starts == 0) | (starts + kernel <= lengths)  # [batch, windows]
             assert isinstance(convolution, nn.Conv1d)
-            strongest.append(F.relu(strongest_answers(convolution, vectors, inside)))  # [batch, channels]
-        return Representation(pooled=torch.cat(strongest, dim=1))  # [batch, kernels * channels]
+            maxima.append(F.relu(max_over_time(convolution, vectors, inside)))  # [batch, channels]
+        return Representation(pooled=torch.cat(maxima, dim=1))  # [batch, kernels * channels]

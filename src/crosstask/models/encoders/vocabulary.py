@@ -1,4 +1,4 @@
-"""Splitting texts into words, and the vocabulary that numbers them."""
+"""Splitting texts into words, and the vocabulary that gives each word an id."""
 
 import re
 import sys
@@ -6,18 +6,17 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
-from crosstask.data.task import Form
+from crosstask.data.examples import Form
 from crosstask.errors import CrossTaskError
 
 PADDING, UNKNOWN, SEPARATOR = range(3)
 NUM_SPECIAL = 3
-REMEMBERED, LONGEST = 2**15, 10_000
-"""Texts whose words are kept in memory, and characters of one: more would cost more than splitting it again."""
+CACHED_TEXTS, MAX_CACHED_CHARACTERS = 2**15, 10_000
+"""Texts whose words stay in memory, and characters of one: keeping more costs more than splitting it again."""
 
 CONTRACTION = r"(?i:n't|'(?:s|m|d|re|ve|ll))(?!\w)"
-# Chinese characters and Japanese kana are written without spaces: each is a word of its own.
+# Chinese characters and Japanese kana are written without spaces: each is a word by itself.
 UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 
@@ -29,15 +28,17 @@ def _token_pattern() -> re.Pattern[str]:
     return re.compile(rf"{CONTRACTION}|\d+(?:[.,]\d+)+(?!\w)|\w[\w{marks}]*|\S[{marks}]*")
 
 
-def tokenise(text: str, *, lower: bool = True) -> list[str]:
+def tokenize(text: str, *, lower: bool = True) -> list[str]:
     """Words, numbers and punctuation marks of a text, in any script.
 
-    English contractions come apart as in the texts that GloVe was trained on; hyphens separate words.
+    English contractions are split as in the texts that GloVe was trained on; hyphens separate words.
 
-    >>> tokenise("I don't think it's worth $3.50: well-meant, though!")
+    >>> tokenize("I don't think it's worth $3.50: well-meant, though!")
     ['i', 'do', "n't", 'think', 'it', "'s", 'worth', '$', '3.50', ':', 'well', '-', 'meant', ',', 'though', '!']
     """
-    text = unicodedata.normalize("NFC", text.lower() if lower else text).replace("’", "'")
+    if lower:
+        text = text.lower()
+    text = unicodedata.normalize("NFC", text).replace("’", "'")
     if "'" in text:
         text = re.sub(rf"(?<=\w)({CONTRACTION})", r" \1", text)
     if not text.isascii():
@@ -45,23 +46,29 @@ def tokenise(text: str, *, lower: bool = True) -> list[str]:
     return _token_pattern().findall(text)
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _words(text: str, lower: bool) -> tuple[str, ...]:
-    """Of a text that is split again and again: for the vocabulary, for training, by the next run on the same data."""
-    return tuple(map(sys.intern, tokenise(text, lower=lower)))
+@lru_cache(maxsize=CACHED_TEXTS)
+def _cached_words(text: str, lower: bool) -> tuple[str, ...]:
+    """Words of a text that is split again and again: for the vocabulary, for training, by the next run."""
+    return tuple(map(sys.intern, tokenize(text, lower=lower)))
 
 
-def split_words(item: Any, form: Form, lower: bool) -> list[Sequence[str]]:
-    """The words of one input: one list, or two for a pair. Given tokens stay whole; only their case may go."""
+def split_words(item: str | Sequence[str], form: Form, lower: bool) -> list[Sequence[str]]:
+    """The words of one input: one list, or two for a pair. The user's own tokens are never split."""
     if form == "tokens":
         return [[token.lower() for token in item] if lower else list(item)]
     texts = item if form == "pair" else (item,)
-    return [_words(text, lower) if len(text) <= LONGEST else tokenise(text, lower=lower) for text in texts]
+    words: list[Sequence[str]] = []
+    for text in texts:
+        assert isinstance(text, str)
+        if len(text) <= MAX_CACHED_CHARACTERS:
+            words.append(_cached_words(text, lower))
+        else:
+            words.append(tokenize(text, lower=lower))
+    return words
 
 
 class Vocabulary:
-    """Words and their numbers. Three numbers are no words: 0 is padding, 1 any unknown word, 2 parts the two texts of
-    a pair.
+    """Words and their ids. Three ids are no words: 0 is padding, 1 any unknown word, 2 separates the texts of a pair.
 
     >>> Vocabulary.from_counts({'is': 1, 'rose': 2, 'a': 2}).words
     ('a', 'rose', 'is')
@@ -70,21 +77,21 @@ class Vocabulary:
     FILE = "vocabulary.txt"
 
     def __init__(self, words: Iterable[str]) -> None:
-        # A word with a line break would be two in the file; none of ours has one, but given tokens may.
+        # A word with a line break would be two in the file; none of ours has one, but the user's tokens may.
         self.words = tuple(dict.fromkeys(word for word in words if "\n" not in word))
         self.index = {word: number for number, word in enumerate(self.words, start=NUM_SPECIAL)}
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], *, min_count: int = 1, limit: int | None = None) -> "Vocabulary":
         """The most frequent words first, and by alphabet among equals, so that the order of tasks does not matter."""
-        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        return cls([word for word, count in ranked if count >= min_count][:limit])
+        by_frequency = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls([word for word, count in by_frequency if count >= min_count][:limit])
 
     def __len__(self) -> int:
         return NUM_SPECIAL + len(self.words)
 
-    def numbers(self, words: Sequence[str]) -> list[int]:
-        """The number of each word."""
+    def ids(self, words: Sequence[str]) -> list[int]:
+        """The id of each word."""
         return [self.index.get(word, UNKNOWN) for word in words]
 
     def save(self, folder: Path) -> None:

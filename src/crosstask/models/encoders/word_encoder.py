@@ -1,32 +1,92 @@
-"""Encoders over word vectors: a vector per word of a vocabulary, and what all of them share."""
+"""Encoders over word vectors: the vocabulary, a vector per word, and what all these encoders share."""
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.task import Form, Task
+from crosstask.data.examples import Form
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import Lookup
-from crosstask.models.encoder import Encoder, PreparedInput, Representation, pad
-from crosstask.models.encoders.checks import check_counts, check_dropout
-from crosstask.models.encoders.distilled_vectors import Distilled, VectorSource, distilled_vectors, vector_sources
-from crosstask.models.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words, tokenise
-from crosstask.models.encoders.word_vectors import WordVectors, load_word_vectors
+from crosstask.models.encoder import (
+    Config,
+    Encoder,
+    FeatureSection,
+    Inputs,
+    PreparedInput,
+    Representation,
+    check_counts,
+    check_dropout,
+    pad,
+    without_layers,
+)
+from crosstask.models.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words
+from crosstask.models.encoders.word_vectors import (
+    ComputedVectors,
+    VectorSource,
+    WordVectors,
+    load_word_vectors,
+    vector_sources,
+)
 from crosstask.models.hooks import Site
 from crosstask.validation import shown
 
-__all__ = [
-    "VectorSource", "Vocabulary", "WordEmbedding", "WordEncoder", "WordVectors", "load_word_vectors", "tokenise",
-]  # fmt: skip
+NEW_SCALE = 0.1
+"""Standard deviation of new vectors without pretrained ones; larger initial values drown what is learned."""
+NEW_DIMENSION = 100
 
-FRESH_SCALE = 0.1  # deviation of new vectors without pretrained ones; wider starts drown what is learned
-FRESH_DIMENSION = 100
+
+class VocabularyOptions(TypedDict, total=False):
+    """Options of the words that an encoder reads.
+
+    Args:
+        vocabulary: how many words at most; the most frequent stay.
+        min_count: words that occur less often in training are unknown.
+        lower: take words without regard to case.
+        max_length: longer texts are cut, in words.
+    """
+
+    vocabulary: int
+    min_count: int
+    lower: bool
+    max_length: int
+
+
+class WordOptions(VocabularyOptions, total=False):
+    """Options of every encoder over word vectors that is trained.
+
+    Args:
+        vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`); or
+            `{encoder: minilm, dimension: 200, texts: 0}`, a Hugging Face encoder whose output for each word alone
+            becomes its vector, cut to so many principal components, and with `texts` its output for the word in
+            context, in so many passages of the training texts (needs crosstask_papers); or a list of these, joined.
+        dimension: size of a word vector; that of `vectors` where they are given.
+        train_vectors: whether word vectors learn too; when left out, only without `vectors`.
+        dropout: fraction of values that is set to zero in training, in word vectors and between layers.
+    """
+
+    vectors: VectorSource | Sequence[VectorSource] | None
+    dimension: int | None
+    train_vectors: bool | None
+    dropout: float
+
+
+WORD_DEFAULTS: WordOptions = {
+    "vectors": None,
+    "dimension": None,
+    "train_vectors": None,
+    "vocabulary": 100_000,
+    "min_count": 1,
+    "lower": True,
+    "max_length": 256,
+    "dropout": 0.1,
+}
 
 
 class WordEmbedding(nn.Module):
@@ -54,7 +114,7 @@ class WordEmbedding(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        check_counts(least=3, max_length=max_length)  # a pair needs a word of each text and what parts them
+        check_counts(least=3, max_length=max_length)  # a pair needs a word of each text and the separator
         check_dropout(dropout)
         self.vocabulary = vocabulary
         self.train_vectors = train_vectors
@@ -68,49 +128,63 @@ class WordEmbedding(nn.Module):
             self.register_buffer("table", table)
 
     @classmethod
-    def from_tasks(
-        cls,
-        tasks: Sequence[Task],
-        *,
-        vectors: VectorSource | Sequence[VectorSource] | None,
-        dimension: int | None,
-        train_vectors: bool | None,
-        vocabulary: int,
-        min_count: int,
-        lower: bool,
-        max_length: int,
-        dropout: float,
-    ) -> Self:
+    def from_tasks(cls, tasks: Sequence[Task], **options: Unpack[WordOptions]) -> Self:
         """Vocabulary and vectors for the training texts of these tasks; new vectors use torch's global generator."""
-        check_counts(vocabulary=vocabulary, min_count=min_count)
+        settings = WORD_DEFAULTS | options
+        lower, dimension = settings["lower"], settings["dimension"]
+        check_counts(vocabulary=settings["vocabulary"], min_count=settings["min_count"])
         if dimension is not None:
             check_counts(dimension=dimension)
-        sources = vector_sources(vectors)
-        trained = not sources if train_vectors is None else bool(train_vectors)
-        counts = Counter(word for task in tasks for words in _texts(task, lower) for word in words)
-        known = Vocabulary.from_counts(counts, min_count=min_count, limit=vocabulary)
-        room = 0 if trained else vocabulary - len(known.words)
-        known, parts = _pretrained(known, sources, tasks, room=room, lower=lower)
-        width = sum(part.dimension for part in parts)
-        if parts and dimension not in (None, width):
+        sources = vector_sources(settings["vectors"])
+        train_vectors = not sources if settings["train_vectors"] is None else bool(settings["train_vectors"])
+
+        # 1. The words of the training texts.
+        counts: Counter[str] = Counter()
+        for task in tasks:
+            for words in _training_texts(task, lower):
+                counts.update(words)
+        vocabulary = Vocabulary.from_counts(counts, min_count=settings["min_count"], limit=settings["vocabulary"])
+
+        # 2. Pretrained vectors, and the words that their files add.
+        room = 0 if train_vectors else settings["vocabulary"] - len(vocabulary.words)
+        vocabulary, files = _read_files(vocabulary, sources, room=room, lower=lower)
+        pretrained: list[WordVectors] = []
+        for index, source in enumerate(sources):
+            if isinstance(source, str | Path):
+                pretrained.append(files[index])
+            else:
+                pretrained.append(source.vectors(vocabulary.words, [_training_texts(task, lower) for task in tasks]))
+        total_dimension = sum(vectors.dimension for vectors in pretrained)
+        if pretrained and dimension not in (None, total_dimension):
             raise CrossTaskError(
-                f"encoder: `dimension` is {dimension}, but vectors from {shown(vectors)} have {width}. Leave it out."
+                f"encoder: `dimension` is {dimension}, but vectors from {shown(settings['vectors'])} have "
+                f"{total_dimension}. Leave it out."
             )
-        tables = [fresh_table(known, part, part.dimension) for part in parts]
-        table = torch.cat(tables, dim=1) if parts else fresh_table(known, None, dimension or FRESH_DIMENSION)
-        return cls(known, table, train_vectors=trained, lower=lower, max_length=max_length, dropout=dropout)
+
+        # 3. The table: one block of columns per source.
+        tables = [initial_table(vocabulary, vectors, vectors.dimension) for vectors in pretrained]
+        if not pretrained:
+            tables = [initial_table(vocabulary, None, dimension or NEW_DIMENSION)]
+        return cls(
+            vocabulary,
+            torch.cat(tables, dim=1),
+            train_vectors=train_vectors,
+            lower=lower,
+            max_length=settings["max_length"],
+            dropout=settings["dropout"],
+        )
 
     @property
     def dimension(self) -> int:
-        """Numbers per word."""
+        """Size of a word vector."""
         return self.table.shape[1]
 
-    def numbers(self, item: Any, form: Form) -> list[int]:
-        """The words of one input as numbers; cut at `max_length`, a pair so that both texts keep their share."""
-        parts = [self.vocabulary.numbers(words[: self.max_length]) for words in split_words(item, form, self.lower)]
-        if len(parts) == 1:
-            return parts[0][: self.max_length] or [UNKNOWN]  # an empty text still needs a position
-        first, second = parts
+    def ids(self, item: str | Sequence[str], form: Form) -> list[int]:
+        """The words of one input as ids; cut at `max_length`, a pair so that both texts keep their fraction."""
+        texts = [self.vocabulary.ids(words[: self.max_length]) for words in split_words(item, form, self.lower)]
+        if len(texts) == 1:
+            return texts[0][: self.max_length] or [UNKNOWN]  # an empty text still needs a position
+        first, second = texts
         room = self.max_length - 1
         first = first[: max(room // 2, room - len(second))]
         return [*first, SEPARATOR, *second[: room - len(first)]]
@@ -119,7 +193,7 @@ class WordEmbedding(nn.Module):
         """Vectors of the words, [batch, length, dimension]; zero at padding."""
         return self.dropout(self.look_up(ids, self.table))
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """What `restore` needs besides the vocabulary's file."""
         return {
             "dimension": self.dimension,
@@ -138,19 +212,34 @@ class WordEmbedding(nn.Module):
 
 
 class WordEncoder(Encoder):
-    """An encoder over word vectors. A subclass says what it makes of them: `represent` and `architecture`."""
+    """An encoder over word vectors. A subclass computes representations from them: `represent` and `architecture`."""
 
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
+    option_defaults: ClassVar[Mapping[str, Any]] = WORD_DEFAULTS
 
     def __init__(self, words: WordEmbedding) -> None:
         super().__init__()
         self.words = words
 
-    def prepare(self, inputs: Sequence[Any] | np.ndarray, form: Form) -> list[PreparedInput]:
-        """Word numbers; for token lists also the position of each word (-1: cut off)."""
+    @classmethod
+    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+        """The word vectors alone: layers over them would have to be trained first."""
+        options = {key: value for key, value in options.items() if key not in ("freeze", "cache")}
+        cls.check_options(options)
+        if options.get("vectors") is None:
+            raise CrossTaskError(
+                f"encoder: '{name}' without `vectors` knows nothing before it is trained, so a linear model has "
+                "nothing to read: give a file of word vectors, or use 'minilm' or another Hugging Face encoder."
+            )
+        readable = ("vectors", *VocabularyOptions.__annotations__)
+        section = {"name": "words"} | {key: value for key, value in options.items() if key in readable}
+        return section, [without_layers(name)]
+
+    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+        """Word ids; for token lists also the position of each word (-1: cut off)."""
         if form not in self.forms:
             raise CrossTaskError(f"The encoder '{self.name}' reads words; it cannot take inputs of the form '{form}'.")
-        rows = [{"ids": np.asarray(self.words.numbers(item, form), dtype=np.int64)} for item in inputs]
+        rows = [{"ids": np.asarray(self.words.ids(item, form), dtype=np.int64)} for item in inputs]
         if form == "tokens" and self.gives_tokens:
             for row, tokens in zip(rows, inputs, strict=True):
                 positions = np.arange(len(tokens), dtype=np.int64)
@@ -162,13 +251,21 @@ class WordEncoder(Encoder):
         ids = pad([row["ids"] for row in rows], PADDING)
         return {"ids": ids, "mask": ids != PADDING}
 
+    def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The word vectors of a batch, [batch, length, dimension]: the input of the shared part."""
+        return self.words(inputs["ids"])
+
+    @abstractmethod
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """Representations of a batch from its word vectors, [batch, length, dimension]. Padding must not matter."""
+
+    def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
+        """Representations of a batch."""
+        return self.represent(self.embed(inputs), inputs)
+
     def sites(self) -> list[Site]:
         """The word vectors."""
         return [Site(self.words, "output", self.words.dimension)]
-
-    def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The word vectors of a batch, [batch, length, dimension]: what enters the shared part."""
-        return self.words(inputs["ids"])
 
     @torch.no_grad()
     def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
@@ -185,22 +282,14 @@ class WordEncoder(Encoder):
         assert embedding is not None
         return self.represent(embedding, inputs)
 
-    def _shared_with_copies(self) -> dict[int, Any]:
+    def _shared_with_copies(self) -> dict[int, object]:
         return {id(self.words): None}
 
     @abstractmethod
-    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
-        """Representations of a batch from its word vectors, [batch, length, dimension]. Padding must not matter."""
-
-    def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
-        """Representations of a batch."""
-        return self.represent(self.embed(inputs), inputs)
-
-    @abstractmethod
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> Config:
         """The keyword parameters of the constructor, besides `words`."""
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Config:
         """Options of the encoder and, under `words`, of its vectors."""
         return {**self.architecture(), "words": self.words.config()}
 
@@ -215,55 +304,96 @@ class WordEncoder(Encoder):
         return cls(WordEmbedding.restore(options.pop("words"), folder), **options)
 
 
-def fresh_table(vocabulary: Vocabulary, found: WordVectors | None, dimension: int) -> Tensor:
-    """A start for every vector: the pretrained one, or small random numbers that spread alike.
+class PlainWords(WordEncoder):
+    """Fixed word vectors as they are: one per word for tagging, their mean for everything else."""
 
-    The unknown word starts at the mean of the pretrained vectors, or at zero: it says nothing in particular.
+    name: ClassVar[str] = "words"
+    summary: ClassVar[str] = "fixed word vectors and their mean, without a shared layer"
+    gives_tokens: ClassVar[bool] = True
+
+    def __init__(self, words: WordEmbedding) -> None:
+        super().__init__(words)
+        self.width = words.dimension
+
+    @classmethod
+    def from_tasks(
+        cls,
+        tasks: Sequence[Task],
+        *,
+        vectors: VectorSource | Sequence[VectorSource],
+        **options: Unpack[VocabularyOptions],
+    ) -> Self:
+        """Word vectors from a file for the vocabulary of these tasks.
+
+        Args:
+            tasks: whose training texts make the vocabulary.
+            vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`), an encoder that
+                gives them, or a list of these, joined; as for 'textcnn'.
+            options: those of `VocabularyOptions`.
+        """
+        return cls(WordEmbedding.from_tasks(tasks, vectors=vectors, train_vectors=False, dropout=0.0, **options))
+
+    @classmethod
+    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+        """As it is: nothing in it is trained."""
+        return {"name": name, **options}, []
+
+    def architecture(self) -> Config:
+        """Nothing besides the vectors."""
+        return {}
+
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """The vectors of the words, [batch, length, dimension], and their mean, [batch, dimension]."""
+        mask = inputs["mask"]  # [batch, length]
+        mean = vectors.sum(dim=1) / mask.sum(dim=1, keepdim=True)  # vectors of padding are zero
+        return Representation(vectors, mean, mask)
+
+
+def initial_table(vocabulary: Vocabulary, pretrained: WordVectors | None, dimension: int) -> Tensor:
+    """Initial vectors, [words, dimension]: the pretrained one, or small random values of the same scale.
+
+    The unknown word starts at the mean of the pretrained vectors, or at zero: it has no meaning of its own.
     """
-    scale = float(found.matrix.std()) if found is not None and found.words else FRESH_SCALE
+    if pretrained is not None and not pretrained.words:
+        pretrained = None
+    scale = NEW_SCALE if pretrained is None else float(pretrained.matrix.std())
     table = torch.randn(len(vocabulary), dimension) * scale
     table[[PADDING, UNKNOWN]] = 0.0
-    if found is not None and found.words:
-        table[UNKNOWN] = torch.from_numpy(found.matrix.mean(axis=0))
-        pairs = [(vocabulary.index[word], row) for row, word in enumerate(found.words) if word in vocabulary.index]
-        numbers, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        table[torch.from_numpy(numbers)] = torch.from_numpy(found.matrix[rows])
+    if pretrained is not None:
+        table[UNKNOWN] = torch.from_numpy(pretrained.matrix.mean(axis=0))
+        ids: list[int] = []
+        rows: list[int] = []
+        for row, word in enumerate(pretrained.words):
+            if word in vocabulary.index:
+                ids.append(vocabulary.index[word])
+                rows.append(row)
+        table[torch.tensor(ids, dtype=torch.long)] = torch.from_numpy(pretrained.matrix[rows])
     return table
 
 
-def _texts(task: Task, lower: bool) -> Iterator[Sequence[str]]:
+def _training_texts(task: Task, lower: bool) -> Iterator[Sequence[str]]:
     """The words of one training text after the other; a pair is two texts."""
     if task.spec.form != "vector":
         for item in task.train.inputs:
             yield from split_words(item, task.spec.form, lower)
 
 
-def _pretrained(
-    known: Vocabulary,
-    sources: Sequence[str | Path | Distilled],
-    tasks: Sequence[Task],
-    *,
-    room: int,
-    lower: bool,
-) -> tuple[Vocabulary, list[WordVectors]]:
-    """What each source has on the words, in order, and the words with those that files had room to add."""
-    parts: dict[int, WordVectors] = {}
-    for place, source in enumerate(sources):
-        if not isinstance(source, Distilled):
-            parts[place] = load_word_vectors(source, wanted=known.index, limit=room)
-            _check_vectors(parts[place], source, known)
-    if parts:
-        added = (word for part in parts.values() for word in part.words if not lower or word == word.lower())
-        known = Vocabulary(list(dict.fromkeys([*known.words, *added])))
-    for place, source in enumerate(sources):
-        if isinstance(source, Distilled):
-            parts[place] = distilled_vectors(known.words, source, [_texts(task, lower) for task in tasks])
-    return known, [parts[place] for place in sorted(parts)]
-
-
-def _check_vectors(found: WordVectors, path: str | Path, known: Vocabulary) -> None:
-    if known.words and not any(word in known.index for word in found.words):
-        raise CrossTaskError(
-            f"encoder: none of the {len(known.words)} training words, such as '{known.words[0]}', has a vector in "
-            f"'{path}'. Is it of another language, or are its words not lower case (`lower`)?"
-        )
+def _read_files(
+    vocabulary: Vocabulary, sources: Sequence[str | Path | ComputedVectors], *, room: int, lower: bool
+) -> tuple[Vocabulary, dict[int, WordVectors]]:
+    """Vectors of the sources that are files, by their index, and the vocabulary with the words that these add."""
+    files: dict[int, WordVectors] = {}
+    for index, source in enumerate(sources):
+        if isinstance(source, str | Path):
+            files[index] = load_word_vectors(source, vocabulary.index, room)
+            if vocabulary.words and not any(word in vocabulary.index for word in files[index].words):
+                raise CrossTaskError(
+                    f"encoder: none of the {len(vocabulary.words)} training words, such as '{vocabulary.words[0]}', "
+                    f"has a vector in '{source}'. Is it of another language, or are its words not lower case (`lower`)?"
+                )
+    if not files:
+        return vocabulary, files
+    words = list(vocabulary.words)
+    for vectors in files.values():
+        words += [word for word in vectors.words if not lower or word == word.lower()]
+    return Vocabulary(words), files

@@ -1,5 +1,7 @@
 """Word vectors out of a pretrained encoder, next to what the encoder itself says of each word."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,11 @@ import transformers
 import crosstask as ct
 from crosstask.errors import CrossTaskError
 from crosstask.models.build import build_encoder
-from crosstask.models.encoders.distilled_vectors import SCALE, Distilled, distilled_vectors, vector_sources
 from crosstask.models.encoders.mlp import MLP
 from crosstask.models.encoders.textcnn import TextCNN
+from crosstask.models.encoders.word_vectors import vector_sources
 from crosstask.progress import Progress, shown
+from crosstask_papers.distilled_vectors import SCALE, Distilled, distilled_vectors
 
 WORDS = ["good", "bad", "film", "splendid", "dull", "so"]
 
@@ -109,6 +112,13 @@ class TestInAnEncoder:
         encoder = {"name": "textcnn", "vectors": {"encoder": tiny_encoder("bert"), "dimension": 3}}
         run = ct.Learner(encoder, paradigm="probe", progress=False).fit(text_task)
         assert run.model.encoder.width == 3
+
+
+def test_without_the_papers_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "crosstask_papers", None)
+    monkeypatch.delitem(sys.modules, "crosstask_papers.distilled_vectors")
+    with pytest.raises(CrossTaskError, match=r"encoder\.vectors: .* crosstask_papers, which is not installed"):
+        vector_sources({"encoder": "minilm"})
 
 
 class TestWrongSources:

@@ -7,12 +7,12 @@ import transformers
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoders import contextual_vectors as in_context
-from crosstask.models.encoders.contextual_vectors import PASSAGE, draw_passages, places_of
-from crosstask.models.encoders.distilled_vectors import Distilled, distilled_vectors
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.encoders.textcnn import TextCNN
 from crosstask.progress import Progress, shown
+from crosstask_papers import contextual_vectors as in_context
+from crosstask_papers.contextual_vectors import PASSAGE, contextual_sums, sample_passages, word_pieces
+from crosstask_papers.distilled_vectors import Distilled, distilled_vectors
 
 WORDS = ["film", "good", "unbelievably", "bad", "never-met"]
 PASSAGES = [
@@ -57,7 +57,7 @@ def test_sums_over_all_places(tiny_encoder, architecture, monkeypatch):
     monkeypatch.setattr(in_context, "BATCH", 2)
     folder = tiny_encoder(architecture)
     expected, times = said_at_each_place(folder, WORDS, PASSAGES)
-    sums, counts = places_of(WORDS, PASSAGES, read(folder))
+    sums, counts = contextual_sums(WORDS, PASSAGES, read(folder))
     assert counts.tolist() == times.tolist() == [2, 2, 1, 1, 0]
     np.testing.assert_allclose(sums, expected, atol=1e-5)
 
@@ -65,59 +65,59 @@ def test_sums_over_all_places(tiny_encoder, architecture, monkeypatch):
 def test_a_piece_that_is_only_a_space_goes_to_the_word_after_it():
     passage = ["a", "bc", "d"]  # "a bc d"
     spans = [(0, 0), (0, 1), (1, 2), (2, 4), (4, 6), (0, 0)]
-    assert list(in_context._pieces(passage, spans, {"a": 0, "bc": 1, "d": 2})) == [(0, [1]), (1, [2, 3]), (2, [4])]
+    assert list(word_pieces(passage, spans, {"a": 0, "bc": 1, "d": 2})) == [(0, [1]), (1, [2, 3]), (2, [4])]
 
 
 def test_what_is_cut_off_does_not_count(tiny_encoder):
     encoder = read(tiny_encoder("bert"))
     long = ["film"] * (2 * encoder.max_length)
-    _, counts = places_of(["film"], [long], encoder)
+    _, counts = contextual_sums(["film"], [long], encoder)
     assert 0 < counts[0] <= encoder.max_length - 2  # two marks
 
 
 def test_texts_without_a_word_of_the_vocabulary(tiny_encoder):
-    sums, counts = places_of(["never-met"], PASSAGES, read(tiny_encoder("bert")))
+    sums, counts = contextual_sums(["never-met"], PASSAGES, read(tiny_encoder("bert")))
     assert (sums.tolist(), counts.tolist()) == ([[0.0] * sums.shape[1]], [0])
 
 
 def test_second_time_from_disk_but_not_for_other_texts(tiny_encoder, monkeypatch):
     encoder = read(tiny_encoder("bert"))
-    first = places_of(WORDS, PASSAGES, encoder)
-    monkeypatch.setattr(in_context, "_add_up", None)
-    for found, before in zip(places_of(WORDS, PASSAGES, encoder), first, strict=True):
+    first = contextual_sums(WORDS, PASSAGES, encoder)
+    monkeypatch.setattr(in_context, "_compute_sums", None)
+    for found, before in zip(contextual_sums(WORDS, PASSAGES, encoder), first, strict=True):
         np.testing.assert_array_equal(found, before)
     with pytest.raises(TypeError):
-        places_of(WORDS, PASSAGES[:2], encoder)
+        contextual_sums(WORDS, PASSAGES[:2], encoder)
     with pytest.raises(TypeError):
-        places_of(WORDS[:2], PASSAGES, encoder)
+        contextual_sums(WORDS[:2], PASSAGES, encoder)
 
 
 def test_a_tokenizer_that_hides_its_pieces(tiny_encoder, monkeypatch):
     encoder = read(tiny_encoder("bert"))
     monkeypatch.setattr(type(encoder.tokenizer), "is_fast", False)
     with pytest.raises(CrossTaskError, match="Set `texts: 0`"):
-        places_of(WORDS, PASSAGES, encoder)
+        contextual_sums(WORDS, PASSAGES, encoder)
 
 
 class TestDrawing:
     def test_all_there_are_cut_to_passages(self):
         text = [str(i) for i in range(2 * PASSAGE + 1)]
-        found = draw_passages([[text, [], ["short"]]], 10)
+        found = sample_passages([[text, [], ["short"]]], 10)
         assert sorted(map(len, found)) == [1, 1, PASSAGE, PASSAGE]
         assert sorted(word for passage in found for word in passage) == sorted([*text, "short"])
 
     def test_small_tasks_are_heard_beside_large_ones(self):
         large, small = [["large"]] * 100, [["small"]] * 3
-        found = draw_passages([large, [], small], 10)
+        found = sample_passages([large, [], small], 10)
         assert len(found) == 10
         assert found.count(["small"]) == 3
 
     def test_the_same_each_time_and_none_where_none_are_wanted(self):
         texts = [[[str(i)] for i in range(50)]]
-        assert draw_passages(texts, 5) == draw_passages(texts, 5) != texts[0][:5]
-        assert draw_passages(texts, 0) == draw_passages([], 5) == []
+        assert sample_passages(texts, 5) == sample_passages(texts, 5) != texts[0][:5]
+        assert sample_passages(texts, 0) == sample_passages([], 5) == []
         unread = iter(texts[0])
-        draw_passages([unread], 0)
+        sample_passages([unread], 0)
         assert len(list(unread)) == 50  # nothing was gone through
 
 
