@@ -42,10 +42,7 @@ def option_rows(
 
 def _keyword_rows(options: type, defaults: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Rows for the keys of a typed dictionary that have a default."""
-    documented: dict[str, str] = {}
-    for base in options.__orig_bases__:
-        documented |= parse(base).arguments
-    documented |= parse(options).arguments
+    documented = parse(options).arguments
     hints = get_type_hints(options)
     return [
         (f"`{name}`", sort(hints[name]), shown_default(default), cell(documented.get(name, "")))

@@ -4,6 +4,7 @@ import inspect
 import json
 import subprocess
 import sys
+from typing import Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -157,12 +158,20 @@ class TestRegistry:
 
     @pytest.mark.parametrize("name", sorted(SMALL))
     def test_every_option_is_named_and_described(self, name):
-        method = encoder_class(name).from_tasks
+        encoder = encoder_class(name)
+        method = encoder.from_tasks
         for option, parameter in inspect.signature(method).parameters.items():
             assert parameter.annotation is not inspect.Parameter.empty
             assert f"{option}: " in inspect.getdoc(method)
-            if option != "tasks":
+            if get_origin(parameter.annotation) is Unpack:
+                self.check_keywords(get_args(parameter.annotation)[0], encoder.option_defaults)
+            elif option != "tasks":
                 assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+
+    def check_keywords(self, options, defaults):
+        for option in get_type_hints(options):
+            assert f"{option}: " in inspect.getdoc(options)
+            assert option in defaults
 
     def test_unknown_name(self):
         with pytest.raises(CrossTaskError, match=r"Unknown encoder 'textcn'\. Did you mean 'textcnn'\?"):

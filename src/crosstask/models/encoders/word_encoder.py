@@ -35,30 +35,14 @@ from crosstask.models.encoders.word_vectors import (
     vector_sources,
 )
 from crosstask.models.hooks import Site
-from crosstask.validation import shown
+from crosstask.validation import option_names, shown
 
 NEW_SCALE = 0.1
 """Standard deviation of new vectors without pretrained ones; larger initial values drown what is learned."""
 NEW_DIMENSION = 100
 
 
-class VocabularyOptions(TypedDict, total=False):
-    """Options of the words that an encoder reads.
-
-    Args:
-        vocabulary: how many words at most; the most frequent stay.
-        min_count: words that occur less often in training are unknown.
-        lower: take words without regard to case.
-        max_length: longer texts are cut, in words.
-    """
-
-    vocabulary: int
-    min_count: int
-    lower: bool
-    max_length: int
-
-
-class WordOptions(VocabularyOptions, total=False):
+class WordOptions(TypedDict, total=False):
     """Options of every encoder over word vectors that is trained.
 
     Args:
@@ -68,12 +52,20 @@ class WordOptions(VocabularyOptions, total=False):
             context, in so many passages of the training texts (needs crosstask_papers); or a list of these, joined.
         dimension: size of a word vector; that of `vectors` where they are given.
         train_vectors: whether word vectors learn too; when left out, only without `vectors`.
+        vocabulary: how many words at most; the most frequent stay.
+        min_count: words that occur less often in training are unknown.
+        lower: take words without regard to case.
+        max_length: longer texts are cut, in words.
         dropout: fraction of values that is set to zero in training, in word vectors and between layers.
     """
 
     vectors: VectorSource | Sequence[VectorSource] | None
     dimension: int | None
     train_vectors: bool | None
+    vocabulary: int
+    min_count: int
+    lower: bool
+    max_length: int
     dropout: float
 
 
@@ -231,9 +223,9 @@ class WordEncoder(Encoder):
                 f"encoder: '{name}' without `vectors` knows nothing before it is trained, so a linear model has "
                 "nothing to read: give a file of word vectors, or use 'minilm' or another Hugging Face encoder."
             )
-        readable = ("vectors", *VocabularyOptions.__annotations__)
-        section = {"name": "words"} | {key: value for key, value in options.items() if key in readable}
-        return section, [without_layers(name)]
+        readable = option_names(PlainWords.from_tasks, without=("tasks",))
+        section = {key: value for key, value in options.items() if key in readable}
+        return {"name": PlainWords.name, **section}, [without_layers(name)]
 
     def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
         """Word ids; for token lists also the position of each word (-1: cut off)."""
@@ -321,7 +313,10 @@ class PlainWords(WordEncoder):
         tasks: Sequence[Task],
         *,
         vectors: VectorSource | Sequence[VectorSource],
-        **options: Unpack[VocabularyOptions],
+        vocabulary: int = WORD_DEFAULTS["vocabulary"],
+        min_count: int = WORD_DEFAULTS["min_count"],
+        lower: bool = WORD_DEFAULTS["lower"],
+        max_length: int = WORD_DEFAULTS["max_length"],
     ) -> Self:
         """Word vectors from a file for the vocabulary of these tasks.
 
@@ -329,9 +324,22 @@ class PlainWords(WordEncoder):
             tasks: whose training texts make the vocabulary.
             vectors: file of pretrained word vectors (GloVe or word2vec text, also gzipped, or `.npz`), an encoder that
                 gives them, or a list of these, joined; as for 'textcnn'.
-            options: those of `VocabularyOptions`.
+            vocabulary: how many words at most; the most frequent stay.
+            min_count: words that occur less often in training are unknown.
+            lower: take words without regard to case.
+            max_length: longer texts are cut, in words.
         """
-        return cls(WordEmbedding.from_tasks(tasks, vectors=vectors, train_vectors=False, dropout=0.0, **options))
+        words = WordEmbedding.from_tasks(
+            tasks,
+            vectors=vectors,
+            train_vectors=False,
+            vocabulary=vocabulary,
+            min_count=min_count,
+            lower=lower,
+            max_length=max_length,
+            dropout=0.0,
+        )
+        return cls(words)
 
     @classmethod
     def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
