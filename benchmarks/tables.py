@@ -11,13 +11,13 @@ from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
 from joint_steps import table as joint_steps
+from max_over_time import table as max_over_time
 from narrow_alignment import table as narrow
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
-from strongest_answers import table as strongest
 from textcnn_trials import table as trials
 from weighting_overhead import table
 
@@ -152,10 +152,10 @@ def main() -> None:
         lines += ["## MetaWeighting judged by the dev sets", "", *query_sets(path), ""]
         note = f"Accuracy of a small TextCNN with 100 texts of a task, {len(QUERY_SEEDS)} seeds, normalised steps"
         lines += [f"{note}; judged by training texts that no run sees.", ""]
-    path = RESULTS / "strongest_answers.json"
+    path = RESULTS / "max_over_time.json"
     if path.exists():
-        lines += ["## TextCNN's strongest answers", "", *strongest(path), ""]
-        note = "Forward and backward of the encoder on one batch; ratios of the last way to the first and the second."
+        lines += ["## TextCNN's max-over-time pooling", "", *max_over_time(path), ""]
+        note = "Forward and backward pass of the encoder on one batch; ratios of the last to the first and the second."
         lines += [f"{note} {machine(json.loads(path.read_text()))}.", ""]
     path = RESULTS / "narrow_alignment.json"
     if path.exists():

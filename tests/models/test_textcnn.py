@@ -4,7 +4,7 @@ from torch.autograd import forward_ad
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.per_example import forward_mode_kernels
-from crosstask.models.encoders import max_over_time as strongest
+from crosstask.models.encoders import max_over_time
 from crosstask.models.encoders.textcnn import TextCNN
 
 
@@ -69,9 +69,9 @@ def gradients(encoder, vectors, **options):
     return torch.autograd.grad(loss, [tensor for tensor in wanted if tensor.requires_grad], **options)
 
 
-def test_way_back_through_the_strongest_windows_is_that_of_autograd(small, monkeypatch):
+def test_the_sparse_backward_pass_is_that_of_autograd(small, monkeypatch):
     short = gradients(*small)
-    monkeypatch.setattr(strongest, "DEVICES", set())
+    monkeypatch.setattr(max_over_time, "DEVICES", set())
     for found, expected in zip(short, gradients(*small), strict=True):
         assert found.shape == expected.shape
         assert torch.allclose(found, expected, atol=1e-12)
@@ -84,7 +84,7 @@ def test_second_derivatives_are_those_of_autograd(small, monkeypatch):
         return torch.autograd.grad(sum((part**2).sum() for part in taken), wanted)
 
     short = twice()
-    monkeypatch.setattr(strongest, "DEVICES", set())
+    monkeypatch.setattr(max_over_time, "DEVICES", set())
     for found, expected in zip(short, twice(), strict=True):
         assert torch.allclose(found, expected, atol=1e-10)
 
@@ -95,7 +95,7 @@ def test_what_does_not_learn_gets_no_gradient(small, fixed, monkeypatch):
     vectors.requires_grad_(fixed != "vectors")
     encoder.convolutions.requires_grad_(fixed != "filters")
     short = gradients(encoder, vectors)
-    monkeypatch.setattr(strongest, "DEVICES", set())
+    monkeypatch.setattr(max_over_time, "DEVICES", set())
     for found, expected in zip(short, gradients(encoder, vectors), strict=True):
         assert torch.allclose(found, expected, atol=1e-12)
 

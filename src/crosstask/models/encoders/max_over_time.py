@@ -1,9 +1,9 @@
 """Max-over-time pooling of a 1-d convolution with a sparse backward pass.
 
 A gradient reaches one window per text and filter. Autograd does not use that: its backward pass of the convolution runs
-through all windows, two thirds of the layer's work. Measured on a CPU, forward and backward pass take 0.29 to 0.34 of
-plain autograd's time, and what is saved for the backward pass 0.35 to 0.37 of its memory
-(`benchmarks/max_over_time.py`).
+through all windows, two thirds of the layer's work. Measured on a CPU against autograd's backward pass of the same
+pooling, forward and backward pass take 0.29 to 0.34 of the time, and what is saved between them takes 0.35 to 0.37 of
+the memory (`benchmarks/max_over_time.py`).
 """
 
 import torch
