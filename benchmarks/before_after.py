@@ -1,8 +1,8 @@
 """Two checkouts of crosstask beside each other: joint training and the weightings' overhead, in turns on one machine.
 
-Timings are noisy and machines drift, so the two take turns (before, after, after, before, ...) and every figure is a ratio
-to a peer that ran in the same process: `transformers.Trainer` for joint training, a plain backward pass for a weighting.
-Each checkout runs its own scripts.
+Timings are noisy and machines drift, so the two take turns (before, after, after, before, ...) and every figure is a
+ratio to a peer that ran in the same process: `transformers.Trainer` for joint training, a plain backward pass for a
+weighting. Each checkout runs its own scripts.
 
     git worktree add ../before COMMIT
     python benchmarks/before_after.py --before ../before --rounds 4 --output benchmarks/results/before_after.json
@@ -68,7 +68,8 @@ def main() -> None:
                 "before": before,
                 "after": after,
                 "after_over_before": after / before,
-                **{"all_before": values["before"], "all_after": values["after"]},
+                "all_before": values["before"],
+                "all_after": values["after"],
             }
         )
         print(f"{what:50s} {before:6.3f} -> {after:6.3f}   ({after / before:.3f})")
