@@ -161,7 +161,7 @@ def task_distance(
     references: list[float] = []
     with shown(make_progress(progress)) as bar:
         bar.start("representations", 2 * len(seeds))
-        for seed in seeds:
+        for seed in seeds:  # reference and risk of a seed start from the same encoder
             for losses, task_weights in ((references, {target.name: 1.0}), (risks, weights)):
                 model = weighted_representation(
                     target, sources, task_weights, encoder=encoder, training=training, seed=seed
@@ -258,5 +258,6 @@ def head_risk(model: Model, task: Task, held_out: Examples, *, seed: int = 0) ->
     units = units.sample(MAX_UNITS, np.random.default_rng(seed))
     results = cross_validate(units, STRENGTHS / units.features.shape[1], seed=seed)
     losses = [result.loss for result in results]
+    # A class that no fold can learn leaves losses undefined; then any penalty is as good.
     best = results[0 if np.isnan(losses).all() else int(np.nanargmin(losses))]
     return Risk(best.loss, best.accuracy)

@@ -60,7 +60,7 @@ def _computed_units(
     section: Mapping[str, Any], tasks: Sequence[Task], samples: Sequence[Task], bar: Progress
 ) -> dict[str, UnitsOrProblem]:
     encoder = build_encoder(section, tasks)
-    num_encoded = 0
+    num_encoded = 0  # examples of the tasks before; the bar goes on within a task
     encoder.report_progress(lambda count, _: bar.advance(num_encoded + count))
     model = Model(encoder, [task.spec for task in samples])
     bar.start("features", sum(len(task.train) for task in samples))
@@ -79,6 +79,7 @@ def _computed_units(
 def units_of_rows(task: Task, rows: Sequence[PreparedInput]) -> Units:
     """What `probe.collect` makes of a frozen encoder's features, in the same order, without an encoder."""
     spec, labels = task.spec, task.spec.encode(task.train)
+    # The order of batches, which sort by length.
     order = np.concatenate(in_batches(np.asarray([length_of(row) for row in rows]), len(rows)))
     if spec.kind == "tagging":
         word_features, word_labels, word_examples = [], [], []
@@ -88,6 +89,7 @@ def units_of_rows(task: Task, rows: Sequence[PreparedInput]) -> Units:
             word_features.append(vectors[has_features])
             word_labels.append(np.asarray(labels[i])[has_features])
             word_examples.append(np.full(int(has_features.sum()), i))
+        # [words, width], [words]
         features, values = np.concatenate(word_features), np.concatenate(word_labels)
         order = np.concatenate(word_examples)
     else:

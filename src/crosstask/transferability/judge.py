@@ -85,9 +85,11 @@ class Judge:
         strength = float(strengths[int(np.nanargmin(losses))])
         heads = cross_fit(self.units, strength=strength, seed=seed)
         self.probe = fit(self.units, [strength], tolerance=1e-4)[0]
+        # What sources are compared with; the logits of a unit come from a head that has not seen it.
         self.gradient = shared_gradient(self.units, heads)
         self.logits = held_out_logits(self.units, heads)
         self.losses_alone = verdict.held_out_losses(self.units.of(self.logits), seed=seed)
+        # To recognize inputs that a source has too.
         self.inputs = _input_keys(target)
         self.labels = dict(zip(self.inputs, target.train.labels, strict=True))
         self.words: list[list[str]] | None = None
@@ -191,6 +193,7 @@ class Judge:
 
     def _overlap(self, source: Source) -> Overlap:
         num_inputs, train = len(self.inputs), source.sample.train
+        # Every input of the target is in the source, and every example of the source is one of the target.
         is_copy = source.known_inputs == num_inputs
         for key, label in zip(_input_keys(source.sample), train.labels, strict=True):
             is_copy = is_copy and self.labels.get(key) == label
@@ -203,6 +206,7 @@ class Judge:
         """
         if not self.units.is_exclusive or set(source.labels) != set(self.target.labels):
             return None
+        # From the source's label indices to the target's.
         target_index = np.array([self.target.labels.index(label) for label in source.labels])
         predicted = target_index[probe.model(self.units.features).argmax(axis=1)]
         num_labels, num_units = len(self.target.labels), len(predicted)

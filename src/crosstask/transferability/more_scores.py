@@ -58,6 +58,7 @@ def leep(probabilities: ArrayLike, labels: ArrayLike) -> float:
     theta, classes = feature_matrix(probabilities, "probabilities"), several_classes(labels)
     check_same_length(theta, classes, "probabilities and labels")
     sums = theta.sum(axis=1)
+    # Tolerant of float32, but not of logits.
     if theta.min() < 0.0 or np.abs(sums - 1.0).max() > 1e-3:
         raise CrossTaskError(
             "Expected probabilities of source labels, at least 0 and with the sum 1 for each example, found "
@@ -67,6 +68,7 @@ def leep(probabilities: ArrayLike, labels: ArrayLike) -> float:
     one_hot = np.eye(int(classes.max()) + 1)[classes]
     counts = (one_hot.T @ theta)[classes]  # of the example's class with each source label, [examples, source labels]
     totals = np.broadcast_to(theta.sum(axis=0), theta.shape)
+    # P(y_i | z); a source label that never occurs has no part.
     conditional = np.divide(counts, totals, out=np.zeros_like(theta), where=totals > 0.0)
     return float(np.log((conditional * theta).sum(axis=1)).mean())
 
@@ -150,16 +152,17 @@ def _principal_components(features: np.ndarray, labels: np.ndarray) -> tuple[np.
 def _evidence(s: np.ndarray, z: np.ndarray, y_square: float, n: int, tolerance: float) -> float:
     """Of one column, per example: the fixed point of t = alpha / beta, then the evidence there."""
     min_error = 1e-12 * y_square
-    if not len(s):
+    if not len(s):  # features without any direction: noise alone
         return float(0.5 * (np.log(n / (2.0 * np.pi * y_square)) - 1.0))
     # |y|^2 - |z|^2: what no linear function of the features explains.
     unexplained = max(y_square - float((z**2).sum()), 0.0)
     # Beyond these, t is as good as zero or infinite, and the evidence no longer changes.
     lowest, highest = 1e-12 * s[0], 1e12 * s[-1]
-    t = float(s.sum() / n)
+    t = float(s.sum() / n)  # in the unit of the features
     for _ in range(MAX_STEPS):
         gamma = (s / (s + t)).sum()
         m_square, error = _ridge(s, z, unexplained, t)
+        # Weights of zero have an infinite alpha, noise of zero no beta.
         previous, t = t, highest
         if m_square > 0.0 and n > gamma:
             t = float(np.clip(gamma / m_square * max(error, min_error) / (n - gamma), lowest, highest))
@@ -193,7 +196,7 @@ def h_score(features: ArrayLike, labels: ArrayLike) -> float:
     """
     F, values = feature_matrix(features), np.asarray(labels)
     check_same_length(F, values, "features and labels")
-    if values.ndim == 2:
+    if values.ndim == 2:  # multilabel: two classes per label
         columns = [np.unique(column, return_inverse=True)[1] for column in label_matrix(values).T]
         return float(np.mean([h_score(F, column) for column in columns]))
     classes = several_classes(values)
@@ -201,6 +204,7 @@ def h_score(features: ArrayLike, labels: ArrayLike) -> float:
     one_hot = np.eye(int(classes.max()) + 1)[classes]
     counts = one_hot.sum(axis=0)
     means = one_hot.T @ centered / counts[:, None]  # [classes, width]
+    # Along the principal axes of the features their covariance is diagonal.
     variances, axes = np.linalg.eigh(centered.T @ centered / len(F))
     if not varies(F, variances[-1]):
         return 0.0
@@ -231,7 +235,7 @@ def label_noise(units: Units, heads: Sequence[HeldOut] | None = None) -> float:
         errors = ((predictions[:, 0] - units.labels) ** 2).sum()
         return float(min(1.0, errors / ((units.labels - units.labels.mean()) ** 2).sum()))
     if units.kind == "multilabel":
-        labels = units.labels > 0
+        labels = units.labels > 0  # [units, labels]
         noise = []
         for column in np.flatnonzero(labels.any(axis=0) & ~labels.all(axis=0)):
             positive = predictions[:, column]
@@ -267,7 +271,7 @@ def confident_disagreement(probabilities: ArrayLike, labels: ArrayLike) -> float
             f"{y.max()}. Number them as the model does."
         )
     counts = np.bincount(y, minlength=num_classes)
-    checked = np.flatnonzero(counts > 1)
+    checked = np.flatnonzero(counts > 1)  # a label with one example has no model that has seen it
     if not len(checked):
         raise CrossTaskError(
             "Expected at least one label with two examples or more, found none: no label can be checked against "
@@ -276,6 +280,7 @@ def confident_disagreement(probabilities: ArrayLike, labels: ArrayLike) -> float
     t = np.full(num_classes, np.inf)
     for j in checked:
         t[j] = p[y == j, j].mean()
+    # [examples, classes]: the probability where it reaches the threshold of its class, else -1
     confident = np.where(p >= t - 1e-12, p, -1.0)
     votes, vote = confident.max(axis=1) >= 0.0, confident.argmax(axis=1)
     noise = [(vote[votes & (y == j)] != j).mean() * counts[j] for j in checked]
@@ -302,7 +307,7 @@ def word_counts(texts: Iterable[Sequence[str]]) -> Counter[str]:
     Counter({'good': 2, 'shoes': 1})
     """
     counts = Counter(chain.from_iterable(texts))
-    for word in list(counts):
+    for word in list(counts):  # a copy, since the counter changes
         if not any(sign.isalpha() for sign in word):
             del counts[word]
     return counts
@@ -351,5 +356,6 @@ def _length_histogram(values: ArrayLike, what: str) -> np.ndarray:
             f"Expected the lengths of the {what}'s texts as whole numbers from 0, found the type {lengths.dtype} "
             f"and the shape {lengths.shape}."
         )
+    # Rounding must not put a power of two into the bin below.
     bins = np.where(lengths > 0, 1 + np.floor(BINS_PER_DOUBLING * np.log2(np.maximum(lengths, 1)) + 1e-9), 0)
     return np.bincount(bins.astype(np.int64), minlength=BINS_PER_DOUBLING * 64) / len(lengths)

@@ -71,8 +71,10 @@ def rank(
     if "pooling" in section:
         section["pooling"] = "mean"  # so that features of words and of texts lie in one space
     rows: list[RankRow] = []
+    # The caller's random numbers stay as they are.
     with shown(make_progress(progress)) as bar, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        # 1. Sources whose inputs no encoder takes beside the target's have a row that says so.
         comparable = []
         for source in sources:
             problem = _input_problem(target, source)
@@ -80,13 +82,14 @@ def rank(
                 comparable.append(source)
             else:
                 rows.append(RankRow(source.name, UNKNOWN, reasons=(problem,)))
-        # An encoder that has to run over the examples is what costs.
+        # 2. Features of a sample of every task. An encoder that has to run over the examples is what costs.
         is_costly = bool(section.get("freeze"))
         target_sample = sampled(target, examples or max_target_examples(is_costly), seed)
         max_examples = examples or max_source_examples(len(sources), is_costly)
         samples = [sampled(source, max_examples, seed) for source in comparable]
         units = all_units(section, [target, *comparable], [target_sample, *samples], bar, seed)
-        with threadpool_limits(limits=1):  # matrices are small: threads would wait for each other most of the time
+        # 3. One source after the other. Matrices are small: threads would wait for each other most of the time.
+        with threadpool_limits(limits=1):
             judge = Judge(target_sample, units[target.name], seed=seed, all_scores=all_scores)
             bar.start("sources", len(comparable))
             for number, (source, sample) in enumerate(zip(comparable, samples, strict=True), 1):

@@ -53,6 +53,7 @@ def cross_fit(
         raise CrossTaskError("Expected at least 2 examples, so that one can be held out, found 1. Use more examples.")
     if strength is None:
         strength = 1.0 / units.features.shape[1]
+    # Fewer folds than there are numbers: some share one.
     folds = fold_numbers(units, np.random.default_rng(seed)) % num_folds
     heads = []
     for fold in range(int(folds.max()) + 1):
@@ -75,7 +76,7 @@ def held_out_predictions(units: Units, heads: Sequence[HeldOut]) -> np.ndarray:
     if units.kind == "regression":
         return logits
     if units.kind == "multilabel":
-        return np.exp(-np.logaddexp(0.0, -logits))
+        return np.exp(-np.logaddexp(0.0, -logits))  # the sigmoid, without overflow
     return softmax(logits)
 
 
@@ -106,6 +107,7 @@ def shared_gradient(units: Units, heads: Sequence[HeldOut] | None = None) -> np.
     if heads is None:
         heads = cross_fit(units)
     predictions = held_out_predictions(units, heads)
+    # (p - y), [units, outputs]
     if units.kind == "regression":
         logit_gradients = 2.0 * (predictions - units.labels[:, None])
     elif units.kind == "multilabel":
@@ -114,7 +116,7 @@ def shared_gradient(units: Units, heads: Sequence[HeldOut] | None = None) -> np.
         logit_gradients = predictions - np.eye(units.num_outputs)[units.labels]
     width = units.features.shape[1]
     total = np.zeros((width, width))
-    for fold in heads:
+    for fold in heads:  # each unit counts with the weights of the head that has not seen it
         total += units.features[fold.positions].T @ logit_gradients[fold.positions] @ fold.head.weights
     return total / len(units)
 
@@ -137,7 +139,7 @@ def gradient_cosine(first: ArrayLike, second: ArrayLike) -> float:
             f"Expected gradients by the same shared map, found the shapes {one.shape} and {two.shape}. Take the "
             "features of both tasks from the same place of the same encoder."
         )
-    norms = np.linalg.norm(one) * np.linalg.norm(two)
+    norms = np.linalg.norm(one) * np.linalg.norm(two)  # Frobenius
     if norms == 0.0:
         return 0.0
     return float((one * two).sum() / norms)
@@ -161,6 +163,7 @@ def cka(first: ArrayLike, second: ArrayLike) -> float:
     if not (varies(X, X.var(axis=0).max()) and varies(Y, Y.var(axis=0).max())):
         return 0.0
     X, Y = _centered(X), _centered(Y)
+    # Products of the width by width, never of the examples by examples.
     return float(((X.T @ Y) ** 2).sum() / (np.linalg.norm(X.T @ X) * np.linalg.norm(Y.T @ Y)))
 
 

@@ -82,6 +82,7 @@ class RankResult:
         return json.dumps(self.to_data(), indent=2, ensure_ascii=False)
 
     def __str__(self) -> str:
+        # Verdicts first, then why, then every score.
         lines = [f"Sources for '{self.target}', best first", *_aligned(_verdict_table(self.rows), num_text_columns=3)]
         explained = [f"{row.source}: {'; '.join(row.reasons)}" for row in self.rows if row.reasons]
         if explained:
@@ -105,7 +106,7 @@ def _verdict_table(rows: Sequence[RankRow]) -> list[list[str]]:
         score, gain, size = "", "", ""
         if row.score is not None:
             score = f"{row.score:+.3f}"
-        if row.scores.get("gain") is not None:
+        if row.scores.get("gain") is not None:  # a source that cannot be judged has none
             gain = f"{row.scores['gain']:+.1%} ± {row.scores['gain_error']:.1%}"
         if row.size is not None:
             size = f"{row.size:,}"
@@ -175,6 +176,7 @@ def reasons(evidence: Evidence, overlap: Overlap, vocabulary_overlap: float | No
         sentences.append("its gradient on a shared map points where the target's does")
     if evidence.cosine < -CLEAR_COSINE:
         sentences.append("its gradient on a shared map points against the target's")
+    # Far below chance: the same names, with another meaning.
     if overlap.agreement is not None:
         rate, chance_rate = overlap.agreement
         if gain.is_sure and rate < 0.5 * chance_rate:

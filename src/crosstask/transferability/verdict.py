@@ -83,7 +83,7 @@ def held_out_losses(units: Units, *, seed: int = 0) -> np.ndarray:
     Folds depend on units and seed alone, so that losses for other features of these units are pairs.
     """
     num_repeats = min(MAX_REPEATS, -(-UNITS_TO_AVERAGE // len(units)))
-    losses = np.zeros((len(STACKING_STRENGTHS), len(units)))
+    losses = np.zeros((len(STACKING_STRENGTHS), len(units)))  # [strengths, units]
     for repeat in range(num_repeats):
         folds = fold_numbers(units, np.random.default_rng([seed, repeat]))
         for fold in range(int(folds.max()) + 1):
@@ -112,8 +112,10 @@ def stacking_gain(
     The error is that of the mean of paired differences; units of one example count as one.
     """
     together = target.of(np.concatenate([target_logits, source_outputs], axis=1))
+    # Positive where the source's outputs lower the loss of a unit.
     differences = losses_alone - held_out_losses(together, seed=seed)
     by_example = np.bincount(np.unique(target.examples, return_inverse=True)[1], weights=differences)
+    # Examples are independent, so that the variance of the sum is the sum of their variances.
     sum_deviation = np.sqrt(len(by_example)) * by_example.std(ddof=1)
     scale = max(float(losses_alone.sum()), 1e-3 * len(losses_alone))  # where no loss is left, nothing is gained
     return Gain(float(differences.sum() / scale), float(sum_deviation / scale))
@@ -135,6 +137,7 @@ def disturbance(target_logits: np.ndarray, source_logits: np.ndarray, labels: np
     more.
     """
     logits, labels = source_logits - source_logits.mean(axis=0), labels - labels.mean(axis=0)
+    # Columns of classes are linearly dependent; the rank says how many count.
     coefficients, _, rank, _ = np.linalg.lstsq(labels, logits, rcond=1e-9)
     degrees_of_freedom = max(1, len(logits) - 1 - int(rank))
     residual_variance = ((logits - labels @ coefficients) ** 2).sum() / degrees_of_freedom
@@ -155,7 +158,7 @@ def example_means(values: np.ndarray, units: Units) -> np.ndarray:
     """Means over the units of each example, [examples, columns]."""
     indices, counts = np.unique(units.examples, return_inverse=True, return_counts=True)[1:]
     sums = np.zeros((len(counts), values.shape[1]))
-    np.add.at(sums, indices, values)
+    np.add.at(sums, indices, values)  # unlike `sums[indices] += values`, this adds every unit of an example
     return sums / counts[:, None]
 
 
@@ -167,6 +170,7 @@ def learnable(units: Units, predictions: np.ndarray) -> float:
     """
     labels = label_columns(units)
     labels, predictions = labels - labels.mean(axis=0), predictions - predictions.mean(axis=0)
+    # One correlation over all columns together, each centered.
     norms = np.sqrt((labels**2).sum() * (predictions**2).sum())
     if norms == 0.0:
         return 0.0
