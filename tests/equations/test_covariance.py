@@ -40,7 +40,7 @@ def test_eq_6(seed, spread):
     (d, U), (e, V) = leading(X), leading(Y)
     squared = sum(d[i] * e[j] * (U[i] @ V[j]) ** 2 for i in range(len(d)) for j in range(len(e)))
     assert covariance_similarity(X, Y) == pytest.approx(np.sqrt(squared / (d.sum() * e.sum())), abs=1e-12)
-    ours = covariance_similarity(X, Y, normalise=True)
+    ours = covariance_similarity(X, Y, normalize=True)
     assert ours == pytest.approx(np.sqrt(squared / np.sqrt((d**2).sum() * (e**2).sum())), abs=1e-12)
 
 
@@ -53,7 +53,7 @@ def test_main_directions_are_the_best_approximation_of_their_rank():
     assert values[:rank].sum() >= 0.99 * values.sum() > values[: rank - 1].sum()
     # Eckart and Young: what is left has the remaining eigenvalues as its length.
     assert (C - F @ F.T).norm() == pytest.approx(float(values[rank:].norm()), abs=1e-9)
-    torch.testing.assert_close(main_directions(C, kept=1.0) @ main_directions(C, kept=1.0).T, C)
+    torch.testing.assert_close(main_directions(C, explained=1.0) @ main_directions(C, explained=1.0).T, C)
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 100.0))
@@ -61,21 +61,21 @@ def test_what_the_score_does_not_depend_on(seed, unit):
     X, Y = inputs(seed), inputs(seed + 1, examples=15)
     Q, P = rotation(seed, 6), rotation(seed, len(X))
     for normalise in (False, True):
-        score = covariance_similarity(X, Y, normalise=normalise)
+        score = covariance_similarity(X, Y, normalize=normalise)
         assert 0.0 <= score <= 1.0 + 1e-12
-        assert covariance_similarity(Y, X, normalise=normalise) == pytest.approx(score)
-        assert covariance_similarity(X @ Q, Y @ Q, normalise=normalise) == pytest.approx(score, abs=1e-9)
-        assert covariance_similarity(P @ X, Y, normalise=normalise) == pytest.approx(score, abs=1e-9)
-        assert covariance_similarity(unit * X, Y, normalise=normalise) == pytest.approx(score, abs=1e-9)
-        assert covariance_similarity(torch.cat([X, X]), Y, normalise=normalise) == pytest.approx(score, abs=1e-9)
+        assert covariance_similarity(Y, X, normalize=normalise) == pytest.approx(score)
+        assert covariance_similarity(X @ Q, Y @ Q, normalize=normalise) == pytest.approx(score, abs=1e-9)
+        assert covariance_similarity(P @ X, Y, normalize=normalise) == pytest.approx(score, abs=1e-9)
+        assert covariance_similarity(unit * X, Y, normalize=normalise) == pytest.approx(score, abs=1e-9)
+        assert covariance_similarity(torch.cat([X, X]), Y, normalize=normalise) == pytest.approx(score, abs=1e-9)
 
 
 def test_a_task_with_itself():
     """Raw, n like directions give n^-1/2; normalised, the same covariance always gives 1."""
     X = rotation(0, 9)
     assert covariance_similarity(X, X) == pytest.approx(1 / 3)
-    assert covariance_similarity(X, X, normalise=True) == pytest.approx(1.0)
-    assert covariance_similarity(inputs(1), 3 * inputs(1).flip(0), normalise=True) == pytest.approx(1.0)
+    assert covariance_similarity(X, X, normalize=True) == pytest.approx(1.0)
+    assert covariance_similarity(inputs(1), 3 * inputs(1).flip(0), normalize=True) == pytest.approx(1.0)
 
 
 def test_extremes():
@@ -83,7 +83,7 @@ def test_extremes():
     assert covariance_similarity(eye[:2], eye[2:]) == 0.0
     assert covariance_similarity(eye[:1], eye[:1]) == pytest.approx(1.0)
     assert covariance_similarity(torch.zeros(3, 5), eye) == 0.0
-    assert covariance_similarity(torch.zeros(3, 5), torch.zeros(2, 5), normalise=True) == 0.0
+    assert covariance_similarity(torch.zeros(3, 5), torch.zeros(2, 5), normalize=True) == 0.0
 
 
 def test_float32_inputs_lose_nothing():
@@ -97,7 +97,7 @@ def test_float32_inputs_lose_nothing():
         (lambda: covariance_similarity(torch.ones(3, 4), torch.ones(3, 5)), "one dimension.* found 4 and 5"),
         (lambda: covariance_similarity(torch.ones(3), torch.ones(3)), "a row per example"),
         (lambda: covariance_similarity(torch.full((3, 2), torch.inf), torch.ones(3, 2)), "not finite"),
-        (lambda: covariance_similarity(torch.ones(3, 2), torch.ones(3, 2), kept=0.0), "found 0"),
+        (lambda: covariance_similarity(torch.ones(3, 2), torch.ones(3, 2), explained=0.0), "found 0"),
         (lambda: main_directions(torch.ones(2, 3)), "square"),
         (lambda: similarity_of_covariances(torch.eye(2), torch.eye(3)), "found 2 and 3"),
     ],

@@ -248,7 +248,7 @@ class TestWhereItIsNotDone:
         assert not self.fused(*stepper_of(*CASES["relu"]))
 
     def test_too_large(self, stepper_of, monkeypatch):
-        monkeypatch.setattr(blockwise, "MOST_ENTRIES", 10)
+        monkeypatch.setattr(blockwise, "MAX_ENTRIES", 10)
         assert not self.fused(*stepper_of(*CASES["relu"]))
 
 

@@ -243,7 +243,7 @@ class TestKinds:
         inputs = [torch.from_numpy(task.train.inputs) for task in (target, sources[0])]
         row = by_name(rank(target, sources))["same rule"]
         assert row.scores["covariance_similarity"] == pytest.approx(covariance_similarity(*inputs))
-        normalised = covariance_similarity(*inputs, normalise=True)
+        normalised = covariance_similarity(*inputs, normalize=True)
         assert row.scores["covariance_similarity_normalised"] == pytest.approx(normalised)
 
     def test_features_are_computed_once(self, tiny_encoder, monkeypatch, tmp_path):

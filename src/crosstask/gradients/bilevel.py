@@ -1,17 +1,17 @@
-"""One step ahead: what parameters that shape a step of the model do to a loss after it.
+"""Meta-gradients through one step of the model.
 
 The model's parameters theta take one step on a training loss L that also depends on meta-parameters alpha, and a loss M
-on other examples judges where they arrive:
+on other examples is measured after the step:
 
     theta' = theta - eta * grad L(theta, alpha)
     d M(theta') / d alpha = - d/d alpha < grad_theta L(theta, alpha), u >,    u = eta * grad M(theta')
 
-Only `u` carries what comes after the step, so no graph has to reach through it: the meta-gradient is the derivative by
-alpha of one directional derivative of L, taken in one of three ways (`meta_gradient`). Where L is linear in what alpha
-gives, as cross-entropy is in soft labels, `linear_meta_gradient` is exact without any second derivative.
+Only `u` depends on what comes after the step, so no graph has to reach through it: the meta-gradient is the derivative
+by alpha of one directional derivative of L, computed in one of three ways (`meta_gradient`). Where L is linear in what
+alpha gives, as cross-entropy is in soft labels, `linear_meta_gradient` is exact without any second derivative.
 
-With Adam, `eta * grad L` becomes Adam's step, and its derivative by the gradient stands in the place of eta
-(`adam_step`). Only torch is needed here.
+With Adam, `eta * grad L` becomes Adam's step, and its derivative by the gradient replaces eta (`adam_step`). Only torch
+is needed here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,48 +31,48 @@ Loss = Callable[[Values], Tensor]
 """A scalar loss as a function of the model's parameters."""
 Variant = Literal["forward", "double-backward", "finite-difference"]
 FINITE_STEP = {torch.float64: 1e-5}
-"""Length of the step of finite differences in parameter space, by precision."""
+"""Length of the step of finite differences in parameter space, by dtype."""
 FINITE_STEP_IN_FLOAT32 = 2e-3
-"""The same for lower precision: rounding errors grow with one over it, the bend of the loss with its square."""
+"""The same for lower precision: rounding errors grow with its inverse, the error of the difference with its square."""
 
 
 def gradient_of(loss: Loss, parameters: Mapping[str, Tensor]) -> Values:
     """The gradient of a loss at these parameters; those that it does not depend on have no entry.
 
-    Each part has memory of its own.
+    No two entries share memory.
 
     >>> gradient_of(lambda values: (values["w"] ** 2).sum(), {"w": torch.tensor([3.0])})["w"].tolist()
     [6.0]
     """
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     with torch.enable_grad():
-        found = apart(torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True))
-    return {name: part for name, part in zip(leaves, found, strict=True) if part is not None}
+        gradients = apart(torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True))
+    return {name: gradient for name, gradient in zip(leaves, gradients, strict=True) if gradient is not None}
 
 
 @torch.no_grad()
 def sgd_step(
     parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor], learning_rate: float
 ) -> tuple[Values, float]:
-    """Where a step of gradient descent leads, and its derivative by the gradient: the rate.
+    """The parameters after a step of gradient descent, and the derivative of the step by the gradient: the rate.
 
-    The gradient's memory is reused: it is not what it was.
+    Overwrites the gradient in place.
 
     >>> sgd_step({"w": torch.tensor([3.0])}, {"w": torch.tensor([6.0])}, 0.5)[0]["w"].tolist()
     [0.0]
     """
-    moved = list(gradient.values())
-    if moved:
-        torch._foreach_mul_(moved, -learning_rate)
-        torch._foreach_add_(moved, [parameters[name].detach() for name in gradient])
-    return {**parameters, **dict(zip(gradient, moved, strict=True))}, learning_rate
+    stepped = list(gradient.values())
+    if stepped:
+        torch._foreach_mul_(stepped, -learning_rate)
+        torch._foreach_add_(stepped, [parameters[name].detach() for name in gradient])
+    return {**parameters, **dict(zip(gradient, stepped, strict=True))}, learning_rate
 
 
 @torch.no_grad()
 def adam_step(
     parameters: Mapping[str, nn.Parameter], gradient: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> tuple[Values, Values]:
-    """Where the optimizer's next step would lead, without weight decay, and its derivative by the gradient.
+    """The parameters after the optimizer's next step, without weight decay, and its derivative by the gradient.
 
         m' = b1 m + (1 - b1) g,   s' = b2 s + (1 - b2) g^2,   n = 1 + steps so far
         m^ = m' / (1 - b1^n),     s^ = s' / (1 - b2^n),       D = sqrt(s^) + eps
@@ -81,37 +81,42 @@ def adam_step(
 
     The derivative is returned without its sign, entry by entry. Nothing in the optimizer changes.
     """
-    groups = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
-    looked: Values = dict(parameters)
+    group_of = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            group_of[id(parameter)] = group
+    stepped: Values = dict(parameters)
     rates: Values = {}
-    for name, part in gradient.items():
+    for name, g in gradient.items():
         parameter = parameters[name]
-        group, state = groups[id(parameter)], optimizer.state.get(parameter, {})
-        (first_decay, second_decay), epsilon, rate = group["betas"], group["eps"], group["lr"]
-        number = float(state["step"]) + 1.0 if state else 1.0
-        momentum = (1.0 - first_decay) * part + (first_decay * state["exp_avg"] if state else 0.0)
-        square = (1.0 - second_decay) * part**2 + (second_decay * state["exp_avg_sq"] if state else 0.0)
-        first_correction, second_correction = 1.0 - first_decay**number, 1.0 - second_decay**number
-        momentum = momentum / first_correction
-        root = (square / second_correction).sqrt()
-        length = root + epsilon
-        looked[name] = parameter.detach() - rate * momentum / length
-        slope = (1.0 - second_decay) / second_correction * part / root.clamp(min=torch.finfo(root.dtype).tiny)
-        rates[name] = rate * ((1.0 - first_decay) / first_correction / length - momentum * slope / length**2)
-    return looked, rates
+        group, state = group_of[id(parameter)], optimizer.state.get(parameter, {})
+        (b1, b2), eps, eta = group["betas"], group["eps"], group["lr"]
+        n = 1.0
+        momentum, square = (1.0 - b1) * g, (1.0 - b2) * g**2
+        if state:
+            n += float(state["step"])
+            momentum = momentum + b1 * state["exp_avg"]
+            square = square + b2 * state["exp_avg_sq"]
+        momentum = momentum / (1.0 - b1**n)
+        root = (square / (1.0 - b2**n)).sqrt()
+        denominator = root + eps
+        stepped[name] = parameter.detach() - eta * momentum / denominator
+        root_gradient = (1.0 - b2) / (1.0 - b2**n) * g / root.clamp(min=torch.finfo(root.dtype).tiny)
+        rates[name] = eta * ((1.0 - b1) / (1.0 - b1**n) / denominator - momentum * root_gradient / denominator**2)
+    return stepped, rates
 
 
 @torch.no_grad()
 def direction_of(gradient: Mapping[str, Tensor], rates: Mapping[str, Tensor] | float) -> Values:
     """`u`: the gradient of the loss after the step, times the derivative of the step by its gradient.
 
-    Parameters that the step did not move have no entry. The gradient's memory is reused.
+    Parameters that the step did not change have no entry. Overwrites the gradient in place.
     """
     if isinstance(rates, float):
         if gradient:
             torch._foreach_mul_(list(gradient.values()), rates)
         return dict(gradient)
-    return {name: part.mul_(rates[name]) for name, part in gradient.items() if name in rates}
+    return {name: values.mul_(rates[name]) for name, values in gradient.items() if name in rates}
 
 
 def meta_gradient(
@@ -123,10 +128,10 @@ def meta_gradient(
 ) -> list[Tensor]:
     """`- d/d alpha < grad_theta L(theta, alpha), u >` for each meta-parameter.
 
-    - "forward": the gradient by alpha, and by forward mode how it changes as theta goes along u; exact;
-    - "double-backward": a graph of the gradient, the way most libraries go; exact, and the most expensive;
-    - "finite-difference": gradients by alpha at `theta + e u` and `theta - e u`; no second derivative at all, so it
-      goes through every kernel; exact up to the square of e times the third derivative.
+    - "forward": the gradient by alpha, and by forward mode its derivative along u; exact;
+    - "double-backward": a graph of the gradient, as most libraries do; exact, and the most expensive;
+    - "finite-difference": gradients by alpha at `theta + e u` and `theta - e u`; no second derivative at all, so every
+      kernel will do; exact up to the square of e times the third derivative.
 
     Args:
         loss: L, with alpha inside; it must give the same value every time (no dropout).
@@ -144,51 +149,63 @@ def meta_gradient(
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
     fixed = {name: value.detach() for name, value in parameters.items()}
-    moving = {name: part.detach().to(fixed[name]) for name, part in direction.items()}
+    tangents = {name: tangent.detach().to(fixed[name]) for name, tangent in direction.items()}
     with forward_mode_kernels(), torch.enable_grad():
-        found = VARIANTS[variant](loss, fixed, moving, meta)
-    return [torch.zeros_like(one) if part is None else -part for one, part in zip(meta, found, strict=True)]
+        derivatives = VARIANTS[variant](loss, fixed, tangents, meta)
+    return [-derivative for derivative in _with_zeros(derivatives, meta)]
 
 
-Parts = Sequence[Tensor | None]
+Derivatives = Sequence[Tensor | None]
+"""One entry per meta-parameter; None where the loss does not depend on it."""
 
 
-def _forward(loss: Loss, fixed: Values, moving: Values, meta: Sequence[Tensor]) -> Parts:
+def _with_zeros(derivatives: Derivatives, meta: Sequence[Tensor]) -> list[Tensor]:
+    filled = []
+    for parameter, derivative in zip(meta, derivatives, strict=True):
+        filled.append(torch.zeros_like(parameter) if derivative is None else derivative)
+    return filled
+
+
+def _forward(loss: Loss, fixed: Values, tangents: Values, meta: Sequence[Tensor]) -> Derivatives:
     with forward_ad.dual_level():
-        duals = {name: forward_ad.make_dual(fixed[name], part) for name, part in moving.items()}
+        duals = {name: forward_ad.make_dual(fixed[name], tangent) for name, tangent in tangents.items()}
         value = loss({**fixed, **duals})
         if not value.requires_grad:
             return [None] * len(meta)
-        # The backward pass carries the tangents along: of the gradient by alpha, how it changes on the way of theta.
-        found = torch.autograd.grad(value, list(meta), allow_unused=True)
-        return [None if part is None else forward_ad.unpack_dual(part).tangent for part in found]
+        # The backward pass carries the tangents along: the derivative along u of the gradient by alpha.
+        gradients = torch.autograd.grad(value, list(meta), allow_unused=True)
+        return [None if dual is None else forward_ad.unpack_dual(dual).tangent for dual in gradients]
 
 
-def _double_backward(loss: Loss, fixed: Values, moving: Values, meta: Sequence[Tensor]) -> Parts:
-    leaves = {name: fixed[name].clone().requires_grad_() for name in moving}
-    taken = torch.autograd.grad(loss({**fixed, **leaves}), list(leaves.values()), create_graph=True, allow_unused=True)
-    pairs = zip(taken, moving.values(), strict=True)
-    terms = [(gradient * part).sum() for gradient, part in pairs if gradient is not None]
-    slope = sum(terms[1:], terms[0]) if terms else None
-    if slope is None or not slope.requires_grad:
+def _double_backward(loss: Loss, fixed: Values, tangents: Values, meta: Sequence[Tensor]) -> Derivatives:
+    leaves = {name: fixed[name].clone().requires_grad_() for name in tangents}
+    value = loss({**fixed, **leaves})
+    gradients = torch.autograd.grad(value, list(leaves.values()), create_graph=True, allow_unused=True)
+    along = torch.zeros((), device=value.device)
+    for gradient, tangent in zip(gradients, tangents.values(), strict=True):
+        if gradient is not None:
+            along = along + (gradient * tangent).sum()
+    if not along.requires_grad:
         return [None] * len(meta)
-    return torch.autograd.grad(slope, list(meta), allow_unused=True)
+    return torch.autograd.grad(along, list(meta), allow_unused=True)
 
 
-def _finite_difference(loss: Loss, fixed: Values, moving: Values, meta: Sequence[Tensor]) -> Parts:
-    size = finite_step(moving)
-    ahead, behind = (
+def _finite_difference(loss: Loss, fixed: Values, tangents: Values, meta: Sequence[Tensor]) -> Derivatives:
+    step = finite_step(tangents)
+
+    def gradients_at(values: Values) -> Derivatives:
         # What alpha gives may be computed already, so its graph is kept for the second time.
-        torch.autograd.grad(loss(_moved(fixed, moving, step)), list(meta), allow_unused=True, retain_graph=True)
-        for step in (size, -size)
-    )
-    return [
-        None if one is None or two is None else (one - two) / (2.0 * size)
-        for one, two in zip(ahead, behind, strict=True)
-    ]
+        return torch.autograd.grad(loss(values), list(meta), allow_unused=True, retain_graph=True)
+
+    ahead = gradients_at(_along(fixed, tangents, step))
+    behind = gradients_at(_along(fixed, tangents, -step))
+    differences: list[Tensor | None] = []
+    for one, two in zip(ahead, behind, strict=True):
+        differences.append(None if one is None or two is None else (one - two) / (2.0 * step))
+    return differences
 
 
-VARIANTS: dict[Variant, Callable[[Loss, Values, Values, Sequence[Tensor]], Parts]] = {
+VARIANTS: dict[Variant, Callable[[Loss, Values, Values, Sequence[Tensor]], Derivatives]] = {
     "forward": _forward,
     "double-backward": _double_backward,
     "finite-difference": _finite_difference,
@@ -227,27 +244,27 @@ def linear_meta_gradient(
         return meta_gradient(lambda values: (shares * costs(values)).sum(), parameters, direction, meta, variant)
     if variant == "finite-difference":
         fixed = {name: value.detach() for name, value in parameters.items()}
-        size = finite_step(direction)
+        step = finite_step(direction)
         with torch.no_grad():
-            ahead, behind = (costs(_moved(fixed, direction, step)) for step in (size, -size))
-        slopes = (ahead - behind) / (2.0 * size)
+            ahead, behind = costs(_along(fixed, direction, step)), costs(_along(fixed, direction, -step))
+        derivatives = (ahead - behind) / (2.0 * step)
     else:
-        slopes = directional_derivative(costs, parameters, direction)
-    found = torch.autograd.grad(-(shares * slopes).sum(), list(meta), allow_unused=True)
-    return [torch.zeros_like(one) if part is None else part for one, part in zip(meta, found, strict=True)]
+        derivatives = directional_derivative(costs, parameters, direction)
+    gradients = torch.autograd.grad(-(shares * derivatives).sum(), list(meta), allow_unused=True)
+    return _with_zeros(gradients, meta)
 
 
 def finite_step(direction: Mapping[str, Tensor]) -> float:
-    """How far finite differences go along a direction: far enough to be seen, near enough to be straight."""
-    parts = list(direction.values())
-    step = FINITE_STEP.get(parts[0].dtype, FINITE_STEP_IN_FLOAT32)
-    length = float(torch.stack(torch._foreach_norm(parts)).double().norm())
+    """The step of finite differences in units of the direction: a balance of rounding and truncation errors."""
+    tangents = list(direction.values())
+    step = FINITE_STEP.get(tangents[0].dtype, FINITE_STEP_IN_FLOAT32)
+    length = float(torch.stack(torch._foreach_norm(tangents)).double().norm())
     return step / length if length > 0.0 else step
 
 
-def _moved(fixed: Mapping[str, Tensor], direction: Mapping[str, Tensor], size: float) -> Values:
-    names = list(direction)
-    moved = torch._foreach_add(
-        [fixed[name] for name in names], [direction[name].to(fixed[name]) for name in names], alpha=size
-    )
-    return {**fixed, **dict(zip(names, moved, strict=True))}
+def _along(fixed: Mapping[str, Tensor], direction: Mapping[str, Tensor], step: float) -> Values:
+    """`theta + step * u`."""
+    start = [fixed[name] for name in direction]
+    tangents = [tangent.to(fixed[name]) for name, tangent in direction.items()]
+    moved = torch._foreach_add(start, tangents, alpha=step)
+    return {**fixed, **dict(zip(direction, moved, strict=True))}

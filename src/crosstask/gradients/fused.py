@@ -1,9 +1,10 @@
-"""Every task's gradient from one pass over all of them.
+"""Every task's gradient from one backward pass over all tasks.
 
-In a fused pass the examples of all tasks stand one task after another. What a layer adds to the gradient of task t is
-told by the task's rows alone, of what entered the layer and of the gradient that came back to it: `G_t' X_t` for a
-linear layer. So one backward pass down to the layers' outputs and a product per layer give the gradients of all tasks.
-A pass per task gives the same numbers from as many times the launches, which is what a small model costs on a GPU.
+In a fused pass the batch holds the examples of all tasks, one task after another. What a layer contributes to the
+gradient of task t depends on the task's rows alone: of the layer's inputs X and of the gradient G on its outputs, such
+as `G_t' X_t` for a linear layer. So one backward pass down to the layers' outputs and a product per layer give the
+gradients of all tasks. A pass per task gives the same numbers with many times the kernel launches, which dominate the
+time of a small model on a GPU.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,14 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crosstask.gradients.task_gradients import TaskGradient
+from crosstask.gradients.task_gradients import Gradient, TaskGradient
 
 DEVICES = {"cuda"}
-"""Where launches cost more than work. On a CPU a pass per task is as fast."""
-MOST_ENTRIES = 2**29
+"""Where kernel launches cost more than their work. On a CPU a pass per task is as fast."""
+MAX_ENTRIES = 2**29
 """Tasks times shared parameters: gradients of all tasks are in memory together."""
 TOLERANCE = 0.02
-"""Between both ways, relative: what short number formats do is less, a layer that was missed is more."""
+"""Relative difference from plain autograd: rounding of 16-bit dtypes is less, a layer that was missed is more."""
 
 
 class RowsMixedError(Exception):
@@ -30,103 +31,104 @@ class RowsMixedError(Exception):
 
 
 class Lookup(nn.Module):
-    """Rows of a table by number, zero gradient for padding. It holds nothing: hooks can see what passes here."""
+    """Rows of an embedding table, zero gradient for padding. It has no parameters: hooks see the table as an input."""
 
     def __init__(self, padding: int) -> None:
         super().__init__()
         self.padding = padding
 
-    def forward(self, numbers: Tensor, table: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, table: Tensor) -> Tensor:
         """From [batch, length] to [batch, length, dimension]."""
-        return F.embedding(numbers, table, padding_idx=self.padding)
+        return F.embedding(ids, table, padding_idx=self.padding)
 
 
-Parts = Iterator[tuple[Tensor, Tensor]]
-"""Parameters with their gradients, [tasks, *shape]."""
+Stacked = Iterator[tuple[Tensor, Tensor]]
+"""Parameters with the gradients of all tasks, [tasks, *shape]."""
 
 
-def _linear(layer: nn.Linear, given: Sequence[Tensor], back: Tensor) -> Parts:
-    entered, back = given[0].flatten(1, -2), back.flatten(1, -2)  # [tasks, rows, inputs], [tasks, rows, outputs]
-    yield layer.weight, back.transpose(1, 2) @ entered.to(back.dtype)
+def _linear(layer: nn.Linear, inputs: Sequence[Tensor], gradient: Tensor) -> Stacked:
+    rows = inputs[0].flatten(1, -2)  # [tasks, rows, inputs]
+    gradient = gradient.flatten(1, -2)  # [tasks, rows, outputs]
+    yield layer.weight, gradient.transpose(1, 2) @ rows.to(gradient.dtype)
     if layer.bias is not None:
-        yield layer.bias, back.sum(1, dtype=layer.bias.dtype)
+        yield layer.bias, gradient.sum(1, dtype=layer.bias.dtype)
 
 
-def _convolution(layer: nn.Conv1d, given: Sequence[Tensor], back: Tensor) -> Parts:
-    windows = given[0].unfold(-1, layer.kernel_size[0], 1)  # [tasks, batch, inputs, places, width]
-    entered = windows.permute(0, 1, 3, 2, 4).flatten(3).flatten(1, 2)  # [tasks, batch * places, inputs * width]
-    back = back.transpose(2, 3).flatten(1, 2)  # [tasks, batch * places, outputs]
-    weight = back.transpose(1, 2) @ entered.to(back.dtype)
+def _convolution(layer: nn.Conv1d, inputs: Sequence[Tensor], gradient: Tensor) -> Stacked:
+    windows = inputs[0].unfold(-1, layer.kernel_size[0], 1)  # [tasks, batch, inputs, positions, width]
+    rows = windows.permute(0, 1, 3, 2, 4).flatten(3).flatten(1, 2)  # [tasks, batch * positions, inputs * width]
+    gradient = gradient.transpose(2, 3).flatten(1, 2)  # [tasks, batch * positions, outputs]
+    weight = gradient.transpose(1, 2) @ rows.to(gradient.dtype)
     yield layer.weight, weight.view(-1, *layer.weight.shape)
     if layer.bias is not None:
-        yield layer.bias, back.sum(1, dtype=layer.bias.dtype)
+        yield layer.bias, gradient.sum(1, dtype=layer.bias.dtype)
 
 
-def _normalisation(layer: nn.LayerNorm, given: Sequence[Tensor], back: Tensor) -> Parts:
+def _layer_norm(layer: nn.LayerNorm, inputs: Sequence[Tensor], gradient: Tensor) -> Stacked:
     last = -1 - len(layer.normalized_shape)
-    normed = F.layer_norm(given[0].to(back.dtype), layer.normalized_shape, eps=layer.eps)
-    yield layer.weight, (normed * back).flatten(1, last).sum(1)
+    normalized = F.layer_norm(inputs[0].to(gradient.dtype), layer.normalized_shape, eps=layer.eps)
+    yield layer.weight, (normalized * gradient).flatten(1, last).sum(1)
     if layer.bias is not None:
-        yield layer.bias, back.flatten(1, last).sum(1)
+        yield layer.bias, gradient.flatten(1, last).sum(1)
 
 
-def _embedding(layer: nn.Embedding, given: Sequence[Tensor], back: Tensor) -> Parts:
-    yield layer.weight, _of_table(given[0], layer.weight, layer.padding_idx, back)
+def _embedding(layer: nn.Embedding, inputs: Sequence[Tensor], gradient: Tensor) -> Stacked:
+    yield layer.weight, _table_gradients(inputs[0], layer.weight, layer.padding_idx, gradient)
 
 
-def _lookup(layer: Lookup, given: Sequence[Tensor], back: Tensor) -> Parts:
-    numbers, table = given
-    yield table, _of_table(numbers, table, layer.padding, back)
+def _lookup(layer: Lookup, inputs: Sequence[Tensor], gradient: Tensor) -> Stacked:
+    ids, table = inputs
+    yield table, _table_gradients(ids, table, layer.padding, gradient)
 
 
-def _of_table(numbers: Tensor, table: Tensor, padding: int | None, back: Tensor) -> Tensor:
-    """As if every task had a table of its own, all of them in one."""
-    tasks, size = len(numbers), len(table)
-    first = size * torch.arange(tasks, device=numbers.device).view(-1, *[1] * (numbers.dim() - 1))
-    found = torch.ops.aten.embedding_dense_backward(
-        back.reshape(-1, table.shape[1]), (numbers + first).reshape(-1), tasks * size, -1, False
-    ).view(tasks, size, -1)
+def _table_gradients(ids: Tensor, table: Tensor, padding: int | None, gradient: Tensor) -> Tensor:
+    """As if every task had a copy of the table, with all copies in one: [tasks, *table]."""
+    num_tasks, size = len(ids), len(table)
+    offsets = size * torch.arange(num_tasks, device=ids.device).view(-1, *[1] * (ids.dim() - 1))
+    gradients = torch.ops.aten.embedding_dense_backward(
+        gradient.reshape(-1, table.shape[1]), (ids + offsets).reshape(-1), num_tasks * size, -1, False
+    ).view(num_tasks, size, -1)
     if padding is not None:
-        found[:, padding] = 0.0
-    return found
+        gradients[:, padding] = 0.0
+    return gradients
 
 
-RULES: dict[type[nn.Module], Callable[[Any, Sequence[Tensor], Tensor], Parts]] = {
+RULES: dict[type[nn.Module], Callable[[Any, Sequence[Tensor], Tensor], Stacked]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,
-    nn.LayerNorm: _normalisation,
+    nn.LayerNorm: _layer_norm,
     nn.Embedding: _embedding,
     Lookup: _lookup,
 }
-"""From a layer, what it was given and the gradient of what it returned, each [tasks, batch, ...]."""
+"""From a layer, its inputs and the gradient on its output, each [tasks, batch, ...]."""
 
 
 @dataclass(eq=False)
 class Call:
-    """A layer, what it was given, and what it returned."""
+    """A layer, its inputs and its output."""
 
     layer: nn.Module
-    given: tuple[Tensor, ...]
-    returned: Tensor
+    inputs: tuple[Tensor, ...]
+    output: Tensor
 
 
 def layers_to_record(module: nn.Module) -> list[nn.Module] | None:
-    """The layers that hold what learns, or None where a rule is missing or rows of a batch do not stay apart."""
-    found: list[nn.Module] = []
-    for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "gradient_checkpointing", False):
+    """The layers with trainable parameters, or None where a layer has no rule or mixes the rows of a batch."""
+    layers: list[nn.Module] = []
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) or getattr(layer, "gradient_checkpointing", False):
             return None
-        learns = any(parameter.requires_grad for parameter in part.parameters(recurse=False))
-        if isinstance(part, nn.Conv1d) and learns and not _slides_plainly(part):
+        trainable = any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+        if isinstance(layer, nn.Conv1d) and trainable and not _is_plain_convolution(layer):
             return None
-        if type(part) in RULES and (learns or isinstance(part, Lookup)):
-            found.append(part)
-        elif learns and not any(isinstance(child, Lookup) for child in part.children()):
+        if type(layer) in RULES and (trainable or isinstance(layer, Lookup)):
+            layers.append(layer)
+        elif trainable and not any(isinstance(child, Lookup) for child in layer.children()):
             return None
-    return found
+    return layers
 
 
-def _slides_plainly(layer: nn.Conv1d) -> bool:
+def _is_plain_convolution(layer: nn.Conv1d) -> bool:
     return (layer.stride, layer.padding, layer.dilation, layer.groups) == ((1,), (0,), (1,), 1)
 
 
@@ -135,19 +137,20 @@ def recorded(layers: Sequence[nn.Module], size: int) -> Iterator[list[Call]]:
     """The calls of these layers, with a batch of this size."""
     calls: list[Call] = []
 
-    def record(layer: nn.Module, given: tuple[Any, ...], returned: Tensor) -> Tensor:
-        first = given[0] if given else None
+    def record(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        first = inputs[0] if inputs else None
         if not isinstance(first, Tensor) or not first.dim():
             raise RowsMixedError(type(layer).__name__)
-        if len(first) == 1 < size:  # positions, the same for all rows: now each row has its own
-            first, returned = (part.expand(size, *part.shape[1:]) for part in (first, returned))
+        if len(first) == 1 < size:  # position ids, the same for all rows: each row gets a copy
+            first = first.expand(size, *first.shape[1:])
+            output = output.expand(size, *output.shape[1:])
         if len(first) != size:
             raise RowsMixedError(type(layer).__name__)
-        if returned.requires_grad:
-            calls.append(Call(layer, (first.detach(), *given[1:]), returned))
-        return returned
+        if output.requires_grad:
+            calls.append(Call(layer, (first.detach(), *inputs[1:]), output))
+        return output
 
-    # First of all hooks: it has to see what the layer itself returned.
+    # Before all other hooks: the output must be the one that the layer itself computed.
     handles = [layer.register_forward_hook(record, prepend=True) for layer in layers]
     try:
         yield calls
@@ -157,13 +160,13 @@ def recorded(layers: Sequence[nn.Module], size: int) -> Iterator[list[Call]]:
 
 
 class FusedLosses(dict[str, Tensor]):
-    """Losses of one fused pass, and what it takes to tell the tasks' gradients apart.
+    """Losses of one fused pass, and what it takes to compute each task's gradient.
 
     Args:
         losses: by task.
-        rows: whose examples stand where in the batch.
+        rows: each task's rows of the batch.
         calls: of the layers that hold shared parameters.
-        own: each task's parameters that no other task has.
+        head_parameters: each task's parameters that no other task has.
     """
 
     def __init__(
@@ -171,87 +174,100 @@ class FusedLosses(dict[str, Tensor]):
         losses: Mapping[str, Tensor],
         rows: Mapping[str, slice],
         calls: Sequence[Call],
-        own: Mapping[str, Sequence[nn.Parameter]],
+        head_parameters: Mapping[str, Sequence[nn.Parameter]],
     ) -> None:
         super().__init__(losses)
-        self.rows, self.calls, self.own_parameters = dict(rows), calls, own
+        self.rows, self.calls, self.head_parameters = dict(rows), calls, head_parameters
 
     def only(self, tasks: Sequence[str]) -> "FusedLosses":
         """Of these tasks alone."""
-        return FusedLosses({task: self[task] for task in tasks}, self.rows, self.calls, self.own_parameters)
+        return FusedLosses({task: self[task] for task in tasks}, self.rows, self.calls, self.head_parameters)
 
     def gradients(
         self, shared: Sequence[nn.Parameter], scale: float = 1.0, *, retain_graph: bool = False
     ) -> dict[str, TaskGradient]:
-        """Each task's gradient, as `gradients.take_gradient` would have it from a pass of its own."""
-        own = [(task, parameter) for task in self for parameter in self.own_parameters[task]]
-        wanted = [*(call.returned for call in self.calls), *(parameter for _, parameter in own)]
-        taken = torch.autograd.grad(
-            scale * torch.stack(list(self.values())).sum(), wanted, allow_unused=True, retain_graph=retain_graph
-        )
-        found: dict[int, Tensor] = {}
-        with torch.no_grad():
-            for call, back in zip(self.calls, taken, strict=False):
-                if back is not None:
-                    for parameter, part in self._parts(call, back):
-                        before = found.get(id(parameter))
-                        found[id(parameter)] = part.to(parameter.dtype) if before is None else before.add_(part)
-        places = {task: place for place, task in enumerate(self.rows)}
-        heads: dict[str, list[tuple[Tensor, Tensor]]] = {task: [] for task in self}
-        for (task, parameter), part in zip(own, taken[len(self.calls) :], strict=True):
-            if part is not None:
-                heads[task].append((parameter, part))
-        return {
-            task: TaskGradient([_at(found.get(id(parameter)), places[task]) for parameter in shared], heads[task])
-            for task in self
-        }
+        """Each task's gradient, as `task_gradients.take_gradient` would take it from a separate pass."""
+        outputs = [call.output for call in self.calls]
+        heads: list[nn.Parameter] = []
+        for task in self:
+            heads.extend(self.head_parameters[task])
+        loss = scale * torch.stack(list(self.values())).sum()
+        gradients = torch.autograd.grad(loss, [*outputs, *heads], allow_unused=True, retain_graph=retain_graph)
+        stacked = self._stacked_gradients(gradients[: len(outputs)])
+        head_gradients = iter(gradients[len(outputs) :])
+        index_of = {task: index for index, task in enumerate(self.rows)}
+        by_task: dict[str, TaskGradient] = {}
+        for task in self:
+            on_shared: Gradient = []
+            for parameter in shared:
+                stack = stacked.get(id(parameter))
+                on_shared.append(None if stack is None else stack[index_of[task]])
+            on_head = []
+            for parameter in self.head_parameters[task]:
+                gradient = next(head_gradients)
+                if gradient is not None:
+                    on_head.append((parameter, gradient))
+            by_task[task] = TaskGradient(on_shared, on_head)
+        return by_task
 
-    def _parts(self, call: Call, back: Tensor) -> Parts:
+    @torch.no_grad()
+    def _stacked_gradients(self, output_gradients: Sequence[Tensor | None]) -> dict[int, Tensor]:
+        """By the id of a shared parameter the gradients of all tasks, [tasks, *shape]."""
+        stacked: dict[int, Tensor] = {}
+        for call, output_gradient in zip(self.calls, output_gradients, strict=True):
+            if output_gradient is None:
+                continue
+            for parameter, gradients in self._call_gradients(call, output_gradient):
+                if not parameter.requires_grad:
+                    continue
+                if id(parameter) in stacked:  # a layer that is called several times
+                    stacked[id(parameter)].add_(gradients)
+                else:
+                    stacked[id(parameter)] = gradients.to(parameter.dtype)
+        return stacked
+
+    def _call_gradients(self, call: Call, output_gradient: Tensor) -> Stacked:
         """Of all tasks at once where their batches have the same size, else task by task."""
-        rule, (first, *others) = RULES[type(call.layer)], call.given
+        rule, (first, *others) = RULES[type(call.layer)], call.inputs
         sizes = {rows.stop - rows.start for rows in self.rows.values()}
         if len(sizes) == 1:
-            tasks = len(self.rows)
-            blocks = (part.reshape(tasks, -1, *part.shape[1:]) for part in (first, back))
-            yield from _learning(rule(call.layer, (next(blocks), *others), next(blocks)))
+            shape = (len(self.rows), sizes.pop())
+            inputs = (first.unflatten(0, shape), *others)  # [tasks, batch, ...]
+            yield from rule(call.layer, inputs, output_gradient.unflatten(0, shape))
             return
-        by_task = [
-            list(_learning(rule(call.layer, (first[rows].unsqueeze(0), *others), back[rows].unsqueeze(0))))
-            for rows in self.rows.values()
-        ]
-        for parts in zip(*by_task, strict=True):
-            yield parts[0][0], torch.cat([part for _, part in parts])
-
-
-def _learning(parts: Parts) -> Parts:
-    return ((parameter, part) for parameter, part in parts if parameter.requires_grad)
-
-
-def _at(stack: Tensor | None, place: int) -> Tensor | None:
-    return None if stack is None else stack[place]
+        by_task = []
+        for rows in self.rows.values():
+            inputs = (first[rows].unsqueeze(0), *others)
+            by_task.append(list(rule(call.layer, inputs, output_gradient[rows].unsqueeze(0))))
+        for pairs in zip(*by_task, strict=True):
+            yield pairs[0][0], torch.cat([gradient for _, gradient in pairs])
 
 
 def agree(losses: FusedLosses, shared: Sequence[nn.Parameter]) -> bool:
-    """Whether plain autograd says the same, of all tasks together and of the first one alone.
+    """Whether plain autograd gives the same gradients, of all tasks together and of the first one alone.
 
-    It does not where a parameter is used outside its layer, where a layer's answer is changed in place, or where what
-    looks like rows of the batch is something else.
+    It does not where a parameter is used outside its layer, where a layer's output is changed in place, or where the
+    first dimension of an input is not the batch.
     """
-    taken = losses.gradients(shared, retain_graph=True)
+    gradients = losses.gradients(shared, retain_graph=True)
     first = next(iter(losses))
-    everything = torch.stack(list(losses.values())).sum()
-    return _same(losses[first], [taken[first]], shared) and _same(everything, list(taken.values()), shared)
+    total = torch.stack(list(losses.values())).sum()
+    return _is_sum(losses[first], [gradients[first]], shared) and _is_sum(total, list(gradients.values()), shared)
 
 
-def _same(loss: Tensor, gradients: Sequence[TaskGradient], shared: Sequence[nn.Parameter]) -> bool:
+def _is_sum(loss: Tensor, gradients: Sequence[TaskGradient], shared: Sequence[nn.Parameter]) -> bool:
     """Whether these gradients add up to that of the loss."""
-    whole = torch.autograd.grad(loss, shared, allow_unused=True, retain_graph=True, materialize_grads=True)
-    # What is zero but for rounding, as the gradient of a bias that attention does not see, is not looked at closely.
-    rounding = TOLERANCE**3 * max(float(part.norm()) for part in whole)
-    for place, expected in enumerate(whole):
-        parts = [part for gradient in gradients if (part := gradient.shared[place]) is not None]
-        found = sum(parts[1:], parts[0]) if parts else torch.zeros_like(expected)
-        sizes = sum(float(part.norm()) for part in parts)  # tasks may cancel out, their rounding errors do not
-        if not float((found - expected).norm()) <= TOLERANCE * sizes + rounding:
+    expected = torch.autograd.grad(loss, shared, allow_unused=True, retain_graph=True, materialize_grads=True)
+    # A gradient that is zero but for rounding, as that of a bias before a softmax, has no relative error.
+    rounding = TOLERANCE**3 * max(float(gradient.norm()) for gradient in expected)
+    for index, full in enumerate(expected):
+        difference = -full
+        sizes = 0.0  # tasks may cancel out, their rounding errors do not
+        for gradient in gradients:
+            on_parameter = gradient.shared[index]
+            if on_parameter is not None:
+                difference = difference + on_parameter
+                sizes += float(on_parameter.norm())
+        if not float(difference.norm()) <= TOLERANCE * sizes + rounding:
             return False
     return True

@@ -1,6 +1,6 @@
-"""Products of one direction with the gradients of all examples of a batch, by a single forward-mode pass.
+"""Inner products of one direction with the gradients of all examples of a batch, by a single forward-mode pass.
 
-Only torch is needed here. A loop of backward passes, one per example, gives the same numbers at the cost of a batch.
+Only torch is needed here. A loop of backward passes, one per example, gives the same numbers at many times the cost.
 """
 
 import warnings
@@ -29,20 +29,20 @@ def example_products(
 
     - theta: `parameters`, v: `direction`, l: `function`.
 
-    The pass uses attention kernels that have forward-mode derivatives and leaves out torch's fused ones. What has none
-    even so (`nn.LSTM` of float32 that is not packed or runs on a GPU, a `torch.autograd.Function` without `jvp`) is
-    done without fused recurrent kernels or, at about twice the cost, by two backward passes: `<v, J'u>` is linear in
-    u, and its derivative with respect to u is `J v`.
+    The pass uses attention kernels that have forward-mode derivatives instead of torch's fused ones. What has none even
+    so (`nn.LSTM` of float32 that is not packed or runs on a GPU, a `torch.autograd.Function` without `jvp`) is
+    computed without fused recurrent kernels or, at about twice the cost, by two backward passes: `<v, J'u>` is linear
+    in u, and its derivative with respect to u is `J v`.
 
     Args:
         function: must give the same losses every time (no dropout), and each example's loss from that example alone
-            (no batch normalisation over the batch); `torch.func.functional_call` puts parameters into a module.
+            (no batch normalization); `torch.func.functional_call` puts parameters into a module.
             Reentrant checkpoints hide what is inside them from forward mode: leave them out.
         parameters: by name. A module's tied weights may stand under one of their names, as `named_parameters` has it.
         direction: by the same names; a parameter without an entry does not move.
 
     Returns:
-        The products in the type of the losses, without a graph.
+        The products in the dtype of the losses, without a graph.
 
     >>> inputs = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> losses = lambda values: (inputs @ values["w"]) ** 2
@@ -51,12 +51,13 @@ def example_products(
     """
 
     def losses(values: dict[str, Tensor]) -> Tensor:
-        found = function(values)
-        if found.dim() != 1:
+        batch_losses = function(values)
+        if batch_losses.dim() != 1:
             raise CrossTaskError(
-                f"example_products: the function must return one loss per example, [batch]; found {tuple(found.shape)}."
+                "example_products: the function must return one loss per example, [batch]; found "
+                f"{tuple(batch_losses.shape)}."
             )
-        return found
+        return batch_losses
 
     return directional_derivative(losses, parameters, direction)
 
@@ -66,7 +67,7 @@ def directional_derivative(
 ) -> Tensor:
     """`d/ds f(theta + s v)` at `s = 0` for any function of named parameters, in the shape of its value.
 
-    See `example_products` for what the function must keep to.
+    See `example_products` for the conditions on the function.
 
     >>> cube = lambda values: values["w"] ** 3
     >>> directional_derivative(cube, {"w": torch.tensor(2.0)}, {"w": torch.tensor(0.5)}).item()
@@ -74,24 +75,24 @@ def directional_derivative(
     """
     _check(parameters, direction)
     fixed = {name: value.detach() for name, value in parameters.items()}
-    moving = {name: part.detach().to(fixed[name]) for name, part in direction.items()}
+    tangents = {name: tangent.detach().to(fixed[name]) for name, tangent in direction.items()}
     with forward_mode_kernels() as stack:
         try:
-            return _by_forward_mode(function, fixed, moving)
-        except NotImplementedError:
+            return _by_forward_mode(function, fixed, tangents)
+        except NotImplementedError:  # a fused recurrent kernel, perhaps
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
-            return _by_forward_mode(function, fixed, moving)
+            return _by_forward_mode(function, fixed, tangents)
         except NotImplementedError:
-            return _by_two_backward_passes(function, fixed, moving)
+            return _by_two_backward_passes(function, fixed, tangents)
 
 
 @contextmanager
 def forward_mode_kernels() -> Iterator[ExitStack]:
-    """With kernels that have forward-mode and second derivatives, and without torch's own warnings about them."""
+    """With kernels that have forward-mode and second derivatives, and without torch's warnings about them."""
     with warnings.catch_warnings(), ExitStack() as stack:
-        # From inside torch's forward-mode rules and its switches.
+        # Raised inside torch, by its forward-mode rules and its switches.
         warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
         warnings.filterwarnings("ignore", message="TF32 acceleration on top of oneDNN", category=UserWarning)
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -99,32 +100,33 @@ def forward_mode_kernels() -> Iterator[ExitStack]:
         yield stack
 
 
-def _by_forward_mode(function: LossFunction, fixed: dict[str, Tensor], moving: dict[str, Tensor]) -> Tensor:
+def _by_forward_mode(function: LossFunction, fixed: dict[str, Tensor], tangents: dict[str, Tensor]) -> Tensor:
     with torch.no_grad(), forward_ad.dual_level():
-        duals = {name: forward_ad.make_dual(fixed[name], part) for name, part in moving.items()}
+        duals = {name: forward_ad.make_dual(fixed[name], tangent) for name, tangent in tangents.items()}
         losses, products = forward_ad.unpack_dual(function({**fixed, **duals}))
-    return torch.zeros_like(losses) if products is None else products.detach()  # None: not one of them is reached
+    if products is None:  # the losses depend on no parameter that moves
+        return torch.zeros_like(losses)
+    return products.detach()
 
 
-def _by_two_backward_passes(function: LossFunction, fixed: dict[str, Tensor], moving: dict[str, Tensor]) -> Tensor:
+def _by_two_backward_passes(function: LossFunction, fixed: dict[str, Tensor], tangents: dict[str, Tensor]) -> Tensor:
     with torch.enable_grad():
-        leaves = {name: fixed[name].clone().requires_grad_() for name in moving}
+        leaves = {name: fixed[name].clone().requires_grad_() for name in tangents}
         losses = function({**fixed, **leaves})
         if not losses.requires_grad:
             return torch.zeros_like(losses)
-        ones = torch.ones_like(losses, requires_grad=True)
-        gradients = torch.autograd.grad(losses, list(leaves.values()), ones, create_graph=True, allow_unused=True)
-        terms = [
-            (gradient * part).sum()
-            for gradient, part in zip(gradients, moving.values(), strict=True)
-            if gradient is not None
-        ]
-        return torch.autograd.grad(sum(terms[1:], terms[0]), ones)[0]
+        u = torch.ones_like(losses, requires_grad=True)
+        gradients = torch.autograd.grad(losses, list(leaves.values()), u, create_graph=True, allow_unused=True)
+        along = torch.zeros((), device=losses.device)
+        for gradient, tangent in zip(gradients, tangents.values(), strict=True):
+            if gradient is not None:
+                along = along + (gradient * tangent).sum()
+        return torch.autograd.grad(along, u)[0]
 
 
 @contextmanager
 def _without_fused_attention() -> Iterator[None]:
-    """Without the inference kernels that torch's own transformer layers choose where no graph is wanted."""
+    """Without the inference kernels that torch's transformer layers choose where no graph is wanted."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -136,11 +138,11 @@ def _without_fused_attention() -> Iterator[None]:
 def _check(parameters: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> None:
     if not direction:
         raise CrossTaskError("`direction` is empty, so every product would be zero.")
-    for name, part in direction.items():
+    for name, tangent in direction.items():
         if name not in parameters:
             raise unknown("parameter in `direction`:", name, parameters)
-        if part.shape != parameters[name].shape:
+        if tangent.shape != parameters[name].shape:
             raise CrossTaskError(
-                f"The direction of '{name}' has shape {tuple(part.shape)}, "
+                f"The direction of '{name}' has shape {tuple(tangent.shape)}, "
                 f"the parameter {tuple(parameters[name].shape)}."
             )

@@ -124,7 +124,7 @@ class Stepper:
             or self.devices.num_ranks > 1
             or not shared
             or not all(map(len, step.values()))
-            or entries > blockwise.MOST_ENTRIES
+            or entries > blockwise.MAX_ENTRIES
             or len(self.model.inserts)
             or not all(map(_leaves_losses_alone, active))
         ):

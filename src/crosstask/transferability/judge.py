@@ -137,7 +137,7 @@ class Judge:
             disturbance=self._disturbance(units),
             correlation=correlation,
             has_random_labels=verdict.is_chance(correlation, len(np.unique(units.examples))),
-            similarity=similarity_of_directions(self.directions, source.directions, normalise=True),
+            similarity=similarity_of_directions(self.directions, source.directions, normalize=True),
             alignment=_or_none(label_cka, source.outputs, self.units.labels),
         )
 
