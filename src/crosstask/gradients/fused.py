@@ -202,7 +202,7 @@ class FusedLosses(dict[str, Tensor]):
             for parameter in shared:
                 stack = stacked.get(id(parameter))
                 on_shared.append(None if stack is None else stack[index_of[task]])
-            on_head = []
+            on_head: list[tuple[Tensor, Tensor]] = []
             for parameter in self.head_parameters[task]:
                 gradient = next(head_gradients)
                 if gradient is not None:
