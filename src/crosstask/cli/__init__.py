@@ -9,7 +9,7 @@ from crosstask.cli._app import app
 from crosstask.cli import (  # noqa: F401  # isort: skip
     train,
     evaluate,
-    label,
+    predict,
     export,
     report,
     rank,

@@ -11,12 +11,15 @@ from typer.core import TyperGroup
 
 from crosstask.errors import CrossTaskError
 
+RESUMABLE_COMMANDS = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
+"""Called again, they go on where they were stopped."""
+
 
 class Commands(TyperGroup):
     """All commands, with one way to fail: a user's mistake is one sentence and exit code 2, never a traceback."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command and say in a line what went wrong, if something did."""
+    def invoke(self, ctx: typer.Context) -> Any:
+        """Run a command and print in one line what went wrong, if something did."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # here, so that a reader that has gone away is noticed here
@@ -24,15 +27,17 @@ class Commands(TyperGroup):
         except CrossTaskError as error:
             if ctx.params.get("debug"):
                 raise
+            # A file's name, or a value from it, may hold line breaks; the error stays one line.
             typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
             raise typer.Exit(2) from None
         except KeyboardInterrupt:
-            studies = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
-            hints = dict.fromkeys(studies, " The same command goes on from here.")
-            hints["train"] = " A run that had begun goes on with --resume."
-            hint = hints.get(ctx.invoked_subcommand, "")
-            typer.echo(f"Stopped.{hint}", err=True)
-            raise typer.Exit(130) from None
+            message = "Stopped."
+            if ctx.invoked_subcommand == "train":
+                message += " A run that had begun goes on with --resume."
+            elif ctx.invoked_subcommand in RESUMABLE_COMMANDS:
+                message += " The same command goes on from here."
+            typer.echo(message, err=True)
+            raise typer.Exit(130) from None  # as a shell reports a process that SIGINT has ended
         except BrokenPipeError:  # as in `crosstask predict ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer has no reader
             raise typer.Exit(0) from None
@@ -54,6 +59,7 @@ def flag(*names: str, **options: Any) -> Any:
     return typer.Option(*names, metavar="", **options)
 
 
+# Arguments and options that several commands have.
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="YAML file that names tasks and settings.")]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or an exported model.")]
 TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Which task; the target when left out.")]
@@ -67,8 +73,8 @@ StudyOption = Annotated[
 ]
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         from crosstask import __version__
 
         typer.echo(f"crosstask {__version__}")
@@ -78,7 +84,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     debug: Annotated[bool, flag("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, flag("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, flag("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Few labels for the task you care about, plenty for related ones: train a model of yours with their help.
 

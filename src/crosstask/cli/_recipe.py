@@ -60,13 +60,14 @@ def check_task_name(file: "RecipeFile", name: str, what: str = "task") -> None:
 def read_tasks(file: "RecipeFile", targets: Sequence[str]) -> RecipeTasks:
     """Read all tasks of a recipe. A target must be readable; a broken source is skipped, the others may help."""
     tasks = {name: file.task(name) for name in targets}
-    failures = {}
+    failures: dict[str, str] = {}
     for name in file.recipe.tasks:
         if name in tasks:
             continue
         try:
             tasks[name] = file.task(name)
         except CrossTaskError as error:
+            # The row of the source has its name already.
             failures[name] = str(error).removeprefix(f"Task '{name}': ")
     return RecipeTasks(tasks, failures)
 
@@ -105,7 +106,9 @@ def run_study(
 
 def show_progress(quiet: bool) -> bool | None:
     """The argument `progress` of the library: None shows a bar where the error stream is a terminal."""
-    return False if quiet else None
+    if quiet:
+        return False
+    return None
 
 
 def score_text(value: float | None) -> str:

@@ -50,6 +50,7 @@ def auto(
     target = _single_target(file, target)
     tasks = read_tasks(file, [target])
     folder = folder_beside(file, output, "auto")
+    # Standard output is for the result alone.
     board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
     result = find_best_model(
         tasks.tasks[target],

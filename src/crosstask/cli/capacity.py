@@ -77,7 +77,7 @@ def print_capacity(result: "Capacity") -> None:
     table.add_column("task", style="cyan", no_wrap=True)
     for heading in ("width alone", "score alone", "width together", "score together"):
         table.add_column(heading, justify="right", no_wrap=True)
-    scores: list[tuple[float, float]] = []
+    scores: list[tuple[float, float]] = []  # alone and together, by task
     for task in result.tasks:
         if task in result.alone_test:
             alone, together = result.alone_test[task], result.together_test[task]

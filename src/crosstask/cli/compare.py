@@ -197,6 +197,7 @@ def print_comparison(comparison: "Comparison") -> None:
     for target in comparison.targets:
         console.print(formats.caption(comparison, target), style="bold", markup=False)
         columns = formats.table_columns(comparison, target)
+        # What is missed least goes first, until the table fits.
         for name in (formats.SECONDS, formats.COST, formats.RANK_TEST, formats.T_TEST):
             if _table_width(columns) > console.width:
                 columns.pop(name, None)
@@ -207,7 +208,7 @@ def print_comparison(comparison: "Comparison") -> None:
             else:
                 table.add_column(name, justify="right")
         for line, texts in zip(comparison.of_target(target), zip(*columns.values(), strict=True), strict=True):
-            cells = [escape(text) for text in texts]
+            cells = [escape(text) for text in texts]  # a method's name may hold brackets
             if line.is_best:
                 score = list(columns).index(formats.SCORE)
                 cells[score] = f"[bold]{texts[score]}[/bold]"

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def evaluate(
     run: RunArgument,
     data: Annotated[
-        Path | None, typer.Argument(metavar="DATA", help="Labelled file; the recipe's test set when left out.")
+        Path | None, typer.Argument(metavar="DATA", help="Labeled file; the recipe's test set when left out.")
     ] = None,
     task: TaskOption = None,
     json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
 ) -> None:
-    """Score a trained model on labelled data.
+    """Score a trained model on labeled data.
 
     The file is read with the options that the run's recipe gives for the task.
 
@@ -53,8 +53,11 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
     from crosstask.runs.run import task_options
 
     options = task_options(run, spec.name)
-    source = options.get("test") if data is None else str(data)
-    if source is None and options.get("split"):  # the test set was cut from train; it is cut again, in the same way
+    source = options.get("test")
+    if data is not None:
+        source = str(data)
+    elif source is None and options.get("split"):
+        # The test set was cut from the training set; it is cut again, in the same way.
         test = Task.read(spec.name, **options).test
         if test is not None:
             return test
@@ -63,8 +66,9 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
             f"The recipe of '{run}' names no test file for task '{spec.name}': name the file to score on."
         )
     # The recipe's format, unless the file's name says another.
-    is_same_format = data is None or data.suffix == Path(str(options.get("train", source))).suffix
-    format = options.get("format") if is_same_format else None
+    format = options.get("format")
+    if data is not None and data.suffix != Path(str(options.get("train", source))).suffix:
+        format = None
     reader_options = {key: value for key, value in options.items() if key not in TASK_KEYS}
     examples = read(source, format=format, task=spec.name, options=reader_options)
     return LabelMap(options.get("map")).apply(spec.name, spec.kind, examples)

@@ -23,5 +23,6 @@ def export(
     from crosstask.runs.run import load
 
     path = load(run).export(folder, task)
+    # transformers' own marker of a model.
     loader = "plain transformers" if (path / "config.json").is_file() else "crosstask.load"
     typer.echo(f"Wrote {path}, which loads with {loader}.")

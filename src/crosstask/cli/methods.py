@@ -25,7 +25,10 @@ def methods(
         typer.echo(json_format.dumps(groups, indent=2, ensure_ascii=False))
         return
     console = Console()
-    width = max(len(entry["name"]) for entries in groups.values() for entry in entries)
+    # One width for all tables, so that summaries stand below each other.
+    width = 0
+    for entries in groups.values():
+        width = max(width, *(len(entry["name"]) for entry in entries))
     for group, entries in groups.items():
         columns = ["name", "summary"]
         if any(entry["paper"] for entry in entries):

@@ -78,8 +78,8 @@ def rank(
             result = _rank_by_scores(file, tasks, name, examples, all_scores, quiet)
         results.append(result.with_failures(tasks.failures))
     # One target is the rule, and then the ranking itself is the document.
-    data = [result.to_data() for result in results]
-    text = json_format.dumps(data[0] if len(data) == 1 else data, indent=2, ensure_ascii=False)
+    rankings = [result.to_data() for result in results]
+    text = json_format.dumps(rankings[0] if len(rankings) == 1 else rankings, indent=2, ensure_ascii=False)
     path = output or _file_in_run_folder(file, targets)
     if path is not None:
         write_text(path, text + "\n")
@@ -95,7 +95,7 @@ def _rank_by_scores(
     from crosstask.transferability.table import RankResult
 
     sources = tasks.sources(target)
-    if tasks.failures and not sources:
+    if tasks.failures and not sources:  # rows that say why each could not be read are all there is
         return RankResult(target, ())
     return rank_sources(
         tasks.tasks[target],

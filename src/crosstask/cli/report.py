@@ -26,6 +26,6 @@ def report(
     from crosstask.report import write_page
 
     page = write_page(folder, output)
-    typer.echo(page)
+    typer.echo(page)  # alone, so that a script can use it
     if show:
         typer.launch(page.resolve().as_uri())

@@ -43,7 +43,7 @@ def reproduce(
     [dim]crosstask reproduce metaxt-sentiment --data DIR --seeds 5 --jobs 8[/dim]
     """
     command = import_papers("command", purpose="`crosstask reproduce`")
-    if not names:
+    if not names:  # a list of what there is
         command.list_experiments()
         return
     command.reproduce_and_show(

@@ -49,7 +49,7 @@ def train(
     learner = file.learner(progress=show_progress(quiet))
     targets, sources = file.tasks()
     run = learner.fit(targets, sources, output=folder.path, resume=resume, recipe=file.resolved())
-    if _is_main_process():
+    if _is_main_process():  # of several, one prints
         _print_run(run, folder.path)
 
 
@@ -65,10 +65,11 @@ def _print_run(run: "Run", folder: Path) -> None:
     for row in run.history:
         if row["event"] in ("warning", "set_aside"):
             note = row.get("text") or f"set aside: {row['reason']}"
-            prefix = f"task {row['task']!r}: " if row.get("task") else ""
-            typer.echo(f"Note: {prefix}{note}", err=True)
+            if row.get("task"):
+                note = f"task {row['task']!r}: {note}"
+            typer.echo(f"Note: {note}", err=True)
     for target in run.targets:
         for split, scores in run.scores.get(target, {}).items():
-            metric, value = next(iter(scores.items()))
+            metric, value = next(iter(scores.items()))  # the first is the one that chooses the model
             typer.echo(f"{target}: {metric} {score_text(value)} on {split}")
     typer.echo(f"Run folder: {folder} (to look at: {REPORT_FILE})")
