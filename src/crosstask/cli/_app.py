@@ -18,7 +18,7 @@ RESUMABLE_COMMANDS = ("auto", "compare", "transfer-matrix", "capacity", "reprodu
 class Commands(TyperGroup):
     """All commands, with one way to fail: a user's mistake is one sentence and exit code 2, never a traceback."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Run a command and print in one line what went wrong, if something did."""
         try:
             result = super().invoke(ctx)
