@@ -1,16 +1,15 @@
-"""From a model to scores: batches of like length, probabilities, decisions, and the loss where labels are known."""
+"""From a model to predictions: batches of similar length, probabilities, and the loss where labels are known."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
-from crosstask.data.task import TaskSpec
 from crosstask.models.batches import Prepared, in_batches, make_batch
-from crosstask.models.encoder import PreparedInput
+from crosstask.models.encoder import Inputs, PreparedInput, length_of
 from crosstask.models.losses import IGNORED, loss_sum
 from crosstask.models.multitask import Model
 
@@ -22,96 +21,100 @@ def evaluate(model: Model, prepared: Prepared, batch_size: int = PREDICTION_BATC
     """Predictions next to the true labels, and the mean loss."""
     was_training = model.training
     model.eval()
-    logits: list[Any] = [None] * len(prepared)
-    total, units = 0.0, 0
-    task, device = prepared.spec.name, model.device()
+    spec, device = prepared.spec, model.device()
+    logits: dict[int, np.ndarray] = {}
+    total_loss, num_units = 0.0, 0
     for positions in in_batches(prepared.lengths(), batch_size):
-        batch = make_batch(model.encoder, {task: prepared}, {task: positions}).to(device)
-        output = model(batch.inputs, batch.rows)[task].float()
-        loss, count = loss_sum(prepared.spec.kind, output, batch.labels[task])
-        total, units = total + loss.item(), units + int(count)
-        _scatter(logits, output, positions, prepared.rows, prepared.spec)
+        batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
+        output = model(batch.inputs, batch.rows)[spec.name].float()
+        loss, count = loss_sum(spec.kind, output, batch.labels[spec.name])
+        total_loss += loss.item()
+        num_units += int(count)
+        logits |= _logits_by_example(output, positions, prepared.rows, spec)
     model.train(was_training)
-    gold = prepared.labels
-    if prepared.spec.kind == "regression":
-        gold = np.asarray(gold) * prepared.spec.scale + prepared.spec.mean
-    return _predictions(prepared.spec, logits, gold), total / max(units, 1)
+    labels = prepared.labels
+    if spec.kind == "regression":
+        labels = np.asarray(labels) * spec.scale + spec.mean
+    return _predictions(spec, logits, labels), total_loss / max(num_units, 1)
 
 
 @torch.inference_mode()
 def predict_scores(
     model: Model,
     task: str,
-    inputs: Sequence[Any] | np.ndarray,
+    inputs: Inputs,
     *,
     batch_size: int = PREDICTION_BATCH,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda count: None,
 ) -> Predictions:
-    """Predictions for inputs without labels."""
+    """Predictions for inputs without labels; `progress` is called with the number of inputs that are done."""
     spec = model.specs[task]
     model.eval()
     rows = model.encoder.prepare(inputs, spec.form)
-    unlabelled = Prepared(spec, rows, [])
-    logits: list[Any] = [None] * len(rows)
-    done = 0
-    for positions in in_batches(unlabelled.lengths(), batch_size):
+    logits: dict[int, np.ndarray] = {}
+    for positions in in_batches(np.asarray([length_of(row) for row in rows]), batch_size):
         batch = model.encoder.collate([rows[i] for i in positions])
         on_device = {key: value.to(model.device()) for key, value in batch.items()}
         output = model(on_device, {task: slice(0, len(positions))})[task].float()
-        _scatter(logits, output, positions, rows, spec)
-        done += len(positions)
-        progress(done)
+        logits |= _logits_by_example(output, positions, rows, spec)
+        progress(len(logits))
     return _predictions(spec, logits, None)
 
 
 @torch.inference_mode()
 def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Representations of up to `limit` examples (tagging: of words) and their labels, for a look before training."""
+    """Representations of up to `limit` examples (tagging: of words) and their labels, before training."""
     was_training = model.training
     model.eval()
     task, device = prepared.spec.name, model.device()
-    chosen = np.random.default_rng(seed).permutation(len(prepared))[:limit]
-    features, labels = [], []
-    for start in range(0, len(chosen), PREDICTION_BATCH):
-        batch = make_batch(model.encoder, {task: prepared}, {task: chosen[start : start + PREDICTION_BATCH]}).to(device)
-        vectors, own = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind), batch.labels[task]
+    positions = np.random.default_rng(seed).permutation(len(prepared))[:limit]
+    features: list[Tensor] = []
+    labels: list[Tensor] = []
+    for start in range(0, len(positions), PREDICTION_BATCH):
+        step = {task: positions[start : start + PREDICTION_BATCH]}
+        batch = make_batch(model.encoder, {task: prepared}, step).to(device)
+        vectors = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind)
+        batch_labels = batch.labels[task]
         if prepared.spec.kind == "tagging":
-            counted = own != IGNORED
-            vectors, own = vectors[counted], own[counted]
+            is_labeled = batch_labels != IGNORED  # [batch, length]
+            vectors, batch_labels = vectors[is_labeled], batch_labels[is_labeled]  # [words, width], [words]
         features.append(vectors.float().cpu())
-        labels.append(own.cpu())
+        labels.append(batch_labels.cpu())
     model.train(was_training)
     return torch.cat(features)[:limit], torch.cat(labels)[:limit]
 
 
-def _scatter(
-    logits: list[Any], output: Tensor, positions: np.ndarray, rows: Sequence[PreparedInput], spec: TaskSpec
-) -> None:
-    """Put a batch's logits where the examples stand; a word beyond the maximum length has none (nan)."""
-    values = output.cpu().numpy()
-    for place, i in enumerate(positions):
+def _logits_by_example(
+    output: Tensor, positions: np.ndarray, rows: Sequence[PreparedInput], spec: TaskSpec
+) -> dict[int, np.ndarray]:
+    """Logits of a batch by the position of each example; those of a word beyond the maximum length are nan."""
+    logits: dict[int, np.ndarray] = {}
+    for i, values in zip(positions.tolist(), output.cpu().numpy(), strict=True):
+        logits[i] = values
         if spec.kind == "tagging":
-            where = rows[i]["word_positions"]
-            logits[i] = np.where(where[:, None] >= 0, values[place, np.maximum(where, 0)], np.nan)
-        else:
-            logits[i] = values[place]
+            word_positions = rows[i]["word_positions"]
+            words = values[np.maximum(word_positions, 0)]  # [words, labels]
+            logits[i] = np.where(word_positions[:, None] >= 0, words, np.nan)
+    return logits
 
 
-def _predictions(spec: TaskSpec, logits: list[Any], gold: Any) -> Predictions:
+def _predictions(spec: TaskSpec, logits: dict[int, np.ndarray], labels: EncodedLabels | None) -> Predictions:
+    in_order = [logits[i] for i in range(len(logits))]
     if spec.kind == "tagging":
-        probabilities = [_softmax(rows, spec) for rows in logits]
-        return Predictions(spec, gold, [rows.argmax(-1) for rows in probabilities], probabilities)
-    stacked = torch.from_numpy(np.stack(logits)).double() if logits else torch.zeros(0, spec.num_outputs)
+        probabilities = [_word_probabilities(words, spec) for words in in_order]
+        return Predictions(spec, labels, [words.argmax(-1) for words in probabilities], probabilities)
+    stacked = torch.from_numpy(np.stack(in_order)).double() if in_order else torch.zeros(0, spec.num_outputs)
     if spec.kind == "regression":
-        return Predictions(spec, gold, stacked.reshape(-1).numpy() * spec.scale + spec.mean)
+        return Predictions(spec, labels, stacked.reshape(-1).numpy() * spec.scale + spec.mean)
     scores = stacked.sigmoid() if spec.kind == "multilabel" else stacked.softmax(-1)
-    return Predictions(spec, gold, scores.numpy())
+    return Predictions(spec, labels, scores.numpy())
 
 
-def _softmax(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
+def _word_probabilities(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     """Probabilities of each word's labels; a word that the model never saw gets the most common label for certain."""
-    unseen = np.isnan(logits).any(-1)
-    exponents = np.exp(np.nan_to_num(logits) - np.nan_to_num(logits).max(-1, keepdims=True))
+    unread = np.isnan(logits).any(-1)
+    finite = np.nan_to_num(logits)
+    exponents = np.exp(finite - finite.max(-1, keepdims=True))
     probabilities = exponents / exponents.sum(-1, keepdims=True)
-    probabilities[unseen] = np.eye(len(spec.labels))[spec.common_label]
+    probabilities[unread] = np.eye(len(spec.labels))[spec.common_label]
     return probabilities

@@ -11,16 +11,16 @@ IGNORED = -100
 
 
 def in_full(values: Tensor) -> Tensor:
-    """At least float32: a logarithm in half precision loses what matters."""
+    """At least float32: a logarithm in half precision is not accurate enough."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses of the units that a task counts, and true where a unit does count; both [batch] or [batch, length].
+    """Losses of a task's units, and true where a unit counts; both [batch], or [batch, length] for tagging.
 
     The unit is a token for tagging and an example for every other kind. Cross-entropy for classes (hard labels as
-    integers, soft ones as distributions over the last axis), squared error for numbers, mean binary cross-entropy over
-    the labels for multilabel.
+    integers, soft ones as distributions over the last axis), squared error for regression, mean binary cross-entropy
+    over the labels for multilabel.
     """
     if kind == "regression":
         losses = (in_full(logits).reshape(labels.shape) - labels) ** 2
@@ -32,14 +32,14 @@ def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Ten
     if labels.is_floating_point():
         return -(labels * log_probabilities).sum(-1), labels.sum(-1) > 0
     counts = labels != IGNORED
-    chosen = log_probabilities.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    return -chosen * counts, counts
+    of_labels = log_probabilities.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    return -of_labels * counts, counts
 
 
 def loss_sum(kind: Kind, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum of the losses of a batch and the number of units in it: the mean is sum over count, on one rank or many.
 
-    `weights` is what each example counts, [batch].
+    `weights` are factors of the examples, [batch].
 
     >>> total, count = loss_sum("classification", torch.zeros(2, 4), torch.tensor([0, 3]))
     >>> round(total.item(), 4), count.item()

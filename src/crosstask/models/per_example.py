@@ -1,4 +1,4 @@
-"""Per-example gradient products of a model on a batch: which way a task's gradient points, and who points along."""
+"""Per-example gradient inner products of a model on a batch, by Jacobian-vector products."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -17,12 +17,12 @@ from crosstask.models.multitask import Model
 def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[str]) -> dict[str, Tensor]:
     """The gradient of the targets' mean losses over these batches, on the shared parameters, without dropout.
 
-    Under the parameters' names in the model, as `batch_products` wants it; with several targets the mean of their
+    Under the parameters' names in the model, as `batch_products` expects; with several targets the mean of their
     gradients. A parameter that no target reaches has no entry. `.grad` is left alone.
     """
-    shared = {id(parameter) for parameter in model.shared_parameters()}
-    named = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in shared}
-    if not named:
+    shared_ids = {id(parameter) for parameter in model.shared_parameters()}
+    shared = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in shared_ids}
+    if not shared:
         raise CrossTaskError(
             "Gradients of the shared parameters are wanted, but no parameter is shared and learns; "
             "with a frozen encoder, add a shared layer: `hidden`."
@@ -31,22 +31,20 @@ def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[s
     counts = dict.fromkeys(targets, 0)
     with forward_mode_ready(model), torch.enable_grad():
         for batch in batches:
-            for task in (task for task in targets if task in batch.rows):
+            for task in targets:
+                if task not in batch.rows:
+                    continue
                 logits = _logits(model, {}, batch, task)
                 loss, num_units = loss_sum(model.specs[task].kind, logits, batch.labels[task])
                 counts[task] += int(num_units)
-                taken = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-                for name, part in zip(named, taken, strict=True):
-                    if part is not None:
-                        sums[task][name] = sums[task][name] + part if name in sums[task] else part
+                gradients = torch.autograd.grad(loss, list(shared.values()), allow_unused=True)
+                _add_to(sums[task], dict(zip(shared, gradients, strict=True)))
+    direction: dict[str, Tensor] = {}
     for task, count in counts.items():
         if not count:
             raise CrossTaskError(f"The batches hold no example of the target '{task}' with a label.")
-    direction: dict[str, Tensor] = {}
-    for task, parts in sums.items():
-        for name, part in parts.items():
-            mean = part / (counts[task] * len(targets))
-            direction[name] = direction[name] + mean if name in direction else mean
+        factor = count * len(targets)
+        _add_to(direction, {name: gradient / factor for name, gradient in sums[task].items()})
     return direction
 
 
@@ -67,8 +65,15 @@ def batch_products(model: Model, batch: Batch, task: str, direction: Mapping[str
         )
 
 
+def _add_to(sums: dict[str, Tensor], terms: Mapping[str, Tensor | None]) -> None:
+    """Add gradients by name; None is no term."""
+    for name, term in terms.items():
+        if term is not None:
+            sums[name] = sums[name] + term if name in sums else term
+
+
 def _logits(model: Model, values: dict[str, Tensor], batch: Batch, task: str) -> Tensor:
-    """Of one task's examples alone."""
-    part = batch.rows[task]
-    inputs = {key: value[part] for key, value in batch.inputs.items()}
-    return functional_call(model, values, (inputs, {task: slice(0, part.stop - part.start)}))[task]
+    """Logits of one task's examples alone, with these values instead of the parameters of their names."""
+    rows = batch.rows[task]
+    inputs = {key: value[rows] for key, value in batch.inputs.items()}
+    return functional_call(model, values, (inputs, {task: slice(0, rows.stop - rows.start)}))[task]

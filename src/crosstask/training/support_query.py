@@ -48,7 +48,7 @@ def split_support_and_query(
         if held_out >= len(whole):
             raise CrossTaskError(f"Task '{task}' has {len(whole)} training examples: too few to cut a query set from.")
         single = whole.spec.kind in ("classification", "pair")
-        labels = [int(label) for label in whole.labels] if single else None
+        labels = np.asarray(whole.labels).tolist() if single else None
         generator = np.random.default_rng([seed, zlib.crc32(task.encode())])
         kept, cut = stratified_cut(labels, len(whole), held_out, generator)
         support[task], query[task] = whole.take(kept), whole.take(cut)

@@ -33,7 +33,7 @@ def halves(positions: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]
 
 def held_out_part(target: Prepared, share: float) -> np.ndarray:
     """Positions of a share of the target's training set, class by class where it has classes; the same for any seed."""
-    labels = None if target.spec.kind == "tagging" else [int(label) for label in target.labels]
+    labels = None if target.spec.kind == "tagging" else np.asarray(target.labels).tolist()
     count = min(max(1, round(share * len(target))), len(target) - 1)
     _, held_out = stratified_cut(labels, len(target), count, np.random.default_rng(0))
     return np.asarray(held_out)
