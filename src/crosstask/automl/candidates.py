@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.build import feature_section
-from crosstask.models.encoders import ENCODERS
+from crosstask.models.build import class_and_options, feature_section
 from crosstask.training.config import Training
 from crosstask.transfer.label_transfer.splits import sources_of
 from crosstask.validation import name_and_options
@@ -50,7 +49,7 @@ class Candidate:
 
 def is_pretrained(encoder: Mapping[str, Any]) -> bool:
     """Whether this section names an encoder of the Hugging Face sort, which is costly to run and more so to train."""
-    return encoder["name"] in ("minilm", "hugging-face") or encoder["name"] not in ENCODERS
+    return class_and_options(encoder)[0].is_pretrained
 
 
 def look_every(updates: int) -> int:

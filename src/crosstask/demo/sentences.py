@@ -129,20 +129,9 @@ def choose(sentences: list[Sentence], per_domain: int) -> list[Sentence]:
 def compute_features(texts: list[str], task: Task, progress: Progress) -> None:
     """Run the frozen encoder over all texts once; every run after that finds the features on disk."""
     from crosstask.models.build import build_encoder
-    from crosstask.models.encoders.frozen import FrozenEncoder
 
     encoder = build_encoder(ENCODER, [task])
-    assert isinstance(encoder, FrozenEncoder)
-    begun = False
-
-    def show(done: int, total: int) -> None:
-        nonlocal begun
-        if not begun:
-            progress.start("features of MiniLM", total)
-            begun = True
-        progress.advance(done)
-
-    encoder.progress = show
+    encoder.show_on(progress, "features of MiniLM")
     encoder.prepare(texts, "text")
     progress.stop()
 

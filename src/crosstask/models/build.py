@@ -1,17 +1,16 @@
 """From the `encoder` section of a recipe to an encoder, or to its features on disk."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config, Encoder, FeatureSection, PreparedInput
+from crosstask.models.encoder import Config, Encoder, FeatureSection, Options, PreparedInput
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.validation import name_and_options
 
-Section = str | Mapping[str, Any]
+Section = str | Options
 """An `encoder` section: a name, or a mapping with `name` and options."""
 
 
@@ -57,7 +56,7 @@ def feature_section(section: Section) -> FeatureSection:
 
 
 def features_on_disk(
-    section: Mapping[str, Any], tasks: Sequence[Task], samples: Sequence[Task]
+    section: Options, tasks: Sequence[Task], samples: Sequence[Task]
 ) -> dict[str, list[PreparedInput]] | None:
     """Features of all training examples of the samples by task, without loading the encoder.
 
@@ -81,7 +80,7 @@ def features_on_disk(
     return features
 
 
-def index_features(section: Mapping[str, Any], tasks: Sequence[Task], encoder: Encoder) -> None:
+def index_features(section: Options, tasks: Sequence[Task], encoder: Encoder) -> None:
     """Let `features_on_disk` find what this encoder, built from `section`, has computed."""
     identity = _cache_identity(section, tasks)
     if identity is not None and isinstance(encoder, FrozenEncoder) and encoder.cache is not None:

@@ -24,8 +24,10 @@ __all__ = ["Encoder", "LinearHead", "PreparedInput", "Representation"]
 
 Inputs = Sequence[Any] | np.ndarray
 """Inputs of one form: texts, pairs of texts, lists of tokens, or an array with a row per example."""
+Options = Mapping[str, Any]
+"""Options by name, as a recipe or a saved model has them."""
 Config = dict[str, Any]
-"""Options as plain data: what JSON and YAML can hold."""
+"""What a saved model has to know of an encoder: plain data that JSON can hold."""
 FeatureSection = tuple[Config, list[str]]
 """An `encoder` section that only reads features, and notes on what it leaves out of the original."""
 PreparedInput = dict[str, np.ndarray]
@@ -58,7 +60,7 @@ class Encoder(nn.Module, ABC):
     """Whether it trains low-rank updates of its weights instead of the weights."""
     texts_are_read_like_words: bool = True
     """Whether vectors of texts and of words are comparable, so that a linear layer means the same on both."""
-    option_defaults: ClassVar[Mapping[str, Any]] = {}
+    option_defaults: ClassVar[Options] = {}
     """Defaults of those options that `from_tasks` takes as `**options`, for the documentation."""
 
     @classmethod
@@ -68,12 +70,12 @@ class Encoder(nn.Module, ABC):
         # `*_: Any` beside `**options: Any` tells a type checker that subclasses name their own options.
 
     @classmethod
-    def check_options(cls, options: Mapping[str, Any]) -> None:
+    def check_options(cls, options: Options) -> None:
         """Raise an error for an option that `from_tasks` does not take, or whose value has the wrong type."""
         check_options("encoder", cls.from_tasks, options, without=("tasks",))
 
     @classmethod
-    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+    def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """The `encoder` section of a method that only reads features, in place of the section of this class.
 
         Args:
@@ -83,7 +85,7 @@ class Encoder(nn.Module, ABC):
         return {"name": name, **options}, []
 
     @classmethod
-    def weights_identity(cls, tasks: Sequence[Task], options: Mapping[str, Any]) -> str | None:
+    def weights_identity(cls, tasks: Sequence[Task], options: Options) -> str | None:
         """Identifies the encoder that `from_tasks` would return, without loading it; None where that is unknown."""
         return None
 
@@ -128,7 +130,7 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path) -> Self:
         """The architecture of a saved encoder; its weights are loaded by the caller."""
 
     def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:

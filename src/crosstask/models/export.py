@@ -4,19 +4,18 @@ import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from crosstask.data.task import TaskSpec
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config
+from crosstask.models.encoder import Config, Options
 from crosstask.models.hooks import Insert
 from crosstask.models.multitask import FORMAT_VERSION, Model, write_description
 from crosstask.storage import new_folder
 
 
-def export(model: Model, task: str, folder: Path, *, card: Mapping[str, Any] | None = None) -> Path:
+def export(model: Model, task: str, folder: Path, *, card: Options | None = None) -> Path:
     """Write a model of one task.
 
     With a Hugging Face encoder and its own head this is a folder that `AutoModelForSequenceClassification` or
@@ -72,7 +71,7 @@ def _one_task(model: Model, task: str) -> Model:
     return single
 
 
-def _card(spec: TaskSpec, facts: Mapping[str, Any], *, loads_by_transformers: bool) -> str:
+def _card(spec: TaskSpec, facts: Options, *, loads_by_transformers: bool) -> str:
     """The model card: what it predicts, how it was trained, how good it is, how to load it."""
     auto, pipeline = "AutoModelForSequenceClassification", "text-classification"
     if spec.kind == "tagging":

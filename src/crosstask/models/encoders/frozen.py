@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config, Encoder, Inputs, PreparedInput, length_of, pad
+from crosstask.models.encoder import Config, Encoder, Inputs, Options, PreparedInput, length_of, pad
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.heads import LinearHead, multiply_input
@@ -223,7 +223,7 @@ class FrozenEncoder(Encoder):
         self.inner.save_assets(folder)
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path) -> Self:
         """A saved model computes the features of new texts as they come, without a cache."""
         inner = dict(config["inner"])
         return cls(encoder_class(inner.pop("name")).restore(inner, folder), config["hidden"], cache=False)

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,16 @@ from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable
-from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, PreparedInput, Representation, pad
+from crosstask.models.encoder import (
+    Config,
+    Encoder,
+    FeatureSection,
+    Inputs,
+    Options,
+    PreparedInput,
+    Representation,
+    pad,
+)
 from crosstask.models.encoders import encoder_names
 from crosstask.models.heads import (
     MODEL_INPUTS,
@@ -52,7 +61,7 @@ class TransformerOptions(TypedDict, total=False):
     max_length: int
     pooling: Literal["stock", "mean"]
     dropout: float | None
-    lora: bool | Mapping[str, Any]
+    lora: bool | Options
     gradient_checkpointing: bool
     attention: str | None
     trust_remote_code: bool
@@ -82,12 +91,10 @@ class HuggingFaceEncoder(Encoder):
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     is_pretrained: ClassVar[bool] = True
-    option_defaults: ClassVar[Mapping[str, Any]] = TRANSFORMER_DEFAULTS
+    option_defaults: ClassVar[Options] = TRANSFORMER_DEFAULTS
     body: "PreTrainedModel"
 
-    def __init__(
-        self, body: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, body: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: Options) -> None:
         super().__init__()
         self.body = body
         self.tokenizer = tokenizer
@@ -131,13 +138,13 @@ class HuggingFaceEncoder(Encoder):
         return cls(_take_body(model), tokenizer, stored)
 
     @classmethod
-    def check_options(cls, options: Mapping[str, Any]) -> None:
+    def check_options(cls, options: Options) -> None:
         """`path` is an option of a section that names this class; elsewhere the section's name is the path."""
         hidden = ("tasks",) if "path" in options else ("tasks", "path")
         check_options("encoder", cls.from_tasks, options, without=hidden)
 
     @classmethod
-    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+    def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """Frozen, with the mean of the token vectors unless `pooling` says otherwise."""
         options = dict(options)
         of_training = ("hidden", "lora", "gradient_checkpointing", "dropout")
@@ -146,7 +153,7 @@ class HuggingFaceEncoder(Encoder):
         return {"pooling": "mean", **options, "name": name, "freeze": True}, notes
 
     @classmethod
-    def weights_identity(cls, tasks: Sequence[Task], options: Mapping[str, Any]) -> str | None:
+    def weights_identity(cls, tasks: Sequence[Task], options: Options) -> str | None:
         """By names, sizes and times of the model's files; None for one that the hub would have to send."""
         options = dict(options)
         path = options.pop("path", "minilm")
@@ -240,7 +247,7 @@ class HuggingFaceEncoder(Encoder):
         self.tokenizer.save_pretrained(folder)
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path) -> Self:
         """Body without pretrained weights, tokenizer, options."""
         with quiet_transformers():
             import transformers
@@ -276,7 +283,7 @@ class HuggingFaceEncoder(Encoder):
         return {**self.options, "lora": False, "tagging_only": spec.kind == "tagging"}
 
     @classmethod
-    def load_stock(cls, config: Mapping[str, Any], spec: TaskSpec, folder: Path) -> tuple[Self, StockHead]:
+    def load_stock(cls, config: Options, spec: TaskSpec, folder: Path) -> tuple[Self, StockHead]:
         """Encoder and head from a folder that `save_stock` wrote."""
         encoder = cls.restore(config, folder)
         with quiet_transformers():
@@ -379,7 +386,7 @@ def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
     return positions
 
 
-def _with_lora(body: "PreTrainedModel", options: bool | Mapping[str, Any]) -> "PreTrainedModel":
+def _with_lora(body: "PreTrainedModel", options: bool | Options) -> "PreTrainedModel":
     peft = import_extra("peft", extra="lora", purpose="`lora`")
     changes = dict(options) if isinstance(options, Mapping) else {}
     for key in changes:

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from crosstask.data.task import Task
 from crosstask.errors import unknown
-from crosstask.models.encoder import Config, Representation, check_counts
+from crosstask.models.encoder import Representation, check_counts
 from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
 Pooling = Literal["max", "mean", "last"]
@@ -28,21 +28,19 @@ class LSTM(WordEncoder):
     def __init__(
         self, words: WordEmbedding, *, hidden: int, layers: int, bidirectional: bool, pooling: Pooling
     ) -> None:
-        super().__init__(words)
+        super().__init__(words, hidden=hidden, layers=layers, bidirectional=bool(bidirectional), pooling=pooling)
         check_counts(hidden=hidden, layers=layers)
         if pooling not in get_args(Pooling):
             raise unknown("pooling of the encoder", pooling, get_args(Pooling))
-        self.hidden = hidden
-        self.layers = layers
-        self.bidirectional = bool(bidirectional)
         self.pooling = pooling
-        self.width = 2 * hidden if self.bidirectional else hidden
+        self.num_directions = 2 if bidirectional else 1
+        self.width = self.num_directions * hidden
         self.recurrent = nn.LSTM(
             words.dimension,
             hidden,
             layers,
             batch_first=True,
-            bidirectional=self.bidirectional,
+            bidirectional=bool(bidirectional),
             dropout=words.dropout.p if layers > 1 else 0.0,  # between layers: torch warns where there is one
         )
 
@@ -71,15 +69,6 @@ class LSTM(WordEncoder):
         words = WordEmbedding.from_tasks(tasks, **options)
         return cls(words, hidden=hidden, layers=layers, bidirectional=bidirectional, pooling=pooling)
 
-    def architecture(self) -> Config:
-        """Size, depth, directions and pooling."""
-        return {
-            "hidden": self.hidden,
-            "layers": self.layers,
-            "bidirectional": self.bidirectional,
-            "pooling": self.pooling,
-        }
-
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         """A vector per word, [batch, length, width], zero at padding, and one per text, [batch, width]."""
         mask = inputs["mask"]  # [batch, length]
@@ -104,6 +93,5 @@ class LSTM(WordEncoder):
         elif self.pooling == "mean":
             pooled = tokens.sum(dim=1) / lengths[original_order].unsqueeze(-1)  # tokens are zero at padding
         else:
-            num_directions = 2 if self.bidirectional else 1
-            pooled = torch.cat(list(last[-num_directions:]), dim=-1)
+            pooled = torch.cat(list(last[-self.num_directions :]), dim=-1)
         return Representation(tokens=tokens, pooled=pooled, mask=mask)

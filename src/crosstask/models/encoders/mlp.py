@@ -6,7 +6,7 @@ from typing import ClassVar, Self, Unpack
 from torch import Tensor, nn
 
 from crosstask.data.task import Task
-from crosstask.models.encoder import Config, Representation, check_counts
+from crosstask.models.encoder import Representation, check_counts
 from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
 
@@ -17,10 +17,8 @@ class MLP(WordEncoder):
     summary: ClassVar[str] = "mean of word vectors, then ReLU layers; the fastest for texts"
 
     def __init__(self, words: WordEmbedding, *, hidden: int, layers: int) -> None:
-        super().__init__(words)
+        super().__init__(words, hidden=hidden, layers=layers)
         check_counts(hidden=hidden, layers=layers)
-        self.hidden = hidden
-        self.layers = layers
         self.width = hidden
         self.body = relu_stack(words.dimension, hidden, layers, words.dropout.p)
 
@@ -37,10 +35,6 @@ class MLP(WordEncoder):
             options: those of `WordOptions`.
         """
         return cls(WordEmbedding.from_tasks(tasks, **options), hidden=hidden, layers=layers)
-
-    def architecture(self) -> Config:
-        """Width and depth."""
-        return {"hidden": self.hidden, "layers": self.layers}
 
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         """One vector per text, [batch, hidden]."""

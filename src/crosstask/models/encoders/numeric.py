@@ -17,6 +17,7 @@ from crosstask.models.encoder import (
     Encoder,
     FeatureSection,
     Inputs,
+    Options,
     PreparedInput,
     Representation,
     check_counts,
@@ -43,17 +44,27 @@ class VectorEncoder(Encoder):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, inputs: int, *, standardise: bool) -> None:
+    def __init__(self, inputs: int, width: int, *, standardise: bool = False) -> None:
         super().__init__()
         self.inputs = inputs
+        self.width = width
         self.standardise = bool(standardise)
+        self.architecture: Config = {}
         self.entry = nn.Identity()  # the site where vectors enter
         if self.standardise:
             self.register_buffer("mean", torch.zeros(inputs))
             self.register_buffer("scale", torch.ones(inputs))
 
     @classmethod
-    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+    def _for_tasks(cls, tasks: Sequence[Task], **architecture: Any) -> Self:
+        """A new encoder for vectors of these tasks' width, with the scales of their features."""
+        encoder = cls(common_width(cls.name, tasks), **architecture)
+        if encoder.standardise:
+            encoder.fit_scale(tasks)
+        return encoder
+
+    @classmethod
+    def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """The vectors alone: layers over them would have to be trained first."""
         cls.check_options(options)
         return {"name": "vectors"}, [without_layers(name)]
@@ -90,21 +101,23 @@ class VectorEncoder(Encoder):
         return self.entry(features)
 
     @abstractmethod
-    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
-        """Representations of a batch from its vectors, [batch, inputs]."""
+    def represent(self, vectors: Tensor) -> Tensor:
+        """Representations, [batch, width], from vectors, [batch, inputs]."""
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
-        """Representations of a batch."""
-        return self.represent(self.embed(inputs), inputs)
+        return Representation(pooled=self.represent(self.embed(inputs)))
 
     def sites(self) -> list[Site]:
         """The vectors as they enter."""
         return [Site(self.entry, "output", self.inputs)]
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
-        """The architecture of a saved encoder."""
+    def restore(cls, config: Options, folder: Path) -> Self:
         return cls(**config)
+
+    def config(self) -> Config:
+        """The constructor's parameters."""
+        return {"inputs": self.inputs, **self.architecture}
 
 
 class PlainVectors(VectorEncoder):
@@ -114,8 +127,7 @@ class PlainVectors(VectorEncoder):
     summary: ClassVar[str] = "numeric vectors as they are, without a shared layer"
 
     def __init__(self, inputs: int) -> None:
-        super().__init__(inputs, standardise=False)
-        self.width = inputs
+        super().__init__(inputs, width=inputs)
 
     @classmethod
     def from_tasks(cls, tasks: Sequence[Task]) -> Self:
@@ -124,20 +136,15 @@ class PlainVectors(VectorEncoder):
         Args:
             tasks: whose vectors it takes.
         """
-        return cls(common_width(cls.name, tasks))
+        return cls._for_tasks(tasks)
 
     @classmethod
-    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+    def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """As it is: nothing in it is trained."""
         return {"name": name, **options}, []
 
-    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
-        """The vectors themselves, [batch, inputs]."""
-        return Representation(pooled=vectors)
-
-    def config(self) -> Config:
-        """The constructor's parameters."""
-        return {"inputs": self.inputs}
+    def represent(self, vectors: Tensor) -> Tensor:
+        return vectors
 
 
 class LinearEncoder(VectorEncoder):
@@ -151,8 +158,8 @@ class LinearEncoder(VectorEncoder):
 
     def __init__(self, inputs: int, *, hidden: int, standardise: bool) -> None:
         check_counts(hidden=hidden)
-        super().__init__(inputs, standardise=standardise)
-        self.width = hidden
+        super().__init__(inputs, width=hidden, standardise=standardise)
+        self.architecture = {"hidden": hidden, "standardise": self.standardise}
         self.linear = nn.Linear(inputs, hidden, bias=False)
 
     @classmethod
@@ -165,23 +172,15 @@ class LinearEncoder(VectorEncoder):
             standardise: bring every feature to mean 0 and deviation 1 first. Off when left out, because standardizing
                 changes the covariance, and that of the raw vectors is what the theory speaks of.
         """
-        encoder = cls(common_width(cls.name, tasks), hidden=hidden, standardise=standardise)
-        if encoder.standardise:
-            encoder.fit_scale(tasks)
-        return encoder
+        return cls._for_tasks(tasks, hidden=hidden, standardise=standardise)
 
-    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
-        """One vector per example, [batch, hidden]."""
-        return Representation(pooled=self.linear(vectors))
+    def represent(self, vectors: Tensor) -> Tensor:
+        return self.linear(vectors)
 
     def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
         """x R B = x (R B), with or without standardization before."""
         multiply_input(self.linear, matrix)
         return True
-
-    def config(self) -> Config:
-        """The constructor's parameters."""
-        return {"inputs": self.inputs, "hidden": self.width, "standardise": self.standardise}
 
 
 class ReluEncoder(VectorEncoder):
@@ -193,9 +192,8 @@ class ReluEncoder(VectorEncoder):
     def __init__(self, inputs: int, *, hidden: int, layers: int, dropout: float, standardise: bool) -> None:
         check_counts(hidden=hidden, layers=layers)
         check_dropout(dropout)
-        super().__init__(inputs, standardise=standardise)
-        self.width = hidden
-        self.layers = layers
+        super().__init__(inputs, width=hidden, standardise=standardise)
+        self.architecture = {"hidden": hidden, "layers": layers, "dropout": dropout, "standardise": self.standardise}
         self.head_dropout = dropout  # the layers' rate is that of the heads too
         self.body = relu_stack(inputs, hidden, layers, dropout)
 
@@ -219,30 +217,15 @@ class ReluEncoder(VectorEncoder):
             standardise: bring every feature to mean 0 and deviation 1 first. On when left out, because features of
                 different scale make training slow.
         """
-        inputs = common_width(cls.name, tasks)
-        encoder = cls(inputs, hidden=hidden, layers=layers, dropout=dropout, standardise=standardise)
-        if encoder.standardise:
-            encoder.fit_scale(tasks)
-        return encoder
+        return cls._for_tasks(tasks, hidden=hidden, layers=layers, dropout=dropout, standardise=standardise)
 
-    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
-        """One vector per example, [batch, hidden]."""
-        return Representation(pooled=self.body(vectors))
+    def represent(self, vectors: Tensor) -> Tensor:
+        return self.body(vectors)
 
     def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
         """The first layer absorbs the matrix."""
         multiply_input(self.body[0], matrix)
         return True
-
-    def config(self) -> Config:
-        """The constructor's parameters."""
-        return {
-            "inputs": self.inputs,
-            "hidden": self.width,
-            "layers": self.layers,
-            "dropout": self.head_dropout,
-            "standardise": self.standardise,
-        }
 
 
 def common_width(encoder: str, tasks: Sequence[Task]) -> int:

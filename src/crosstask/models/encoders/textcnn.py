@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config, Representation, check_counts
+from crosstask.models.encoder import Representation, check_counts
 from crosstask.models.encoders.max_over_time import max_over_time
 from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
@@ -34,7 +34,7 @@ class TextCNN(WordEncoder):
             check_counts(kernels=kernel)
         check_counts(channels=channels)
         self.kernels = list(kernels)
-        self.channels = channels
+        self.architecture = {"kernels": self.kernels, "channels": channels}
         self.width = channels * len(self.kernels)
         self.convolutions = nn.ModuleList(nn.Conv1d(words.dimension, channels, kernel) for kernel in self.kernels)
 
@@ -56,10 +56,6 @@ class TextCNN(WordEncoder):
             options: those of `WordOptions`.
         """
         return cls(WordEmbedding.from_tasks(tasks, **options), kernels=kernels, channels=channels)
-
-    def architecture(self) -> Config:
-        """Widths and number of filters."""
-        return {"kernels": self.kernels, "channels": self.channels}
 
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         """One vector per text, [batch, kernels * channels]."""

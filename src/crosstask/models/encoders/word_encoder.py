@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypedDict, Unpack
+from typing import ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from crosstask.models.encoder import (
     Encoder,
     FeatureSection,
     Inputs,
+    Options,
     PreparedInput,
     Representation,
     check_counts,
@@ -196,7 +197,7 @@ class WordEmbedding(nn.Module):
         }
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path) -> Self:
         """The same vocabulary with vectors of zeros."""
         options = dict(config)
         vocabulary = Vocabulary.load(folder)
@@ -204,17 +205,23 @@ class WordEmbedding(nn.Module):
 
 
 class WordEncoder(Encoder):
-    """An encoder over word vectors. A subclass computes representations from them: `represent` and `architecture`."""
+    """An encoder over word vectors; a subclass computes representations from them.
+
+    Args:
+        words: the word vectors.
+        architecture: the subclass' other parameters, which a saved model has to know.
+    """
 
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
-    option_defaults: ClassVar[Mapping[str, Any]] = WORD_DEFAULTS
+    option_defaults: ClassVar[Options] = WORD_DEFAULTS
 
-    def __init__(self, words: WordEmbedding) -> None:
+    def __init__(self, words: WordEmbedding, **architecture: object) -> None:
         super().__init__()
         self.words = words
+        self.architecture = architecture
 
     @classmethod
-    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+    def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """The word vectors alone: layers over them would have to be trained first."""
         options = {key: value for key, value in options.items() if key not in ("freeze", "cache")}
         cls.check_options(options)
@@ -252,7 +259,6 @@ class WordEncoder(Encoder):
         """Representations of a batch from its word vectors, [batch, length, dimension]. Padding must not matter."""
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
-        """Representations of a batch."""
         return self.represent(self.embed(inputs), inputs)
 
     def sites(self) -> list[Site]:
@@ -277,20 +283,16 @@ class WordEncoder(Encoder):
     def _shared_with_copies(self) -> dict[int, object]:
         return {id(self.words): None}
 
-    @abstractmethod
-    def architecture(self) -> Config:
-        """The keyword parameters of the constructor, besides `words`."""
-
     def config(self) -> Config:
         """Options of the encoder and, under `words`, of its vectors."""
-        return {**self.architecture(), "words": self.words.config()}
+        return {**self.architecture, "words": self.words.config()}
 
     def save_assets(self, folder: Path) -> None:
         """The vocabulary."""
         self.words.vocabulary.save(folder)
 
     @classmethod
-    def restore(cls, config: Mapping[str, Any], folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path) -> Self:
         """The architecture and the vocabulary of a saved encoder."""
         options = dict(config)
         return cls(WordEmbedding.restore(options.pop("words"), folder), **options)
@@ -342,13 +344,9 @@ class PlainWords(WordEncoder):
         return cls(words)
 
     @classmethod
-    def feature_section(cls, name: str, options: Mapping[str, Any]) -> FeatureSection:
+    def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """As it is: nothing in it is trained."""
         return {"name": name, **options}, []
-
-    def architecture(self) -> Config:
-        """Nothing besides the vectors."""
-        return {}
 
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         """The vectors of the words, [batch, length, dimension], and their mean, [batch, dimension]."""
