@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +18,8 @@ Named = str | Mapping[str, Any]
 Verdict = Literal["holds", "same direction", "does not hold", "not measured"]
 FigureKind = Literal["lines", "boxes", "heat map", "dots"]
 SIGNIFICANT = 0.05
+WHY_HEADING = "## Where a claim does not hold"
+"""In the text of an experiment, between what is done and why some claim does not hold."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,15 @@ def _deviation(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if len(values) > 1 else None
 
 
+@cache
+def read_texts(name: str) -> tuple[str, str]:
+    """What `texts/NAME.md` says about an experiment, and about claims that do not hold."""
+    text = (Path(__file__).parent / "texts" / f"{name}.md").read_text(encoding="utf-8")
+    about, _, why = text.partition(WHY_HEADING)
+    # Line breaks of the file are no line breaks on a page.
+    return " ".join(about.split()), " ".join(why.split())
+
+
 def paired(better: Mapping[int, float], worse: Mapping[int, float]) -> list[float]:
     """Differences over the seeds that both have."""
     return [value - worse[seed] for seed, value in better.items() if seed in worse]
@@ -252,16 +264,24 @@ class Experiment(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     paper: ClassVar[Paper]
-    about: ClassVar[str]
-    """Two or three sentences: what is done, on which data, and what stands in for data that cannot be had."""
-    why: ClassVar[str] = ""
-    """Where a claim does not hold in the full version: what was looked for, and what is likely. No figures: those are
-    in the tables."""
     seeds: ClassVar[int] = 5
     quick_seeds: ClassVar[int] = 2
 
     def __init__(self, options: Options) -> None:
         self.options = options
+
+    @property
+    def about(self) -> str:
+        """Two or three sentences: what is done, on which data, and what stands in for data that cannot be had."""
+        return read_texts(self.name)[0]
+
+    @property
+    def why(self) -> str:
+        """Where a claim does not hold in the full version: what was tried, and what is likely; else nothing.
+
+        No figures: those are in the tables.
+        """
+        return read_texts(self.name)[1]
 
     @property
     def used_seeds(self) -> range:

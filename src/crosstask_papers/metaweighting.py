@@ -342,26 +342,6 @@ class MetaWeightingTopics(MethodsCompared):
 
     name: ClassVar[str] = "metaweighting-topics"
     title: ClassVar[str] = "MetaWeighting on 20 Newsgroups"
-    about: ClassVar[str] = (
-        "Sixteen newsgroups as four tasks of four classes, all trained together with TextCNN. Messages are read whole, "
-        "which the published accuracies speak for, and without headers, quotes and footers, which give the group away. "
-        "Instead of 3,000 epochs there are some hundred updates, the same number for every method, and three times as "
-        "many in long runs; a tenth of each training set chooses the update to keep, and trains too where that is said."
-    )
-    why: ClassVar[str] = (
-        "Uniform weights and single tasks are where the published figures have them; MetaWeighting is not above them. "
-        "Its weights stop moving after some hundred updates, when gradients are small, and move by parts of a percent "
-        "before (the figure of weights); with normalised steps they do move, away from the task with the largest "
-        "losses, for the shortest mixture of slopes listens to those tasks most that are nearly learned. And a tenth "
-        "of each training set, the query set, trains nothing. Tried on dev of other seeds, without gain: steps a "
-        "hundred times as large, normalised steps of two sizes. Runs three times as long, with more dropout, are "
-        "nearly a point better for most methods, and no method is above uniform weights there beyond chance, neither "
-        "with GloVe's vectors nor with joined ones. Dev sets drawn at random choose `uncertainty`, which is behind on "
-        "test: test messages are later ones. Dev sets of the latest messages choose uniform weights, and these, "
-        "trained on all labels, come out above the best published average, though not beyond chance. With MiniLM "
-        "single tasks are ahead of all joint training, for three hundred steps are few for an encoder that serves four "
-        "tasks: with three times the rate both are better on dev, and close (`benchmarks/joint_steps.py`)."
-    )
     seeds: ClassVar[int] = 5
     benchmark: ClassVar[Benchmark] = TOPICS_BENCHMARK
     tasks: ClassVar[Sequence[str]] = TOPICS
@@ -374,24 +354,6 @@ class MetaWeightingSentiment(MethodsCompared):
 
     name: ClassVar[str] = "metaweighting-sentiment"
     title: ClassVar[str] = "MetaWeighting on Amazon reviews"
-    about: ClassVar[str] = (
-        "Polarity of product reviews in 14 domains, all trained together with TextCNN. In the public set some test "
-        "texts also stand in train: results are given with them (leaked), as published, and without (clean). Instead "
-        "of 3,000 epochs there are some hundred updates, the same number for every method, and three times as many in "
-        "long runs; a tenth of each training set chooses the update to keep, and trains too where that is said."
-    )
-    why: ClassVar[str] = (
-        "Single tasks and uniform weights are below the published figures here: runs have some hundred updates "
-        "instead of thousands of epochs, and a part of each training set chooses the model. Products of "
-        "gradients times the rate over fourteen tasks are so small that MetaWeighting's weights end where they "
-        "began, so that it is uniform weights without the query sets: next to those, trained on as few "
-        "examples, it is not behind. Normalised steps and the mean query loss do move the weights, without "
-        "gain. Tchebycheff's methods train the worst task alone, for which there are too few updates here. Runs three "
-        "times as long are hardly better with GloVe's vectors; with those joined to MiniLM's, and longer texts, "
-        "uniform weights come close to the best published average, also when the dev sets train too, and no other "
-        "method is above them. Still longer texts, twice as many updates and more filters were tried on dev of other "
-        "seeds, without gain (`benchmarks/textcnn_trials.py`)."
-    )
     seeds: ClassVar[int] = 3
     benchmark: ClassVar[Benchmark] = SENTIMENT_BENCHMARK
     tasks: ClassVar[Sequence[str]] = AMAZON

@@ -83,16 +83,6 @@ class QueryShare(Sensitivity):
 
     name: ClassVar[str] = "metaweighting-rho"
     title: ClassVar[str] = "MetaWeighting: the share of query examples"
-    about: ClassVar[str] = (
-        "Both benchmarks as published (messages whole, reviews with leaked texts) and TextCNN, by the share rho of "
-        "each training set that judges the weights and does not train the model."
-    )
-    why: ClassVar[str] = (
-        "Accuracy falls from the smallest share on, slowly at first: an example is worth more in the training set than "
-        "among those that judge. With the paper's own steps the weights end where they began (moved is zero in every "
-        "column), so that the query set has nothing to repay its cost with; with normalised steps the weights do move, "
-        "on topics by a fifth, and accuracy falls alike. That it falls after a tenth is as in the paper."
-    )
     key: ClassVar[str] = "rho"
     option: ClassVar[str] = "query"
     values: ClassVar[Sequence[float]] = (0.02, 0.05, 0.1, 0.2, 0.5)
@@ -115,17 +105,6 @@ class StepSize(Sensitivity):
 
     name: ClassVar[str] = "metaweighting-alpha"
     title: ClassVar[str] = "MetaWeighting: the step size of the weights"
-    about: ClassVar[str] = (
-        "Both benchmarks as published (messages whole, reviews with leaked texts) and TextCNN, by the step size alpha "
-        "of the weights. Runs are much shorter than the paper's, so that its own steps carry the weights less far; "
-        "those of the normalised variant do not depend on the model's rate."
-    )
-    why: ClassVar[str] = (
-        "On reviews the paper's own steps leave the weights where they began at every alpha (moved is zero), so that "
-        "runs differ by rounding alone: what stands between two alphas there is chance, and a mean of three runs may "
-        "differ by more than the spread of as few. With normalised steps the weights move the further the larger "
-        "alpha is, and accuracy has no trend on reviews; on topics it falls where alpha is far above the paper's."
-    )
     key: ClassVar[str] = "alpha"
     option: ClassVar[str] = "step_size"
     values: ClassVar[Sequence[float]] = (0.05, 0.1, 0.5, 2.0)

@@ -67,21 +67,6 @@ class MetaXTSentiment(Experiment):
     name: ClassVar[str] = "metaxt-sentiment"
     title: ClassVar[str] = "MetaXT: polarity helps five levels of sentiment"
     paper: ClassVar[Paper] = METAXT
-    about: ClassVar[str] = (
-        "A target with five classes and k labels, balanced, and a dev set as small; a source with two classes. Yelp "
-        "and Amazon cannot be passed on, SST stands in for them; a folder `yelp` with `train.csv` and `test.csv` "
-        "(columns `stars` and `text`) is read instead. MiniLM instead of BERT-base; every method that trains has 400 "
-        "updates of 16 examples a task."
-    )
-
-    why: ClassVar[str] = (
-        "As published MetaXT is ahead of multi-task training by size at every k, but by less than in the paper, and "
-        "some seeds fail: where the label map starts from nothing, a few held-out examples decide where it goes, and "
-        "what they say first is noise. Trials with other rates of the network and other weights of the term chose the "
-        "published version that is shown. It is not ahead of multi-task training that sees the target in every step, "
-        "which the paper does not have. Without the meta level the labels do not always collapse here. Starting from "
-        "a probe instead of from nothing is what makes the transferred labels useful: see the improved version."
-    )
 
     def settings(self) -> dict[str, Any]:
         """Budget and encoder."""

@@ -58,23 +58,6 @@ class MetaXTTagging(Experiment):
     name: ClassVar[str] = "metaxt-tagging"
     title: ClassVar[str] = "MetaXT: labels of words carried over"
     paper: ClassVar[Paper] = METAXT
-    about: ClassVar[str] = (
-        "UD English parts of speech (17) help strong multiword expressions in STREUSLE (B, I, O); and coarse entities "
-        "help fine ones (25 labels) in GermEval 2014, on disjoint sentences: CoNLL-2003 in German, the paper's source, "
-        "cannot be passed on, so GermEval without the suffixes `deriv` and `part` stands in for it. k sentences of the "
-        "target show every label where k allows it, and as many choose the model. MiniLM, which knows little German, "
-        "instead of BERT-base; 400 updates of 16 sentences a task."
-    )
-    why: ClassVar[str] = (
-        "Most words belong to no expression and no entity, and the label network says so of nearly every source "
-        "word, whatever its label (the label maps): source examples then teach the target's head to find "
-        "nothing. With representation transfer the source's own labels teach the shared part as well, as in "
-        "joint training, and the result is close to that. Soft labels from a probe are the better the more "
-        "sentences it has: ahead of joint training on entities with the most, behind it with few. A probe that "
-        "also reads the source's label was better where the encoder is frozen "
-        "(`benchmarks/stacked_start.py`), and is not where it learns, as here. Parts of speech add nothing to "
-        "multiword expressions, not even in plain joint training."
-    )
     seeds: ClassVar[int] = 3
     quick_seeds: ClassVar[int] = 1
 

@@ -69,20 +69,6 @@ class RankTransfer(Experiment):
     name: ClassVar[str] = "rank-transfer"
     title: ClassVar[str] = "Ranking of sources against measured transfer"
     paper: ClassVar[Paper] = GRAD_TAG
-    about: ClassVar[str] = (
-        "Each task is the target in turn, with few labels, and each other task is trained together with it: the gain "
-        "over the target alone, on held-out examples, is what a ranking should foretell. Correlations are Spearman's, "
-        "over the sources of a target, of the scores with one sample of labels and the mean gain over all samples; "
-        "the mean over samples and targets is shown. Six sentence tasks with MiniLM frozen (a shared layer of 128 on "
-        "top) and fine-tuned, four tagging tasks, 14 Amazon domains."
-    )
-    why: ClassVar[str] = (
-        "Among four tagging tasks all sources hurt or do nothing with this number of updates, and only three can be "
-        "put in order. The measured gains are noisy themselves: those of one seed go only half-way along with those "
-        "of the other. For the linearised estimate a stronger penalty was better on frozen sentences and worse where "
-        "the truth is known, so that the default stayed; a penalty chosen on dev, and linearising at the pretrained "
-        "encoder, were no better."
-    )
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

@@ -48,12 +48,6 @@ class TAWTDistance(Experiment):
     name: ClassVar[str] = "tawt-distance"
     title: ClassVar[str] = "TAWT: near sources help most, and small targets"
     paper: ClassVar[Paper] = TAWT
-    about: ClassVar[str] = (
-        "A network that has learned random labels by heart is the target's teacher; a share q of those labels is drawn "
-        "again, and a network that has learned the new ones is the teacher of a source. The representation is learned "
-        "on the source, then the last layer on the target; beside it the target alone. Sizes, rates and epochs are the "
-        "paper's, with at least 1,000 updates for small targets; the quick version has 20 inputs and width 64."
-    )
     seeds: ClassVar[int] = 5
     quick_seeds: ClassVar[int] = 3
 

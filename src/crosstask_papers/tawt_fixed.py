@@ -19,16 +19,6 @@ class FixedWeights(TaggingExperiment):
 
     name: ClassVar[str] = "tawt-fixed"
     title: ClassVar[str] = "TAWT, Table 6: learned against fixed final weights"
-    about: ClassVar[str] = (
-        "Weights are learned in one run and stay fixed at their final values in another (our own final weights, by "
-        "seed, where the paper has those of its Table 5). Sharpness 10 in pre-training. Stand-ins as in tawt-table1."
-    )
-    why: ClassVar[str] = (
-        "In normalized joint training the final weights lie nearly all on the target, and here the target "
-        "alone, trained as long, is the best of all (tawt-table1): such weights, fixed from the first update "
-        "on, come closer to that. In pre-training most of the weight ends on one source; fixed there from the "
-        "start, what the others teach in the first epochs is missing."
-    )
     seeds: ClassVar[int] = 3
     paradigms: ClassVar[tuple[str, ...]] = ("pretrain", "normalized-joint")
 

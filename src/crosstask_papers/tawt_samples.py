@@ -46,19 +46,6 @@ class TAWTSamples(Experiment):
     name: ClassVar[str] = "tawt-samples"
     title: ClassVar[str] = "TAWT: weights on single examples"
     paper: ClassVar[Paper] = TAWT
-    about: ClassVar[str] = (
-        "Words inside entities: 1,000 with their part of speech are the source, 100 with the type of their entity the "
-        "target; a network of two layers over the vectors of five words. OntoNotes cannot be passed on: the entities "
-        "of Universal NER (3 types) on UD English EWT (Penn tags) stand in for it, with GloVe vectors of 100 numbers "
-        "instead of 50; a folder `ontonotes` is read instead. Examples are looked at batch by batch, which comes to "
-        "the paper's one look in five epochs."
-    )
-    why: ClassVar[str] = (
-        "In joint training the products of gradients are so small that the weights stay where they began (the "
-        "effective number of examples hardly falls). Scaled products do move them, but with the target in every "
-        "step there is little left for a better choice of examples to add. In pre-training, where the examples "
-        "alone make the representation, their choice matters."
-    )
     seeds: ClassVar[int] = 10
     quick_seeds: ClassVar[int] = 3
 

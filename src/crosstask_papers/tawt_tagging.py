@@ -116,20 +116,6 @@ class Table1(TaggingExperiment):
 
     name: ClassVar[str] = "tawt-table1"
     title: ClassVar[str] = "TAWT, Table 1"
-    about: ClassVar[str] = (
-        "Parts of speech (UD EWT), chunking (CoNLL-2000), predicates (PropBank EWT) and entities (Universal NER, EWT) "
-        "stand in for OntoNotes, MiniLM for BERT-base. Each is the target with few sentences, the others are sources "
-        "with 9,000 (chunking has 8,936). A batch of every task in each step with the paper's weights, where the paper "
-        "mixes batches in proportion to size: the same objective with less noise. Every run keeps its last model; the "
-        "sharpness of weighted pre-training is chosen on dev sentences (as many as for training) of a seed that is not "
-        "in the table. `single, long` is the target alone for as many updates as joint training has."
-    )
-    why: ClassVar[str] = (
-        "The target alone, trained for as many updates as joint training, is ahead of everything: the table's gains "
-        "over single-task training come from its few updates (four passes over some hundred sentences), as they seem "
-        "to in the paper, whose single-task figures are as low. Weighting moves nearly all weight to the target in "
-        "normalized joint training, and so goes the same way."
-    )
     long: ClassVar[str] = "single, long"
 
     @property
@@ -260,15 +246,7 @@ class Ratio(TaggingExperiment):
 
     name: ClassVar[str] = "tawt-ratio"
     title: ClassVar[str] = "TAWT, Table 3: ratio of source to target"
-    about: ClassVar[str] = (
-        "Entities with 500 sentences; parts of speech and predicates are sources with as many sentences times the "
-        "ratio. Stand-ins as in tawt-table1."
-    )
     seeds: ClassVar[int] = 3
-    why: ClassVar[str] = (
-        "At the smallest ratio a run has so few updates that neither method finds a single entity: the number of "
-        "updates grows with the sources here, as in the paper."
-    )
     varied: ClassVar[str] = "ratio"
     paper_figures: ClassVar[Mapping[str, tuple[float, ...]]] = PAPER_RATIO
 
@@ -334,10 +312,6 @@ class Size(Ratio):
 
     name: ClassVar[str] = "tawt-size"
     title: ClassVar[str] = "TAWT, Table 4: size of the target"
-    about: ClassVar[str] = (
-        "Entities with 500 sentences and more; parts of speech and predicates are sources with eight times as many. "
-        "Stand-ins as in tawt-table1."
-    )
     varied: ClassVar[str] = "target size"
     paper_figures: ClassVar[Mapping[str, tuple[float, ...]]] = PAPER_SIZE
 

@@ -49,19 +49,6 @@ class TransferGlue(Experiment):
     name = "transfer-glue"
     title = "Covariance alignment on five GLUE tasks"
     paper = INFORMATION_TRANSFER
-    about = (
-        "CoLA (Matthews' correlation), MRPC, QNLI, RTE and SST-2 (accuracy), all five together and in pairs. As in the "
-        "paper the encoder stays as it is: heads alone, against heads and a matrix per task on the embeddings that "
-        "enter it, the same updates and the same three learning rates for both, chosen on dev. Tasks with a frozen "
-        "encoder share nothing that learns, so we also let the encoder learn, with and without matrices. MiniLM "
-        "instead of BERT large; at most 2,500 training examples of each task; GLUE's dev sets are the test sets here, "
-        "and dev is cut from train (QNLI, of which only dev is at hand, is split)."
-    )
-    why = (
-        "Before a frozen encoder the matrices are nearly all that learns, and gains are as large as published. The "
-        "paper says nothing of an encoder that learns too, which we added: there its first layer can do what a matrix "
-        "would, and the two ways differ by less than seeds do."
-    )
     seeds, quick_seeds = 3, 1
 
     @property

@@ -69,27 +69,6 @@ class TransferSentences(Experiment):
     name = "transfer-sentences"
     title = "Covariance alignment and capacity on six sentence tasks"
     paper = INFORMATION_TRANSFER
-    about = (
-        "MR, SUBJ, CR, MPQA, TREC and SST, each split 80/10/10 anew for every seed; GloVe vectors of 100 numbers that "
-        "learn along; LSTM, CNN and MLP. Pairs are trained jointly with and without a matrix per task (everything "
-        "learns at once, the matrices slowly), with the same updates. Half of MR also stands in SST with the same "
-        "label, and much of it in SUBJ: here a text that another task has in dev or test is taken out of train, in "
-        "the paper apparently not (its MR rises from 76.4 to 96.0 with the others). Every run has some hundred "
-        "updates instead of up to 100 epochs. Pairs are also trained with a narrow shared part, where matrices learn "
-        "as fast as the rest."
-    )
-    why = (
-        "At the paper's width gains of alignment are small with every encoder: there is room for two tasks in the "
-        "shared part, and nothing for a matrix to settle. At the model's own rate the matrices did next to nothing "
-        "on dev; at a tenth and a thirtieth of it most pairs of one seed were better on dev with the MLP, which the "
-        "test sets of other seeds do not bear out. Beginning after a part of the updates, with the module fixed from "
-        "there on or not, was no better on dev, nor were vectors that stay fixed. Width is what counts: see the "
-        "narrow shared part. The similarity: the paper's single-task models have drifted far apart (its scores are "
-        "below a half), so that any model with shared word vectors scores higher; in some hundred updates ours stay "
-        "close to GloVe, and the scores are high to begin with. Together against alone: the paper's largest gain is "
-        "that of MR, half of which also stands in SST; here a sentence that another task tests on is in nobody's "
-        "training set."
-    )
 
     @property
     def size(self) -> dict[str, Any]:

@@ -58,22 +58,6 @@ class TransferSVD(Experiment):
     name = "transfer-svd"
     title = "SVD weights for tasks with one input, with and without noisy labels"
     paper = INFORMATION_TRANSFER
-    about = (
-        "Each label of a multi-label set is a binary task on the same input; all of them together, and in pairs of "
-        "which one has 20% of its training labels drawn at random. The score is the AUC, in points, averaged over the "
-        "tasks of a run. Mulan's yeast (14 labels) stands in for ChestX-ray14; with files `chestxray14/train.csv` and "
-        "`test.csv`, a column of 0 and 1 per finding and a number per column for an image's features, that is read "
-        "instead. One ReLU layer is shared. The learning rate of each method, and the rank of the SVD, which the paper "
-        "leaves open, are chosen on dev."
-    )
-    why = (
-        "Random labels of one task hardly touch the other one here, and all the harm that they do is about as large "
-        "as the gain that the paper has: to reach it, weights would have to undo the noise. Even fixed weights that "
-        "know which task is noisy gain next to nothing, so that there is little for the SVD to find. Where the shared "
-        "layer is too small for both tasks, which is where the theory expects something, weights do not help either. "
-        "Where training goes on far past the best update, weights that know gain more on dev, and the SVD a part of "
-        "that; nobody would train so."
-    )
     seeds, quick_seeds = 10, 2
 
     def settings(self) -> dict[str, Any]:

@@ -42,22 +42,6 @@ class TransferSynthetic(Experiment):
     name = "transfer-synthetic"
     title = "Transfer between drawn tasks, by covariance and similarity"
     paper = INFORMATION_TRANSFER
-    about = (
-        "Two tasks share a linear or ReLU module of capacity 1 (Figure 8: 10); d = 100, kappa = 100 on a tenth of the "
-        "coordinates, cos = 0.96, as in the paper. The paper does not say how few examples its target has; here it has "
-        "8 to 30, and labels have noise of a strength chosen, on other problems, so that the linear curve crosses "
-        "zero: where it crosses is ours, that it can is the paper's. Runs are some hundred steps of Adam. A run "
-        "trains a set of problems side by side and its score is their mean: Spearman's correlation or accuracy, on "
-        "fresh examples without noise."
-    )
-    why = (
-        "For logistic tasks the harm of another covariance is small and does not turn into a gain within these sizes; "
-        "examples and noise were set for the linear ones. At the model's own rate the matrices take everything upon "
-        "themselves: little is lost and little gained, however large the source (`full rate`). At a tenth of it, "
-        "alignment takes the harm away and keeps much of a large source's gain. Fixing a module that starts at "
-        "random, another reading of Algorithm 1, shares nothing; after joint training, the fixed module keeps a large "
-        "source's gain and mends less."
-    )
 
     @property
     def bulk(self) -> Bulk:

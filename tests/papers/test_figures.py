@@ -41,6 +41,7 @@ class Drawn(Experiment):
     title: ClassVar[str] = "Drawn"
     paper = TAWT
     about: ClassVar[str] = "Nothing is trained."
+    why: ClassVar[str] = ""
 
     def settings(self) -> dict[str, Any]:
         return {}

@@ -26,6 +26,7 @@ class Pretended(Experiment):
     title: ClassVar[str] = "A | pretended <experiment>"
     paper = TAWT
     about: ClassVar[str] = "Nothing is trained."
+    why: ClassVar[str] = ""
     ran: ClassVar[list[str]] = []
 
     def settings(self) -> dict[str, Any]:
