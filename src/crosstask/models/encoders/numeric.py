@@ -101,11 +101,11 @@ class VectorEncoder(Encoder):
         return self.entry(features)
 
     @abstractmethod
-    def represent(self, vectors: Tensor) -> Tensor:
-        """Representations, [batch, width], from vectors, [batch, inputs]."""
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        """Representations of a batch from its vectors, [batch, inputs]."""
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
-        return Representation(pooled=self.represent(self.embed(inputs)))
+        return self.represent(self.embed(inputs), inputs)
 
     def sites(self) -> list[Site]:
         """The vectors as they enter."""
@@ -143,8 +143,8 @@ class PlainVectors(VectorEncoder):
         """As it is: nothing in it is trained."""
         return {"name": name, **options}, []
 
-    def represent(self, vectors: Tensor) -> Tensor:
-        return vectors
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        return Representation(pooled=vectors)
 
 
 class LinearEncoder(VectorEncoder):
@@ -174,8 +174,8 @@ class LinearEncoder(VectorEncoder):
         """
         return cls._for_tasks(tasks, hidden=hidden, standardise=standardise)
 
-    def represent(self, vectors: Tensor) -> Tensor:
-        return self.linear(vectors)
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        return Representation(pooled=self.linear(vectors))  # [batch, hidden]
 
     def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
         """x R B = x (R B), with or without standardization before."""
@@ -219,8 +219,8 @@ class ReluEncoder(VectorEncoder):
         """
         return cls._for_tasks(tasks, hidden=hidden, layers=layers, dropout=dropout, standardise=standardise)
 
-    def represent(self, vectors: Tensor) -> Tensor:
-        return self.body(vectors)
+    def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
+        return Representation(pooled=self.body(vectors))  # [batch, hidden]
 
     def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:
         """The first layer absorbs the matrix."""
