@@ -25,25 +25,70 @@ parameters: one without examples of a task passes `0.0 * sum(parameter.sum() for
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, distributed, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients.task_gradients import Gradient
+
+Head = dict[Tensor, Tensor]
+"""Gradients on the parameters that one task alone reaches."""
 
 
 class Shareable(Protocol):
     """What has to reach the same values on every rank: any `Weighting`."""
 
+    def connect(self, reduce: Callable[[Tensor], Tensor], num_ranks: int) -> None:
+        """Take part in sums over ranks."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that train one model.
+
+    - `reduce`: a tensor added up over all of them, as a copy;
+    - `count`: how many they are.
+    """
+
     reduce: Callable[[Tensor], Tensor]
-    num_ranks: int
+    count: int
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Added up over ranks; on a single one the tensor itself."""
+        return values if self.count == 1 else self.reduce(values)
+
+    def sum_gradient(self, gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Gradient:
+        """A gradient added up over ranks; a rank that does not reach a parameter adds zero."""
+        if self.count == 1:
+            return list(gradient)
+        total: Gradient = []
+        for part, parameter in zip(gradient, parameters, strict=True):
+            total.append(self.reduce(torch.zeros_like(parameter) if part is None else part.detach().clone()))
+        return total
+
+    def sum_heads(self, heads: Mapping[str, Head], device: torch.device) -> dict[str, Head]:
+        """Gradients on each task's own parameters, added up over ranks.
+
+        A rank without an example of a task does not reach its head. Then no rank counts it, for all must agree.
+        """
+        if self.count == 1:
+            return dict(heads)
+        sizes = [sum(part.numel() for part in head.values()) for head in heads.values()]
+        entries = torch.tensor(sizes, dtype=torch.float64, device=device)  # [tasks]
+        reached_by_all = (self.reduce(entries) == self.count * entries).tolist()
+        total: dict[str, Head] = {}
+        for (task, head), is_complete in zip(heads.items(), reached_by_all, strict=True):
+            total[task] = {leaf: self.reduce(part) for leaf, part in head.items()} if is_complete else {}
+        return total
 
 
 def share_ranks(weighting: Shareable) -> None:
     """Let every rank reach the same weights; with one process nothing changes, so that a script can run either way."""
-    weighting.reduce, weighting.num_ranks = sum_over_ranks, _num_ranks()
+    weighting.connect(sum_over_ranks, _num_ranks())
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:

@@ -19,6 +19,8 @@ SLICE = 256 * CHUNK
 """Entries of a parameter that are looked at together on the CPU: they stay in its cache."""
 SLICE_ON_ACCELERATOR = 2**24
 """The same for an accelerator, over all tasks: few enough to keep in float64, many enough to keep it busy."""
+MAX_PACKED_ENTRIES = 2**21
+"""Entries of a small model, whose gradient is copied into one vector even on the CPU."""
 
 Gradient = list[Tensor | None]
 """One entry per shared parameter; None where a task does not reach it."""
@@ -59,6 +61,20 @@ def leaves_of(loss: Tensor, *, until: Tensor | None = None) -> list[Tensor]:
     return found
 
 
+@contextmanager
+def one_graph_per_loss() -> Iterator[None]:
+    """Explain torch's error about a graph that is walked again after it was freed."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "second time" not in str(error):
+            raise
+        raise CrossTaskError(
+            "Each task's gradient is taken by itself on this step, but losses share a graph. Where the weighting's "
+            "`inspects_gradients` says so, run the model once for every task."
+        ) from error
+
+
 def take_gradient(
     loss: Tensor, shared: Sequence[nn.Parameter], *, retain_graph: bool = False, create_graph: bool = False
 ) -> TaskGradient:
@@ -71,17 +87,10 @@ def take_gradient(
     known = {id(parameter) for parameter in shared}
     own = [leaf for leaf in leaves_of(loss) if id(leaf) not in known]
     keep = retain_graph or create_graph
-    try:
+    with one_graph_per_loss():
         taken = torch.autograd.grad(
             loss, [*shared, *own], allow_unused=True, retain_graph=keep, create_graph=create_graph
         )
-    except RuntimeError as error:
-        if "second time" not in str(error):
-            raise
-        raise CrossTaskError(
-            "Each task's gradient is taken by itself on this step, but losses share a graph. Where the weighting's "
-            "`looks_at_gradients` says so, run the model once for every task."
-        ) from error
     parts: Gradient = list(taken) if create_graph else apart(taken)
     return TaskGradient(
         parts[: len(shared)],
@@ -145,6 +154,13 @@ def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
             for part, parameter in zip(gradient, parameters, strict=True)
         ]
     )
+
+
+def pack(gradient: Gradient, parameters: Sequence[nn.Parameter], num_ranks: int) -> Gradient:
+    """A gradient as one vector where many small parts are slow: between ranks, on an accelerator, for a small model."""
+    if num_ranks > 1 or parameters[0].is_cuda or sum(p.numel() for p in parameters) < MAX_PACKED_ENTRIES:
+        return [flatten(gradient, parameters)]
+    return gradient
 
 
 def gram_matrix(gradients: Sequence[Gradient]) -> Tensor:

@@ -13,7 +13,7 @@ from crosstask.models.hooks import Adaptation, pass_context, running_in
 from crosstask.papers import METAXT, Paper
 from crosstask.transfer.base import ANY_TRANSFER, STATE_ADAPTER, TRANSFERRED_TERM, Setup, Transfer, TransferredTerm
 from crosstask.transfer.label_transfer.network import RepresentationTransferNetwork
-from crosstask.weighting import checks
+from crosstask.weighting import validation as checks
 
 
 class RepresentationTransfer(Transfer):
@@ -47,8 +47,8 @@ class RepresentationTransfer(Transfer):
 
     def __init__(self, *, layer: int | None = None, hidden: int | None = None) -> None:
         super().__init__()
-        self.layer = None if layer is None else checks.count(self.name, "layer", layer, at_least=0, what="transfer")
-        self.hidden = None if hidden is None else checks.count(self.name, "hidden", hidden, what="transfer")
+        self.layer = None if layer is None else checks.check_count(self.name, "layer", layer, at_least=0, what="transfer")
+        self.hidden = None if hidden is None else checks.check_count(self.name, "hidden", hidden, what="transfer")
         self.network = nn.Module()
         self._adaptation: Adaptation | None = None
 

@@ -1,4 +1,4 @@
-"""Weights of an opponent who favours the tasks with high losses, within a distance of equal weights."""
+"""Weights of an adversary that favors tasks with high losses, within a distance of uniform weights."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,84 +8,88 @@ import torch
 from torch import Tensor
 
 from crosstask.papers import BANDIT, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import LossWeighting
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.validation import check_number
 
-SMALLEST = 1e-30
-"""A share may come back from here; from zero it never would."""
-USUAL_RHO = 1.2
+MIN_WEIGHT = 1e-30
+"""Lower bound inside the logarithm: a weight may recover from here, from zero it never would."""
+DEFAULT_RHO = 1.2
+NUM_BISECTIONS = 60
 
 
-def distance_from_uniform(shares: Tensor) -> float:
+def distance_from_uniform(weights: Tensor) -> float:
     """`KL(p || uniform) = sum_t p_t log(T p_t)`, from 0 to log T.
 
     >>> distance_from_uniform(torch.tensor([0.5, 0.5])), round(distance_from_uniform(torch.tensor([1.0, 0.0])), 6)
     (0.0, 0.693147)
     """
-    shares = shares.double()
-    return float(torch.special.xlogy(shares, shares * len(shares)).sum())
+    weights = weights.double()
+    return float(torch.special.xlogy(weights, weights * len(weights)).sum())
 
 
-def ascent_step(shares: Tensor, losses: Tensor, step_size: float, rho: float) -> tuple[Tensor, float]:
-    """`p_t <- (p_t exp(step_size L_t))^(1 / (1 + lambda)) / normaliser`, and lambda.
+def ascent_step(weights: Tensor, losses: Tensor, step_size: float, rho: float) -> tuple[Tensor, float]:
+    """`p_t <- (p_t exp(step_size L_t))^(1 / (1 + lambda)) / normalizer`, and lambda.
 
-    lambda >= 0 is the smallest that keeps `KL(p || uniform) <= rho`. The distance falls as lambda grows, since the
-    power evens the shares out, so that lambda is found by bisection on the power, to the last digit.
+    lambda >= 0 is the smallest that keeps `KL(p || uniform) <= rho`. The distance decreases in lambda, so that lambda
+    is found by bisection on the power 1 / (1 + lambda), to the last digit.
 
     >>> ascent_step(torch.tensor([0.5, 0.5]), torch.tensor([math.log(3.0), 0.0]), 1.0, rho=1.0)
     (tensor([0.7500, 0.2500], dtype=torch.float64), 0.0)
     """
-    exponents = shares.double().clamp(min=SMALLEST).log() + step_size * losses.double()
-    free = torch.softmax(exponents, 0)
-    if distance_from_uniform(free) <= rho:
-        return free, 0.0
-    low, high = 0.0, 1.0  # the power 1 / (1 + lambda); at 0 all shares are equal
-    for _ in range(60):
+    exponents = weights.double().clamp(min=MIN_WEIGHT).log() + step_size * losses.double()
+    unconstrained = torch.softmax(exponents, 0)
+    if distance_from_uniform(unconstrained) <= rho:
+        return unconstrained, 0.0
+    low, high = 0.0, 1.0  # the power; at 0 all weights are equal
+    for _ in range(NUM_BISECTIONS):
         middle = (low + high) / 2.0
         if distance_from_uniform(torch.softmax(middle * exponents, 0)) <= rho:
             low = middle
         else:
             high = middle
-    return torch.softmax(low * exponents, 0), 1.0 / low - 1.0 if low > 0.0 else math.inf
+    multiplier = 1.0 / low - 1.0 if low > 0.0 else math.inf
+    return torch.softmax(low * exponents, 0), multiplier
 
 
-class BanditMTL(LossWeighting):
-    """An opponent moves weight to the tasks with high losses, so that no task is left behind; he may not go too far.
+class BanditMTL(Weighting):
+    """An adversary moves weight to the tasks with high losses, within a distance of uniform weights.
 
-    The model and the opponent play (Mao et al. 2021)
+    The model and the adversary play (Mao et al. 2021)
 
         min over theta  max over p  sum_t p_t L_t(theta),     p on the simplex with KL(p || uniform) <= rho,
 
-    which bounds the mean loss plus a multiple of the variance of the losses over tasks. The opponent's step is mirror
-    ascent with the entropy, `p_t <- (p_t exp(eta L_t))^(1 / (1 + lambda)) / normaliser`.
+    which bounds the mean loss plus a multiple of the variance of the losses over tasks. The adversary's step is mirror
+    ascent with the entropy, `p_t <- (p_t exp(eta L_t))^(1 / (1 + lambda)) / normalizer`.
 
     - `p_t`: `weights[t]`, on the simplex, at first 1 / T;
     - `eta`: `step_size`;
     - `lambda`: the multiplier of the constraint, the smallest >= 0 that keeps it.
 
-    In the code: the opponent's step is `ascent_step`, the solution of max_p eta <p, L> - KL(p || p_old) under the
+    In the code: the adversary's step is `ascent_step`, the solution of max_p eta <p, L> - KL(p || p_old) under the
     constraint; the constraint is `distance_from_uniform`.
 
     Args:
-        rho: how far the weights may go from equal; 0 keeps them equal, log T and more sets no bound. By default 1.2,
+        rho: largest distance from uniform weights; 0 keeps them uniform, log T and more sets no bound. By default 1.2,
             with which later work reports the method (the paper chooses it by data set), and log T / 2 for two or three
-            tasks, to whom 1.2 would be no bound.
-        step_size: of the opponent; 0.5 by default, likewise.
+            tasks, for which 1.2 would be no bound.
+        step_size: of the adversary; 0.5 by default, likewise.
 
-    Differs from the paper: lambda by bisection to the last digit; the opponent moves first, and the model's step uses
-    his new weights; for a task that is absent from a step he takes the loss he saw last (before the first, the mean of
+    Differs from the paper: lambda by bisection to the last digit; the adversary moves first, and the model's step uses
+    its new weights; a task that is absent from a step counts with its last loss (before the first, with the mean of
     the others).
 
     Needs nothing but the losses, of any sign. Costs nothing beside a plain step.
 
     >>> weighting = BanditMTL(rho=1.0, step_size=1.0, tasks=["easy", "hard"])
-    >>> weighting.update({"easy": 0.0, "hard": math.log(3.0)})
+    >>> parameter = torch.ones((), dtype=torch.float64, requires_grad=True)
+    >>> weighting.backward({"easy": 0.0 * parameter, "hard": math.log(3.0) * parameter})
     >>> {task: round(weight, 6) for task, weight in weighting.weights.items()}
     {'easy': 0.25, 'hard': 0.75}
     """
 
     name: ClassVar[str] = "bandit"
-    summary: ClassVar[str] = "more weight to tasks with high losses, within a distance of equal weights"
+    summary: ClassVar[str] = "more weight to tasks with high losses, within a distance of uniform weights"
     paper: ClassVar[Paper | None] = BANDIT
 
     def __init__(
@@ -96,31 +100,34 @@ class BanditMTL(LossWeighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self._given_rho = None if rho is None else checks.number(self.name, "rho", rho, at_least=0.0)
-        self.step_size = checks.number(self.name, "step_size", step_size, above=0.0)
+        self._fixed_rho = None if rho is None else check_number(self.name, "rho", rho, at_least=0.0)
+        self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
+    def start(self, problem: Problem) -> None:
         """1 / T each."""
-        self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
-        usual = USUAL_RHO if math.log(len(self.tasks)) > USUAL_RHO else math.log(len(self.tasks)) / 2.0
-        self.rho = usual if self._given_rho is None else self._given_rho
+        super().start(problem)
         self.last_losses: dict[str, float] = {}
+        max_distance = math.log(len(self.tasks))
+        if self._fixed_rho is not None:
+            self.rho = self._fixed_rho
+        else:
+            self.rho = DEFAULT_RHO if max_distance > DEFAULT_RHO else max_distance / 2.0
 
-    def update(self, values: Mapping[str, float]) -> None:
-        """The opponent's step."""
-        self.last_losses.update(values)
-        usual = sum(self.last_losses.values()) / len(self.last_losses)
-        losses = torch.tensor([self.last_losses.get(task, usual) for task in self.tasks], dtype=torch.float64)
-        shares = torch.tensor([self._weights[task] for task in self.tasks], dtype=torch.float64)
-        shares, _ = ascent_step(shares, losses, self.step_size, self.rho)
-        self._weights = dict(zip(self.tasks, shares.tolist(), strict=True))
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """The adversary's step."""
+        self.last_losses.update(evidence.losses)
+        mean = sum(self.last_losses.values()) / len(self.last_losses)
+        losses = torch.tensor([self.last_losses.get(task, mean) for task in self.tasks], dtype=torch.float64)
+        weights = torch.tensor([self._weights[task] for task in self.tasks], dtype=torch.float64)
+        weights, _ = ascent_step(weights, losses, self.step_size, self.rho)
+        return dict(zip(self.tasks, weights.tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights, the losses last seen and the number of steps."""
+        """The weights, the last loss of each task and the number of steps."""
         return {**super().state_dict(), "last_losses": dict(self.last_losses)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them over."""
+        """Restore them."""
         super().load_state_dict(state)
         self.last_losses = {task: float(loss) for task, loss in state["last_losses"].items()}

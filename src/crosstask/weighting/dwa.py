@@ -1,4 +1,4 @@
-"""More weight to tasks whose losses fall more slowly than the others'."""
+"""More weight to tasks whose losses decrease more slowly than the others'."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -8,8 +8,9 @@ from torch import Tensor
 
 from crosstask.papers import DWA as DWA_PAPER
 from crosstask.papers import Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import LossWeighting
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.validation import check_count, check_not_negative, check_number
 
 
 def average_weights(ratios: Tensor, temperature: float) -> Tensor:
@@ -21,8 +22,8 @@ def average_weights(ratios: Tensor, temperature: float) -> Tensor:
     return len(ratios) * torch.softmax(ratios.double() / temperature, 0)
 
 
-class DWA(LossWeighting):
-    """Dynamic weight average: a task whose loss falls more slowly than the others' counts more.
+class DWA(Weighting):
+    """Dynamic weight average: a task whose loss decreases more slowly than the others' counts more.
 
     The weights in window k are (Liu, Johns & Davison 2019, eq. 7)
 
@@ -30,7 +31,7 @@ class DWA(LossWeighting):
 
     - `w_t`: `weights[t]`; they add up to T, and are 1 in the first two windows;
     - `L_t(k)`: the mean loss of task t over window k, `averages[t]` of the last two;
-    - `r_t`: how much of the loss is left after a window.
+    - `r_t`: relative loss after a window, `ratio(t)`.
 
     In the code: eq. 7 is `average_weights`, the ratios are `DWA.ratio`.
 
@@ -46,14 +47,14 @@ class DWA(LossWeighting):
 
     >>> weighting = DWA(window=1, tasks=["fast", "slow"])
     >>> parameter = torch.ones((), requires_grad=True)
-    >>> for left in (1.0, 0.5, 0.25):
-    ...     weighting.backward({"fast": left * parameter, "slow": parameter})
+    >>> for loss in (1.0, 0.5, 0.25):
+    ...     weighting.backward({"fast": loss * parameter, "slow": parameter})
     >>> {task: round(weight, 6) for task, weight in weighting.weights.items()}  # 2 exp(0.25), 2 exp(0.5), over the sum
     {'fast': 0.875647, 'slow': 1.124353}
     """
 
     name: ClassVar[str] = "dwa"
-    summary: ClassVar[str] = "more weight to tasks whose losses fall more slowly than the others'"
+    summary: ClassVar[str] = "more weight to tasks whose losses decrease more slowly than the others'"
     paper: ClassVar[Paper | None] = DWA_PAPER
 
     def __init__(
@@ -64,34 +65,43 @@ class DWA(LossWeighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.temperature = checks.number(self.name, "temperature", temperature, above=0.0)
-        self.window = checks.count(self.name, "window", window)
+        self.temperature = check_number(self.name, "temperature", temperature, above=0.0)
+        self.window = check_count(self.name, "window", window)
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 each."""
+    def start(self, problem: Problem) -> None:
+        """Start with a weight of 1 per task."""
+        super().start(problem)
         self._weights = dict.fromkeys(self.tasks, 1.0)
-        self._sums: dict[str, list[float]] = {}
+        self._sums: dict[str, list[float]] = {}  # by task: sum and number of the losses of this window
         self.averages: list[dict[str, float]] = []
 
-    def update(self, values: Mapping[str, float]) -> None:
-        """Note this step's losses; at the start of a window, new weights first."""
-        checks.losses_not_negative(self.name, values)
-        if self.steps and self.steps % self.window == 0:
-            ended = {task: total / number for task, (total, number) in self._sums.items()}
-            self.averages = [*self.averages, ended][-2:]
-            self._sums = {}
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """New weights when a window has ended; then this step's losses belong to the next."""
+        check_not_negative(self.name, evidence.losses)
+        weights = self._weights
+        num_steps = self.steps - 1  # before this one
+        if num_steps and num_steps % self.window == 0:
+            self._end_window()
             if len(self.averages) == 2:
                 ratios = torch.tensor([self.ratio(task) for task in self.tasks])
-                self._weights = dict(zip(self.tasks, average_weights(ratios, self.temperature).tolist(), strict=True))
-        for task, value in values.items():
+                weights = dict(zip(self.tasks, average_weights(ratios, self.temperature).tolist(), strict=True))
+        for task, loss in evidence.losses.items():
             total, number = self._sums.get(task, [0.0, 0])
-            self._sums[task] = [total + value, number + 1]
+            self._sums[task] = [total + loss, number + 1]
+        return weights
+
+    def _end_window(self) -> None:
+        means = {task: total / number for task, (total, number) in self._sums.items()}
+        self.averages = [*self.averages, means][-2:]
+        self._sums = {}
 
     def ratio(self, task: str) -> float:
-        """What is left of a task's loss from the last window but one to the last."""
+        """A task's mean loss in the last window, relative to the one before."""
         before, after = (average.get(task, 0.0) for average in self.averages)
-        return after / before if before > 0.0 and after > 0.0 else 1.0
+        if before <= 0.0 or after <= 0.0:
+            return 1.0
+        return after / before
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, the sums of this window and the means of the last two."""
@@ -102,7 +112,7 @@ class DWA(LossWeighting):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them over."""
+        """Restore them."""
         super().load_state_dict(state)
         self._sums = {task: list(entry) for task, entry in state["sums"].items()}
         self.averages = [dict(average) for average in state["averages"]]

@@ -1,4 +1,4 @@
-"""Weights that bring the tasks' gradients to a common size, larger for tasks that learn slowly."""
+"""Weights that bring the tasks' gradients to a common norm, larger for tasks that learn slowly."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -6,76 +6,77 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from crosstask.errors import CrossTaskError
-from crosstask.gradients.task_gradients import Gradient
 from crosstask.papers import GRADNORM, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import GradientWeighting
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.validation import check_count, check_not_negative, check_number, check_positive
 
-FLOOR = 1e-3
-"""The least that a task counts before renormalising: a step too long would else turn its sign."""
+MIN_WEIGHT = 1e-3
+"""Lower bound of a weight before renormalization: after too long a step it would be negative."""
 
 
 def training_rates(losses: Tensor, initial: Tensor) -> Tensor:
-    """`r_t`: what is left of each loss, over the mean of that; a task that learns slowly has more than 1.
+    """`r_t`: each loss relative to its first value, over the mean of that; above 1 for a task that learns slowly.
 
     >>> training_rates(torch.tensor([1.0, 3.0]), torch.tensor([2.0, 2.0])).tolist()
     [0.5, 1.5]
     """
-    left = losses / initial
-    return left / left.mean() if left.mean() > 0.0 else torch.ones_like(left)
+    ratios = losses / initial
+    if ratios.mean() <= 0.0:
+        return torch.ones_like(ratios)
+    return ratios / ratios.mean()
 
 
-def gradnorm_slopes(weights: Tensor, norms: Tensor, rates: Tensor, alpha: float) -> Tensor:
+def gradnorm_gradient(weights: Tensor, norms: Tensor, rates: Tensor, alpha: float) -> Tensor:
     """The gradient of `sum_t |G_t - mean(G) r_t^alpha|` by the weights, the targets held constant (eq. 2).
 
-    `G_t = w_t norm_t`, so that a weight's slope is its gradient's norm with the sign of what is too much.
+    `G_t = w_t norm_t`, so that the derivative by a weight is its task's norm with the sign of the difference.
 
     >>> ones = torch.ones(2)
-    >>> gradnorm_slopes(ones, torch.tensor([1.0, 3.0]), rates=ones, alpha=1.5).tolist()
+    >>> gradnorm_gradient(ones, torch.tensor([1.0, 3.0]), rates=ones, alpha=1.5).tolist()
     [-1.0, 3.0]
     """
-    sizes = weights * norms
-    targets = sizes.mean() * rates**alpha
-    return torch.sign(sizes - targets) * norms
+    weighted_norms = weights * norms
+    targets = weighted_norms.mean() * rates**alpha
+    return torch.sign(weighted_norms - targets) * norms
 
 
-def renormalise(weights: Tensor, total: float) -> Tensor:
-    """Weights of at least `FLOOR` that add up to `total`."""
-    bounded = weights.clamp(min=FLOOR)
+def renormalize(weights: Tensor, total: float) -> Tensor:
+    """Weights that add up to `total`, after a lower bound of `MIN_WEIGHT`."""
+    bounded = weights.clamp(min=MIN_WEIGHT)
     return bounded * (total / bounded.sum())
 
 
-class GradNorm(GradientWeighting):
-    """Gradients of all tasks are brought to one size, times more for a task that learns more slowly than the others.
+class GradNorm(Weighting):
+    """Gradients of all tasks are brought to one norm, times more for a task that learns more slowly than the others.
 
     The weights follow the gradient of (Chen et al. 2018, eq. 2)
 
         sum_t | G_t - mean(G) r_t^alpha |,    G_t = w_t |grad L_t|,    r_t = (L_t / L_t(0)) / mean of the same,
 
-    with the targets `mean(G) r_t^alpha` (eq. 1) held constant, and are renormalised to add up to T.
+    with the targets `mean(G) r_t^alpha` (eq. 1) held constant, and are renormalized to add up to T.
 
     - `w_t`: `weights[t]`, which start at 1;
-    - `|grad L_t|`: norm of the gradient on the shared parameters that are looked at (`norms`);
+    - `|grad L_t|`: norm of the gradient on the shared parameters that are compared (`norms`);
     - `L_t(0)`: `initial_losses[t]`, the loss of the first step that had the task;
     - `r_t`: `training_rates`.
 
-    In the code: eq. 1 and the gradient of eq. 2 are `gradnorm_slopes`; the last line of Algorithm 1 is `renormalise`.
+    In the code: eq. 1 and the gradient of eq. 2 are `gradnorm_gradient`; the last line of Algorithm 1 is `renormalize`.
 
     Args:
         alpha: how strongly slow tasks are pulled up; 1.5 in the paper's main experiment, 0.12 for tasks that are alike.
         step_size: of the weights; 0.025.
-        last_shared: look at the last so many tensors of `shared` alone (in the order of the model's parameters; a
-            linear layer has two). The paper looks at the last shared layer; by default we look at all of it, since
-            what comes last among a model's parameters need not be what the tasks use last.
-        every: steps from one look to the next.
+        last_shared: compare gradients on the last so many tensors of `shared` alone (in the order of the model's
+            parameters; a linear layer has two). The paper uses the last shared layer. By default we use all shared
+            parameters, since the last of them need not be what the tasks use last.
+        every: steps from one inspection of gradients to the next.
 
-    Differs from the paper: the whole shared part by default, see `last_shared`; plain gradient steps on the weights; no
-    weight falls below 0.001 before renormalising, where the paper has nothing against negative ones. Tasks that are
-    absent keep their weights and those present share what they had, so that all add up to T.
+    Differs from the paper: all shared parameters by default, see `last_shared`; plain gradient steps on the weights; no
+    weight falls below 0.001 before renormalization, where the paper allows negative ones. Tasks that are absent keep
+    their weights and those present keep their sum, so that all add up to T.
 
-    Needs losses that are not negative, above zero when first seen, and each task in each step to compare them. Costs a
-    backward pass per task on a look, which is hardly more than one of their sum. As in Algorithm 1 the model's step
+    Needs losses that are not negative, above zero in a task's first step, and each task in each step to compare them.
+    An inspection costs a backward pass per task, hardly more than one of their sum. As in Algorithm 1 the model's step
     uses the weights from before it.
 
     >>> weighting = GradNorm(step_size=0.1, tasks=["a", "b"])
@@ -86,10 +87,10 @@ class GradNorm(GradientWeighting):
     """
 
     name: ClassVar[str] = "gradnorm"
-    summary: ClassVar[str] = "brings the tasks' gradients to one size, larger for tasks that learn slowly"
+    summary: ClassVar[str] = "brings the tasks' gradients to one norm, larger for tasks that learn slowly"
     paper: ClassVar[Paper | None] = GRADNORM
-    needs_every_task = True
-    takes_fused_losses = True
+    inspects: ClassVar[Need] = Need.GRADIENTS | Need.EVERY_TASK
+    is_delayed: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -101,49 +102,42 @@ class GradNorm(GradientWeighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.alpha = checks.number(self.name, "alpha", alpha, at_least=0.0)
-        self.step_size = checks.number(self.name, "step_size", step_size, above=0.0)
-        self.last_shared = None if last_shared is None else checks.count(self.name, "last_shared", last_shared)
-        self.every = checks.count(self.name, "every", every)
+        self.alpha = check_number(self.name, "alpha", alpha, at_least=0.0)
+        self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
+        self.last_shared = None if last_shared is None else check_count(self.name, "last_shared", last_shared)
+        self.every = check_count(self.name, "every", every)
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 each."""
+    def start(self, problem: Problem) -> None:
+        """Start with a weight of 1 per task."""
+        super().start(problem)
         self._weights = dict.fromkeys(self.tasks, 1.0)
         self.initial_losses: dict[str, float] = {}
 
-    def products(self, gradients: Sequence[Gradient]) -> Tensor:
-        """On the last shared tensors alone, where asked for."""
-        if self.last_shared is None:
-            return super().products(gradients)
-        if self.last_shared > len(gradients[0]):
-            raise CrossTaskError(
-                f"weighting 'gradnorm': `last_shared` is {self.last_shared}, but there are only {len(gradients[0])} "
-                "shared parameter tensors that learn."
-            )
-        return super().products([gradient[-self.last_shared :] for gradient in gradients])
-
-    def coefficients(self, gram: Tensor, tasks: Sequence[str], values: Mapping[str, float]) -> Sequence[float]:
-        """The weights as they were; then a step on them."""
-        checks.losses_not_negative(self.name, values)
-        fresh = {task: value for task, value in values.items() if task not in self.initial_losses}
-        checks.losses_positive(self.name, fresh, "at the start, since it compares later ones with them")
-        self.initial_losses.update(fresh)
-
-        old = torch.tensor([self._weights[task] for task in tasks], dtype=torch.float64)
-        norms = gram.diagonal().clamp(min=0.0).sqrt()
-        losses = torch.tensor([values[task] for task in tasks], dtype=torch.float64)
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """A gradient step on the weights."""
+        if self.last_shared is not None:
+            evidence.compare_last(self.last_shared)
+        norms, tasks = evidence.gradient_norms, evidence.tasks
+        self._note_first_losses(evidence.losses)
+        weights = torch.tensor([self._weights[task] for task in tasks], dtype=torch.float64)
+        losses = torch.tensor([evidence.losses[task] for task in tasks], dtype=torch.float64)
         initial = torch.tensor([self.initial_losses[task] for task in tasks], dtype=torch.float64)
-        slopes = gradnorm_slopes(old, norms, training_rates(losses, initial), self.alpha)
-        new = renormalise(old - self.step_size * slopes, float(old.sum()))
-        self._weights.update(zip(tasks, new.tolist(), strict=True))
-        return old.tolist()
+        gradient = gradnorm_gradient(weights, norms, training_rates(losses, initial), self.alpha)
+        updated = renormalize(weights - self.step_size * gradient, float(weights.sum()))
+        return dict(zip(tasks, updated.tolist(), strict=True))
+
+    def _note_first_losses(self, losses: Mapping[str, float]) -> None:
+        check_not_negative(self.name, losses)
+        first = {task: loss for task, loss in losses.items() if task not in self.initial_losses}
+        check_positive(self.name, first, "at the start, since it compares later ones with them")
+        self.initial_losses.update(first)
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, the first losses and the number of steps."""
         return {**super().state_dict(), "initial_losses": dict(self.initial_losses)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them over."""
+        """Restore them."""
         super().load_state_dict(state)
         self.initial_losses = {task: float(loss) for task, loss in state["initial_losses"].items()}

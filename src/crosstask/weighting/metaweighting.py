@@ -1,6 +1,7 @@
 """Weights that lower every task's loss on examples that the step did not train on."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -8,13 +9,141 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients import task_gradients as grads
+from crosstask.gradients.distributed import Ranks
+from crosstask.gradients.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 from crosstask.papers import METAWEIGHTING, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import Query, Weighting, reduced_values, weighted_backward
-from crosstask.weighting.lookahead import SOLVERS, Solver, Support, common_direction, hypergradients, step_weights
+from crosstask.weighting.base import HeldOut, Problem, Query, Weighting
+from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.validation import check_choice, check_count, check_number
 
-SMALL = 2**21
-"""Shared parameters of a model whose gradients are copied into one vector rather than gone through one by one."""
+MAX_STACKED_ENTRIES = 2**29
+"""Entries of gradients that are copied into one matrix, at most."""
+
+Solver = Literal["exact", "frank-wolfe", "mean"]
+
+
+def _uniform(gram: Tensor) -> Tensor:
+    return torch.full((len(gram),), 1.0 / len(gram), dtype=gram.dtype)
+
+
+SOLVERS: dict[Solver, Callable[[Tensor], Tensor]] = {
+    "exact": min_norm_point,
+    "frank-wolfe": frank_wolfe,
+    "mean": _uniform,
+}
+
+
+def hypergradients(products: Tensor, learning_rate: float) -> Tensor:
+    """Derivative of each query loss by each weight, through one step of gradient descent (eq. 10), [query, tasks].
+
+    Args:
+        products: of the gradient of query loss t after the step with that of support loss i before it.
+        learning_rate: of that step, which went along the mean of the weighted gradients.
+
+    >>> hypergradients(torch.tensor([[1.0, -2.0], [3.0, 4.0]]), learning_rate=0.5).tolist()
+    [[-0.25, 0.5], [-0.75, -1.0]]
+    """
+    return -(learning_rate / products.shape[1]) * products
+
+
+def common_direction(gradients: Tensor, solver: Solver = "exact") -> tuple[Tensor, Tensor]:
+    """The minimum-norm point of the rows (eq. 11), and the weight of each row in it (eq. 12).
+
+    A step against it increases no query loss; it is zero where no such step exists. A row that is exactly zero, which
+    nothing can lower, or that is not finite has weight zero: it would stop all others. With the solver "mean" it is the
+    mean of the rows instead, and a step lowers the mean query loss.
+
+    >>> direction, row_weights = common_direction(torch.tensor([[-1.0, 0.0], [0.0, -2.0]]))
+    >>> direction.tolist(), row_weights.tolist()
+    ([-0.8, -0.4], [0.8, 0.2])
+    """
+    gradients = gradients.double()
+    row_weights = torch.zeros(len(gradients), dtype=torch.float64)
+    counts = torch.isfinite(gradients).all(1) & (gradients != 0.0).any(1)
+    if not counts.any():
+        return torch.zeros(gradients.shape[1], dtype=torch.float64), row_weights
+    rows = gradients[counts]
+    unit = rows.abs().max()  # so that squares of small gradients times a small rate do not underflow
+    row_weights[counts] = SOLVERS[solver]((rows / unit) @ (rows / unit).T)
+    return row_weights[counts] @ rows, row_weights
+
+
+def step_weights(weights: Tensor, direction: Tensor, step_size: float, keep_sum: bool = False) -> Tensor:
+    """A step against the direction (eq. 13), projected onto weights that are not negative.
+
+    >>> step_weights(torch.ones(2), torch.tensor([-1.0, 4.0]), 0.5).tolist()
+    [1.5, 0.0]
+    >>> step_weights(torch.ones(2), torch.tensor([-1.0, 1.0]), 0.5, keep_sum=True).tolist()
+    [1.5, 0.5]
+    """
+    moved = weights.double() - step_size * direction.double()
+    if keep_sum:
+        return len(moved) * project_onto_simplex(moved / len(moved))
+    return moved.clamp(min=0.0)
+
+
+@dataclass
+class SupportGradients:
+    """The support gradients of one update, until the query losses are known.
+
+    - `parameters`: the shared parameters;
+    - `scale`: the factor of all gradients here, added up over the steps that make one update;
+    - `shared`: each task's gradient on the shared parameters;
+    - `heads`: each task's gradients on the other parameters that it reaches;
+    - `factors`: by how much more of a task the step had than its weight: one over its probability;
+    - `stack`: all of `shared` as one matrix, [tasks, parameters], where that is faster.
+    """
+
+    parameters: list[nn.Parameter]
+    scale: float = 0.0
+    shared: dict[str, grads.Gradient] = field(default_factory=dict)
+    heads: dict[str, dict[Tensor, Tensor]] = field(default_factory=dict)
+    factors: dict[str, float] = field(default_factory=dict)
+    stack: Tensor | None = None
+
+    def add(self, task: str, shared: grads.Gradient, head: dict[Tensor, Tensor], factor: float) -> None:
+        """Take in a task's gradient; over several steps that make one update they add up."""
+        self.factors[task] = factor
+        if task not in self.shared:
+            self.shared[task], self.heads[task] = shared, head
+            return
+        self.shared[task] = [_sum(*parts) for parts in zip(self.shared[task], shared, strict=True)]
+        for leaf, part in head.items():
+            self.heads[task][leaf] = part + self.heads[task].get(leaf, 0.0)
+
+    def products(self, tasks: Sequence[str], shared: grads.Gradient, head: Mapping[Tensor, Tensor]) -> Tensor:
+        """Products of a query gradient with each task's support gradient on all parameters that both reach, [tasks].
+
+        A task that was not in the step has zero: its weight had no effect.
+        """
+        device = self.parameters[0].device
+        zero = torch.zeros((), dtype=torch.float64, device=device)
+        by_task = dict.fromkeys(tasks, zero) | dict(zip(self.shared, self._shared_products(shared), strict=True))
+        for task, support_head in self.heads.items():
+            leaves = [leaf for leaf in head if leaf in support_head]
+            if leaves:
+                product = grads.product([head[leaf] for leaf in leaves], [support_head[leaf] for leaf in leaves])
+                by_task[task] = by_task[task] + product.to(device)
+        factors = [self.factors.get(task, 0.0) / self.scale for task in tasks]
+        products = torch.stack([by_task[task].to(device) for task in tasks])
+        return products * torch.tensor(factors, device=device, dtype=torch.float64)
+
+    def _shared_products(self, shared: grads.Gradient) -> Sequence[Tensor]:
+        """In the order of `self.shared`; where gradients are vectors and there is room, all of them in one call."""
+        vector = shared[0]
+        if len(shared) > 1 or vector is None or len(self.shared) * vector.numel() > MAX_STACKED_ENTRIES:
+            return [grads.product(shared, support) for support in self.shared.values()]
+        if self.stack is None:
+            stack = torch.stack([support[0] for support in self.shared.values() if support[0] is not None])
+            self.stack = stack.to(torch.promote_types(stack.dtype, torch.float32))
+            self.shared = {task: [row] for task, row in zip(self.shared, self.stack, strict=True)}
+        return list(grads.rows_times(self.stack, vector.to(self.stack.dtype)))
+
+
+def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    if first is None:
+        return second
+    return first if second is None else first.add_(second)
 
 
 class MetaWeighting(Weighting):
@@ -30,67 +159,65 @@ class MetaWeighting(Weighting):
 
     - `w_t`: `weights[t]`, which start at 1; the model's step takes `w_t / T` of each gradient, heads included;
     - `L^s`, `L^q`: the losses given to `backward` and to `after_step`;
-    - `eta`: `learning_rate`, an attribute that the learner sets before each step; in a loop of one's own it stays at 1
-      until set, which means a larger alpha and nothing else;
+    - `eta`: `learning_rate`, which the learner passes to `after_step`; in a loop of one's own it stays at 1
+      until set, which is the same as a larger alpha;
     - `alpha`: `step_size`;
-    - `lambda`: `shares` in the record, where `conflict` is the share of the pairs of rows `d_t` at an obtuse angle.
+    - `lambda`: `shares` in the record, where `conflict` is the fraction of the pairs of rows `d_t` at an obtuse angle.
 
-    In the code: eq. 9 is `backward`; the rest is in `look_ahead.py`: eq. 10 is `hypergradients`, its products are
-    `Support.products`; eq. 11 and 12 are `common_direction`; Algorithm 2 is `simplex.frank_wolfe`; eq. 13 is
+    In the code: eq. 9 is `backward`; eq. 10 is `hypergradients`, its products are `SupportGradients.products`; eq. 11
+    and 12 are `common_direction`; Algorithm 2 is `simplex.frank_wolfe`; eq. 13 is
     `step_weights`.
 
     A query gradient lives on the shared parameters and on its task's head. So `d_ti` is a product on the shared
     parameters, and for `i = t` on the head as well (in general: on all that both losses reach).
 
     Args:
-        query: share of each training set that becomes the query set; 0.1 in the paper. Or "dev": the dev sets judge
-            the weights too, and no example is kept from training; a task without one gives a tenth. Not in the paper.
+        query: fraction of each training set that becomes the query set; 0.1 in the paper. Or "dev": the dev sets judge
+            the weights too, and all examples train; a task without one gives a tenth. Not in the paper.
         step_size: alpha; 0.1 for sentiment and 0.5 for topics in the paper.
-        every: calls of `backward` from one look to the next; 1 in the paper. In between, a step is a plain joint step.
+        every: calls of `backward` from one inspection of gradients to the next; 1 in the paper. In between, a step is a
+            plain joint step.
         solver: "exact" by `simplex.min_norm_point`, or "frank-wolfe", the paper's Algorithm 2. Both let those tasks
-            decide whose slopes `d_t` are short, often what is learned already. "mean" takes the mean of all slopes
-            instead: the weights then follow the mean query loss, for those who judge by an average. Not in the paper.
-        heads: whether the products on heads count. Without them a weight is judged by what it does to the shared
+            decide whose hypergradients `d_t` are short, often tasks that are learned already. "mean" takes the mean of
+            all hypergradients instead: the weights then follow the mean query loss. Not in the paper.
+        heads: whether the products on heads count. Without them a weight is judged by its effect on the shared
             parameters alone.
-        normalise: measure `d_c` in units of the longest `d_t`. The step then does not depend on eta, T or the size of
+        normalize: measure `d_c` in units of the longest `d_t`. The step then does not depend on eta, T or the norms of
             the gradients: at most `step_size`, and less where the tasks disagree. Not in the paper.
         keep_sum: keep the sum of the weights at T, so that weighting does not change the length of the model's steps.
             Not in the paper.
+        normalise: the same as `normalize`.
 
     With Adam, as in the paper's experiments: eq. 10 is the derivative through a step of plain gradient descent, and the
-    paper uses it as it stands, with no word of Adam's scaling. So do we: the query gradients are taken at the model
+    paper uses it as it stands, without Adam's scaling. So do we: the query gradients are taken at the model
     that the optimizer, whichever it is, has made; the derivative of that model by the weights is that of gradient
     descent with rate eta, without momentum, scaling, weight decay or clipping. With a rate of 2e-5 the weights then
-    hardly leave 1; raise `step_size` or set `normalise`.
+    hardly leave 1; raise `step_size` or set `normalize`.
 
-    Differs from the paper: the exact point instead of Frank-Wolfe by default; weights are kept from going below zero by
-    projection (clamped at zero, the nearest such point; with `keep_sum` onto the simplex times T), where nothing in the
-    paper's update does so and a negative weight would train a task to fail. A task at zero goes on being looked at and
-    can come back. A query loss with a row of zeros does not stop the others. All tasks matter: `target` plays no part.
+    Differs from the paper: the exact point instead of Frank-Wolfe by default; weights are projected to be at least zero
+    (clamped, the nearest such point; with `keep_sum` onto the simplex times T), which the paper's update does not
+    ensure, and a negative weight would train a task to fail. A task at zero is still inspected and can recover. A query
+    loss with a row of zeros does not stop the others. All tasks matter: `target` plays no part.
 
     Needs a batch of every task in each step, query losses in `after_step` (each with a graph of its own, looked up one
-    by one: a mapping that computes them when asked saves memory), and `after_step` before the next update begins. On a
-    look it costs a backward pass per task, hardly more than one of their sum, and the same with a forward pass on
+    by one: a mapping that computes them on demand saves memory), and `after_step` before the next update begins. An
+    inspection costs a backward pass per task, hardly more than one of their sum, and the same with a forward pass on
     queries; T gradients are kept from `backward` to `after_step`, those of queries one at a time. On a GPU the learner
-    takes all of them from one fused pass where it can (`blockwise`), and then those of queries are held together too.
+    takes all of them from one fused pass where it can (`gradients.fused`), and then those of queries are in memory
+    together too.
 
     >>> parameter = torch.nn.Parameter(torch.ones(1))
     >>> weighting = MetaWeighting(step_size=1.0, tasks=["a", "b"])
-    >>> weighting.learning_rate = 0.5
     >>> weighting.backward({"a": parameter.sum() ** 2 / 2, "b": 2 * parameter.sum()}, shared=[parameter])
     >>> parameter.data -= 0.5 * parameter.grad  # gradients 1 and 2: from 1 to 1 - 0.5 * 1.5 = 0.25
-    >>> weighting.after_step({"a": parameter.sum() ** 2 / 2, "b": 2 * parameter.sum()})
-    >>> weighting.weights  # rows -0.25 * 0.25 * (1, 2) and -0.25 * 2 * (1, 2): the first is the shortest mixture
+    >>> weighting.after_step({"a": parameter.sum() ** 2 / 2, "b": 2 * parameter.sum()}, learning_rate=0.5)
+    >>> weighting.weights  # rows -0.25 * 0.25 * (1, 2) and -0.25 * 2 * (1, 2): the first has the smaller norm
     {'a': 1.0625, 'b': 1.125}
     """
 
     name: ClassVar[str] = "metaweighting"
     summary: ClassVar[str] = "weights that lower every task's loss on held-out parts of the training sets"
     paper: ClassVar[Paper | None] = METAWEIGHTING
-    needs_held_out = True
-    held_out: ClassVar[Literal["query", "probe"]] = "query"
-    needs_every_task = True
-    takes_fused_losses = True
 
     def __init__(
         self,
@@ -100,140 +227,101 @@ class MetaWeighting(Weighting):
         every: int = 1,
         solver: Solver = "exact",
         heads: bool = True,
-        normalise: bool = False,
+        normalize: bool = False,
         keep_sum: bool = False,
+        normalise: bool | None = None,
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        if query != "dev" and (isinstance(query, str) or checks.number(self.name, "query", query, above=0.0) >= 1.0):
+        if query != "dev" and (isinstance(query, str) or check_number(self.name, "query", query, above=0.0) >= 1.0):
             raise CrossTaskError(
                 f"weighting '{self.name}': `query` must be a share below 1, or 'dev' for the dev sets; found {query!r}."
             )
-        self.query = query
-        self.step_size = checks.number(self.name, "step_size", step_size, above=0.0)
-        self.every = checks.count(self.name, "every", every)
-        checks.choice(self.name, "solver", solver, SOLVERS)
+        self.held_out = HeldOut("query", query=query)
+        self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
+        self.every = check_count(self.name, "every", every)
+        check_choice(self.name, "solver", solver, SOLVERS)
         self.solver: Solver = solver
         self.heads = bool(heads)
-        self.normalise = bool(normalise)
+        self.normalize = bool(normalize if normalise is None else normalise)
         self.keep_sum = bool(keep_sum)
+        self._support: SupportGradients | None = None
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 each."""
-        self._weights = torch.ones(len(self.tasks), dtype=torch.float64)
-        self._support: Support | None = None
+    def start(self, problem: Problem) -> None:
+        """Start with a weight of 1 per task."""
+        super().start(problem)
+        self._weights = dict.fromkeys(self.tasks, 1.0)
+        self._support = None
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """What each task counts; all start at 1, and the step takes the mean over tasks."""
-        return dict(zip(self.tasks, self._weights.tolist(), strict=True)) if self.tasks else {}
-
-    @property
-    def looks_at_gradients(self) -> bool:
-        """On every `every`-th step, and on those that add to the same update."""
-        return (self.steps + 1) % self.every == 0 or self.wants_held_out
+    def needs(self, step: int) -> Need:
+        """Gradients on every `every`-th step and on those that add to the same update, and query losses after it."""
+        is_due = (step + 1) % self.every == 0 or self._support is not None
+        return Need.EVERY_TASK | Need.GRADIENTS | Need.HELD_OUT if is_due else Need.EVERY_TASK
 
     @property
     def wants_held_out(self) -> bool:
         """Whether support gradients wait for query losses."""
-        return bool(self.tasks) and self._support is not None
+        return self._support is not None
 
-    def backward(
-        self,
-        losses: Mapping[str, Tensor],
-        *,
-        shared: Iterable[nn.Parameter] | None = None,
-        probabilities: Mapping[str, float] | None = None,
-        scale: float = 1.0,
-    ) -> None:
-        """The gradient of `(1 / T) sum_t w_t L^s_t`, eq. 9; on a look the tasks' gradients wait for `after_step`."""
-        self.check_losses(losses)
-        drawn = probabilities or {}
-        looks = self.looks_at_gradients
-        self.steps += 1
-        step = {task: weight / len(self.tasks) for task, weight in self.weights.items()}
-        if not looks:
-            weighted_backward(losses, step, drawn, scale)
-            return
-        parameters = self.check_shared(shared)
-        begins = all(parameter.grad is None for parameter in parameters)  # what waits is of an update that is over
-        support = Support(parameters) if begins or self._support is None else self._support
-        own: dict[str, dict[Tensor, Tensor]] = {}
-        taken: dict[str, grads.Gradient] = {}
-        for task, _, gradient in grads.each_gradient(losses, parameters, scale):
-            own[task] = dict(gradient.own) if self.heads else {}
-            factor = step[task] / drawn.get(task, 1.0)
-            grads.add_to_grad((*zip(parameters, gradient.shared, strict=True), *gradient.own), factor, keep=True)
-            taken[task] = [self._over_ranks(part) for part in self._packed(gradient.shared, parameters)]
-        for task, parts in self._heads_over_ranks(own, parameters[0].device).items():
-            support.add(task, taken[task], parts, 1.0 / drawn.get(task, 1.0))
-        support.scale += scale
+    def _step_weights(self) -> Mapping[str, float]:
+        return {task: weight / len(self.tasks) for task, weight in self._weights.items()}
+
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """Keep the tasks' gradients of this step for `after_step`, which changes the weights."""
+        is_new_update = all(parameter.grad is None for parameter in evidence.shared)
+        support = self._support
+        if support is None or is_new_update:  # support gradients of an update without `after_step` are dropped
+            support = SupportGradients(evidence.shared)
+        heads: dict[str, dict[Tensor, Tensor]] = {}
+        shared: dict[str, grads.Gradient] = {}
+        for task, gradient in evidence.take_and_put_in_place():
+            heads[task] = dict(gradient.own) if self.heads else {}
+            packed = grads.pack(gradient.shared, evidence.shared, self.num_ranks)
+            shared[task] = [part if part is None else evidence.ranks.sum(part) for part in packed]
+        for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
+            support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
+        support.scale += evidence.scale
         self._support = support
+        return {}
 
-    def after_step(
-        self, held_out_losses: Mapping[str, Tensor], *, shared: Iterable[nn.Parameter] | None = None
-    ) -> None:
+    def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:
         """Algorithm 1 from line 3 on: products with the query gradients at the new model, then a step of the weights.
 
-        Without support gradients that wait it does nothing, so a loop may call it after every update. The shared
+        Without support gradients it does nothing, so a loop may call `after_step` after every update. The shared
         parameters are those that `backward` had.
         """
         support, self._support = self._support, None
-        if support is None or not held_out_losses:
+        if support is None or not losses:
             return
-        rows: dict[str, Tensor] = {}
-        losses: dict[str, Tensor] = {}
-        each = grads.each_gradient(held_out_losses, support.parameters, check=self.check_losses)
-        for task, loss, gradient in each:
-            packed = self._packed(gradient.shared, support.parameters)
-            rows[task] = support.products(self.tasks, packed, dict(gradient.own))
-            losses[task] = loss
-        # Support gradients are whole on every rank, so the products of each rank's queries add up.
-        self._learn(self._over_ranks(torch.stack(list(rows.values()))).cpu(), reduced_values(losses, self.reduce))
+        ranks = Ranks(self.reduce, self.num_ranks)
+        rows: list[Tensor] = []
+        query_losses: dict[str, Tensor] = {}
+        for task, loss, gradient in grads.each_gradient(losses, support.parameters, check=self.check_losses):
+            packed = grads.pack(gradient.shared, support.parameters, self.num_ranks)
+            rows.append(support.products(self.tasks, packed, dict(gradient.own)))
+            query_losses[task] = loss
+        # Support gradients are complete on every rank, so the products of each rank's queries add up.
+        products = ranks.sum(torch.stack(rows)).cpu()  # [query tasks, tasks]
+        values = ranks.sum(torch.stack(list(query_losses.values())).float()).tolist()
+        self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))
 
-    def _learn(self, products: Tensor, query_losses: Mapping[str, float]) -> None:
-        slopes = hypergradients(products, self.learning_rate)
-        direction, shares = common_direction(slopes, self.solver)
-        if self.normalise and direction.any():
-            direction = direction / slopes[torch.isfinite(slopes).all(1)].norm(dim=1).max()
-        self._weights = step_weights(self._weights, direction, self.step_size, self.keep_sum)
+    def _learn_from_products(self, products: Tensor, query_losses: Mapping[str, float]) -> None:
+        gradients = hypergradients(products, self.learning_rate)
+        direction, row_weights = common_direction(gradients, self.solver)
+        if self.normalize and direction.any():
+            direction = direction / gradients[torch.isfinite(gradients).all(1)].norm(dim=1).max()
+        weights = torch.tensor([self._weights[task] for task in self.tasks], dtype=torch.float64)
+        weights = step_weights(weights, direction, self.step_size, self.keep_sum)
+        self._weights = dict(zip(self.tasks, weights.tolist(), strict=True))
         self._facts = {
             "query_losses": dict(query_losses),
-            "shares": dict(zip(query_losses, shares.tolist(), strict=True)),
-            "conflict": grads.conflict(slopes @ slopes.T),
+            "shares": dict(zip(query_losses, row_weights.tolist(), strict=True)),
+            "conflict": grads.conflict(gradients @ gradients.T),
             "weights": self.weights,
         }
 
-    def _packed(self, gradient: grads.Gradient, parameters: Sequence[nn.Parameter]) -> grads.Gradient:
-        """As one vector where many small parts are slow: between ranks, on an accelerator, for a small model."""
-        if self.num_ranks > 1 or parameters[0].is_cuda or sum(p.numel() for p in parameters) < SMALL:
-            return [grads.flatten(gradient, parameters)]
-        return gradient
-
-    def _over_ranks(self, part: Any) -> Any:
-        return self.reduce(part) if self.num_ranks > 1 else part
-
-    def _heads_over_ranks(
-        self, own: dict[str, dict[Tensor, Tensor]], device: torch.device
-    ) -> dict[str, dict[Tensor, Tensor]]:
-        """The same over all ranks. A rank without an example of a task does not see its head: then none counts it."""
-        if self.num_ranks == 1 or not self.heads:
-            return own
-        entries = [float(sum(part.numel() for part in parts.values())) for parts in own.values()]
-        sizes = torch.tensor(entries, dtype=torch.float64, device=device)
-        agree = self.reduce(sizes) == self.num_ranks * sizes
-        return {
-            task: {leaf: self.reduce(part) for leaf, part in parts.items()} if agreed else {}
-            for (task, parts), agreed in zip(own.items(), agree.tolist(), strict=True)
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights and the number of steps; to be called between updates, when no support gradient waits."""
-        return {"weights": self.weights, "steps": self.steps}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take both over."""
-        self._weights = torch.tensor([float(state["weights"][task]) for task in self.tasks], dtype=torch.float64)
-        self.steps = int(state["steps"])
+        """Restore the weights and the number of steps; states are saved between updates, without support gradients."""
+        super().load_state_dict(state)
         self._support = None

@@ -1,4 +1,4 @@
-"""Weights drawn anew at each step: what a method must beat to be worth its cost."""
+"""Weights sampled at each step: the baseline that a method must beat to be worth its cost."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 import torch
 
 from crosstask.papers import RANDOM_WEIGHTS, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import LossWeighting
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.validation import check_count
 
 
-class RandomWeights(LossWeighting):
-    """Weights that are drawn at random in each step.
+class RandomWeights(Weighting):
+    """Weights that are sampled at random in each step.
 
     In each step (Lin et al. 2022, the method RLW with the normal distribution)
 
@@ -19,25 +20,25 @@ class RandomWeights(LossWeighting):
 
     - `w_t`: `weights[t]`, on the simplex; 1 / T on average.
 
-    In the code: the draw is `RandomWeights.update`.
+    In the code: the sample is `RandomWeights.coefficients`.
 
     Args:
-        seed: of the draws. They come from a generator of their own, so that they are the same on every rank and do not
-            touch the model's random numbers.
+        seed: of the samples. They come from a separate generator, so that they are the same on every rank and do not
+            change the model's random numbers.
 
     Differs from the paper: nothing; of its distributions this is the normal one.
 
-    Needs nothing. Costs nothing beside a plain step. All tasks are drawn for, in the order in which they were named,
-    whether they take part in the step or not.
+    Needs nothing. Costs nothing beside a plain step. Every task gets a weight, in the order in which they were named,
+    whether it takes part in the step or not.
 
     >>> weighting = RandomWeights(seed=0, tasks=["a", "b"])
-    >>> weighting.update({})
+    >>> weighting.backward({"a": torch.ones((), requires_grad=True)})
     >>> round(sum(weighting.weights.values()), 6)
     1.0
     """
 
     name: ClassVar[str] = "random"
-    summary: ClassVar[str] = "weights drawn anew at each step"
+    summary: ClassVar[str] = "weights sampled anew at each step"
     paper: ClassVar[Paper | None] = RANDOM_WEIGHTS
 
     def __init__(
@@ -47,27 +48,27 @@ class RandomWeights(LossWeighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.seed = checks.count(self.name, "seed", seed, at_least=0)
+        self.seed = check_count(self.name, "seed", seed, at_least=0)
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 / T each, until the first draw."""
-        self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
+    def start(self, problem: Problem) -> None:
+        """1 / T each until the first step, and a generator with the seed."""
+        super().start(problem)
         self._generator_state = torch.Generator().manual_seed(self.seed).get_state()
 
-    def update(self, values: Mapping[str, float]) -> None:
-        """A new draw."""
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """A new sample, for the tasks that are absent too."""
         generator = torch.Generator()
         generator.set_state(self._generator_state)
-        draws = torch.randn(len(self.tasks), generator=generator, dtype=torch.float64)
+        logits = torch.randn(len(self.tasks), generator=generator, dtype=torch.float64)
         self._generator_state = generator.get_state()
-        self._weights = dict(zip(self.tasks, torch.softmax(draws, 0).tolist(), strict=True))
+        return dict(zip(self.tasks, torch.softmax(logits, 0).tolist(), strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, the number of steps and the generator's state."""
         return {**super().state_dict(), "generator": self._generator_state.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them over."""
+        """Restore them."""
         super().load_state_dict(state)
         self._generator_state = state["generator"].clone()

@@ -1,4 +1,4 @@
-"""Weights that stay as they are: uniform, by size, or given."""
+"""Weights that do not change: uniform, by size, or those of the user."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,10 +6,21 @@ from typing import ClassVar
 
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.papers import TAWT, Paper
-from crosstask.weighting.base import LossWeighting
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence, Need
 
 
-class Uniform(LossWeighting):
+class StaticWeighting(Weighting):
+    """Weights that no step changes; one plain backward pass of the weighted sum."""
+
+    inspects: ClassVar[Need] = Need.NOTHING
+
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """The weights as they are."""
+        return self.weights
+
+
+class Uniform(StaticWeighting):
     """Every task counts the same: `omega_t = 1 / T`.
 
     The weights of normalized joint training (Chen et al. 2022, Sec. 4): since each loss is a mean over its own task's
@@ -23,12 +34,8 @@ class Uniform(LossWeighting):
     summary: ClassVar[str] = "every task counts the same"
     paper: ClassVar[Paper | None] = TAWT
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 / T each."""
-        self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
 
-
-class BySize(LossWeighting):
+class BySize(StaticWeighting):
     """Every example counts the same: `omega_t = n_t / sum n`.
 
     The weights of joint training and of pre-training (Chen et al. 2022, Sec. 4).
@@ -54,18 +61,19 @@ class BySize(LossWeighting):
         self.sizes = dict(sizes) if sizes is not None else None
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """Each task's share of all examples."""
-        known = self.sizes if self.sizes is not None else sizes
+    def start(self, problem: Problem) -> None:
+        """Each task's fraction of all examples."""
+        super().start(problem)
+        sizes = problem.sizes if self.sizes is None else self.sizes
         for task in self.tasks:
-            if known.get(task, 0) < 1:
+            if sizes.get(task, 0) < 1:
                 raise CrossTaskError(f"weighting 'by-size': the number of examples of task '{task}' is not known.")
-        total = sum(known[task] for task in self.tasks)
-        self._weights = {task: known[task] / total for task in self.tasks}
+        total = sum(sizes[task] for task in self.tasks)
+        self._weights = {task: sizes[task] / total for task in self.tasks}
 
 
-class Fixed(LossWeighting):
-    """The weights that you give. They are used as they are; a task left out counts nothing.
+class Fixed(StaticWeighting):
+    """The weights that you give. They are not normalized; a task left out counts nothing.
 
     Args:
         weights: what each task counts, by name; not below 0.
@@ -88,21 +96,25 @@ class Fixed(LossWeighting):
                 raise CrossTaskError(
                     f"weighting 'fixed': the weight of '{task}' must be a number of at least 0, found {weight!r}."
                 )
-        self.given = {task: float(weight) for task, weight in weights.items()}
+        self.fixed_weights = {task: float(weight) for task, weight in weights.items()}
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """As given."""
-        present = {task: self.given.get(task, 0.0) for task in self.tasks}
-        if not any(present.values()):
+    def start(self, problem: Problem) -> None:
+        """The weights of this phase's tasks."""
+        super().start(problem)
+        self._weights = {task: self.fixed_weights.get(task, 0.0) for task in self.tasks}
+        if not any(self._weights.values()):
             raise CrossTaskError(
                 f"weighting 'fixed': no task of this phase has a weight above 0 (tasks: {', '.join(self.tasks)})."
             )
-        self._weights = present
+
+    def named_tasks(self) -> dict[str, list[str]]:
+        """Tasks that have a weight."""
+        return {"weights": list(self.fixed_weights)}
 
     def check_names(self, known: Iterable[str]) -> None:
         """Every task that has a weight must exist."""
         names = list(known)
-        for task in self.given:
+        for task in self.fixed_weights:
             if task not in names:
                 raise unknown("task in `weighting.weights`:", task, names)

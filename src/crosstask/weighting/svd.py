@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import LossWeighting
+from crosstask.weighting.evidence import Need
+from crosstask.weighting.static import StaticWeighting
+from crosstask.weighting.validation import check_count
 
-ROWS = 8192
-"""Examples that are widened to float64 at a time."""
+CHUNK_SIZE = 8192
+"""Examples that are converted to float64 at a time."""
 
 
 def label_directions(features: Tensor, labels: Tensor, *, standardize: bool = False) -> Tensor:
@@ -24,7 +25,7 @@ def label_directions(features: Tensor, labels: Tensor, *, standardize: bool = Fa
         labels: one column, [examples], or several, [examples, columns]. Whole numbers in one column are classes and
             become a column per class; an example whose class is negative has no label and is left out.
         standardize: each column less its mean, all columns over one number that makes their variances add up to one,
-            and the mean over examples instead of the sum. (With centred labels, centred features give the same.)
+            and the mean over examples instead of the sum. (With centered labels, centered features give the same.)
 
     >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> label_directions(X, torch.tensor([1.0, 2.0, 3.0])).tolist()
@@ -33,15 +34,20 @@ def label_directions(features: Tensor, labels: Tensor, *, standardize: bool = Fa
     if not labels.is_floating_point() and labels.dim() == 1:
         features, labels = features[labels >= 0], labels[labels >= 0].long()
         labels = F.one_hot(labels).to(torch.float64) if len(labels) else torch.zeros(0, 1)
-    columns = (labels if labels.dim() == 2 else labels[:, None]).to(features.device, torch.float64)
+    if labels.dim() == 1:
+        labels = labels[:, None]
+    columns = labels.to(features.device, torch.float64)  # [examples, columns]
     if standardize and len(columns):
         columns = columns - columns.mean(0)
         variance = columns.square().sum(1).mean()
-        # A task all of whose examples have one label says nothing; rounding must not blow its remains up.
-        columns = columns / variance.sqrt() / len(columns) if variance > 1e-20 else torch.zeros_like(columns)
+        # A task with one label for all examples carries no information; rounding errors must not be scaled up.
+        if variance > 1e-20:
+            columns = columns / variance.sqrt() / len(columns)
+        else:
+            columns = torch.zeros_like(columns)
     total = torch.zeros(features.shape[1], columns.shape[1], dtype=torch.float64, device=features.device)
-    for start in range(0, len(columns), ROWS):
-        total += features[start : start + ROWS].double().T @ columns[start : start + ROWS]
+    for start in range(0, len(columns), CHUNK_SIZE):
+        total += features[start : start + CHUNK_SIZE].double().T @ columns[start : start + CHUNK_SIZE]
     return total
 
 
@@ -61,8 +67,8 @@ def svd_weights(thetas: Tensor, rank: int) -> Tensor:
     return (thetas.double().T @ left[:, :rank]).norm(dim=1)
 
 
-class SVDWeighting(LossWeighting):
-    """A task counts by how much of what its labels say lies in the main directions of all tasks' labels.
+class SVDWeighting(StaticWeighting):
+    """A task counts by how much of its label directions lies in the main directions of all tasks' labels.
 
     Algorithm 2 of Wu, Zhang & Ré (2020): noise in labels points anywhere, what tasks have in common does not.
 
@@ -78,22 +84,24 @@ class SVDWeighting(LossWeighting):
 
     Args:
         rank: from 1, which keeps the one direction that is shared most, to the number of tasks, where nothing is left
-            out and a task counts by the length of its theta. The paper does not say which it used; of the pairs of
-            tasks in its study of label noise only 1 can tell anything, and that is our default.
+            out and a task counts by the norm of its theta. The paper does not say which it used. For pairs of tasks, as
+            in its study of label noise, only 1 is informative, and that is our default.
         standardize: whether thetas are means over examples, of labels less their mean and over their deviation, so that
-            neither the size of a task nor the unit of its labels counts. The paper has plain sums: false.
-        normalize: whether the weights add up to one, as uniform ones do. The paper leaves them as they come: false.
+            neither the size of a task nor the unit of its labels matters. The paper has plain sums: false.
+        normalize: whether the weights add up to one, as uniform ones do. Not in the paper: false.
+        standardise: the same as `standardize`.
+        normalise: the same as `normalize`.
 
     Differs from the paper: it needs one X for all tasks, as when one text has several labels; here (our extension) each
     task has its own X_i, made by the same encoder, so that all thetas live in its space. A task with several classes
-    or labels has a theta per column; the SVD is over the columns of all tasks, and the task's weight is the length of
+    or labels has a theta per column; the SVD is over the columns of all tasks, and the task's weight is the norm of
     its columns' alphas together: by Proposition 3 a column counts like a task of its own. With `standardize=False,
     normalize=False`, one X and one column per task, it is Algorithm 2 as printed.
 
-    Needs features and labels of all training sets once (`needs_features`). Costs one pass of the encoder over them, and
-    nothing in a step. Mind that the theta of n examples has noise of its own, the longer the smaller n: a task with
-    very few examples draws the main direction to itself, and counts more than its labels tell. A task with many classes
-    spreads its labels over many directions, of which a low rank keeps few, and counts less.
+    Needs features and labels of all training sets once (`fit_features`). Costs one pass of the encoder over them, and
+    nothing in a step. Mind that the theta of n examples is noisy, the more the smaller n: a task with very few examples
+    dominates the main direction, and counts more than it should. The labels of a task with many classes lie in many
+    directions, of which a low rank keeps few, so it counts less.
 
     >>> weighting = SVDWeighting(tasks=["a", "b", "noise"], standardize=False)
     >>> X = torch.eye(3)
@@ -106,7 +114,7 @@ class SVDWeighting(LossWeighting):
     name: ClassVar[str] = "svd"
     summary: ClassVar[str] = "by how much a task's labels agree with the main directions of all tasks' labels"
     paper: ClassVar[Paper | None] = INFORMATION_TRANSFER
-    needs_features: bool = True
+    inspects: ClassVar[Need] = Need.FEATURES
 
     def __init__(
         self,
@@ -114,34 +122,34 @@ class SVDWeighting(LossWeighting):
         rank: int = 1,
         standardize: bool = True,
         normalize: bool = True,
+        standardise: bool | None = None,
+        normalise: bool | None = None,
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.rank = checks.count(self.name, "rank", rank)
-        self.standardize, self.normalize = standardize, normalize
+        self.rank = check_count(self.name, "rank", rank)
+        self.standardize = standardize if standardise is None else standardise
+        self.normalize = normalize if normalise is None else normalise
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 / T each, until the features are known."""
-        self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
-
     def fit_features(self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
-        """Set the weights. Where no task's labels tell anything, they stay as they are."""
+        """Set the weights. Where all label directions are zero, they stay as they are."""
         self._check(features, labels)
-        thetas = [
-            label_directions(features[task], labels[task], standardize=self.standardize).cpu() for task in self.tasks
-        ]
-        joined = torch.cat(thetas, dim=1)  # [dimension, columns of all tasks]
-        alphas = svd_weights(joined, min(self.rank, *joined.shape))
-        lengths = [float(part.norm()) for part in alphas.split([theta.shape[1] for theta in thetas])]
-        total = sum(lengths)
+        thetas = []
+        for task in self.tasks:
+            theta = label_directions(features[task], labels[task], standardize=self.standardize)
+            thetas.append(theta.cpu())
+        all_thetas = torch.cat(thetas, dim=1)  # [dimension, columns of all tasks]
+        alphas = svd_weights(all_thetas, min(self.rank, *all_thetas.shape))
+        norms = [float(part.norm()) for part in alphas.split([theta.shape[1] for theta in thetas])]
+        total = sum(norms)
         if total > 0.0:
-            share = total if self.normalize else 1.0
-            self._weights = {task: length / share for task, length in zip(self.tasks, lengths, strict=True)}
+            divisor = total if self.normalize else 1.0
+            self._weights = {task: norm / divisor for task, norm in zip(self.tasks, norms, strict=True)}
 
     def _check(self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
-        for what, given in (("features", features), ("labels", labels)):
-            missing = [task for task in self.tasks if task not in given]
+        for what, by_task in (("features", features), ("labels", labels)):
+            missing = [task for task in self.tasks if task not in by_task]
             if missing:
                 raise CrossTaskError(f"weighting 'svd': there are no {what} of the task '{missing[0]}'.")
         dimensions = {task: features[task].shape[-1] for task in self.tasks}
@@ -150,11 +158,11 @@ class SVDWeighting(LossWeighting):
                 f"weighting 'svd': features must have one dimension, since the tasks share it; found {dimensions}."
             )
         for task in self.tasks:
-            seen, said = features[task], labels[task]
-            if seen.dim() != 2 or said.dim() not in (1, 2) or len(seen) != len(said):
+            x, y = features[task], labels[task]
+            if x.dim() != 2 or y.dim() not in (1, 2) or len(x) != len(y):
                 raise CrossTaskError(
-                    f"weighting 'svd': task '{task}' has features of shape {tuple(seen.shape)} and labels of shape "
-                    f"{tuple(said.shape)}; expected [examples, dimension], and [examples] or [examples, labels]."
+                    f"weighting 'svd': task '{task}' has features of shape {tuple(x.shape)} and labels of shape "
+                    f"{tuple(y.shape)}; expected [examples, dimension], and [examples] or [examples, labels]."
                 )
-            if not (torch.isfinite(seen).all() and torch.isfinite(said).all()):
+            if not (torch.isfinite(x).all() and torch.isfinite(y).all()):
                 raise CrossTaskError(f"weighting 'svd': features or labels of task '{task}' are not finite.")

@@ -1,7 +1,11 @@
-"""A look at every task's gradient next to the target's: their products, and where asked for those of eq. 2.7 (TAWT)."""
+"""Products of every task's gradient with the target's, directly or through the inverse Hessian of eq. 2.7 (TAWT).
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+On a CPU gradients other than the target's are never kept: each is multiplied while its backward pass puts it in place.
+On an accelerator all are taken first, since a call per parameter costs more there than their memory.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -9,6 +13,7 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients import task_gradients as grads
+from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.hessian import (
     SMALLEST_FACTOR,
     SMALLEST_FACTOR_IN_FLOAT16,
@@ -19,7 +24,8 @@ from crosstask.gradients.hessian import (
     pair_products,
 )
 
-Reduce = Callable[[Tensor], Tensor]
+PairOfProducts = tuple[Tensor, Tensor]
+"""Of a gradient with the target's, and with itself."""
 
 
 def cosine_similarities(products: Tensor, squares: Tensor, target_square: Tensor) -> Tensor:
@@ -33,7 +39,7 @@ def cosine_similarities(products: Tensor, squares: Tensor, target_square: Tensor
 
 
 @dataclass(frozen=True)
-class Solve:
+class InverseHessian:
     """How to solve with `H = sum_t weight_t * Hessian of L_t`: lambda in `H + lambda` is `damping`."""
 
     weights: Mapping[str, float]
@@ -42,8 +48,60 @@ class Solve:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What was seen of each task; float64 on the CPU, one entry per task.
+class Placement:
+    """Where gradients go while they are compared.
+
+    - `factors`: what each loss counts in the step;
+    - `observed`: tasks of which only parameters that are not shared get a gradient.
+    """
+
+    factors: Mapping[str, float]
+    observed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ComparedLosses:
+    """What is compared.
+
+    - `losses`: by task, each with a graph of its own; at least one of `targets` is among them;
+    - `shared`: the parameters on which gradients are compared;
+    - `ranks`: each has a part of every loss;
+    - `scale`: factor of every gradient that goes into `.grad`;
+    - `placement`: the weighted sum goes into `.grad`; nothing does without it.
+    """
+
+    losses: Mapping[str, Tensor]
+    targets: Sequence[str]
+    shared: Sequence[nn.Parameter]
+    ranks: Ranks
+    scale: float = 1.0
+    placement: Placement | None = None
+
+    def take(self, task: str, *, create_graph: bool = False) -> grads.TaskGradient:
+        """One task's gradient on this rank, times `scale`."""
+        return grads.take_gradient(self.losses[task] * self.scale, self.shared, create_graph=create_graph)
+
+    def put_in_place(self, task: str, gradient: grads.TaskGradient) -> None:
+        """Add a task's weighted gradient to `.grad`, on the shared parameters and on its own."""
+        if self.placement is None:
+            return
+        factor = self.placement.factors[task]
+        grads.add_to_grad(gradient.own, factor, keep=True)
+        if task not in self.placement.observed:
+            grads.add_to_grad(zip(self.shared, gradient.shared, strict=True), factor, keep=True)
+
+    def check_reached(self, target_gradients: Iterable[grads.Gradient]) -> None:
+        """The target's loss must depend on shared parameters."""
+        if all(part is None for gradient in target_gradients for part in gradient):
+            raise CrossTaskError(
+                f"The loss of the target ({', '.join(self.targets)}) reaches none of the shared parameters, so that "
+                "no task can be compared with it."
+            )
+
+
+@dataclass(frozen=True)
+class TargetAlignment:
+    """How each task's gradient stands to the target's; float64 on the CPU, one entry per task.
 
     - `products`, `squares`: of its gradient with the target's, and with itself;
     - `target_square`: the same for the target's gradient, which for several targets is the mean;
@@ -59,9 +117,9 @@ class Look:
 
     @property
     def is_finite(self) -> bool:
-        """Whether there is something to learn from it."""
-        numbers = [self.products, self.squares, self.products if self.solved is None else self.solved]
-        return bool(torch.isfinite(torch.stack(numbers)).all())
+        """Whether nothing has overflowed."""
+        solved = self.products if self.solved is None else self.solved
+        return bool(torch.isfinite(torch.stack([self.products, self.squares, solved])).all())
 
     @property
     def cosines(self) -> Tensor:
@@ -69,145 +127,133 @@ class Look:
         return cosine_similarities(self.products, self.squares, self.target_square)
 
     def facts(self, targets: Sequence[str]) -> dict[str, Any]:
-        """For the record, as plain data; conflict here is the share of sources that point against the target."""
+        """For the record; conflict here is the fraction of sources whose gradients oppose the target's."""
         cosines = dict(zip(self.tasks, self.cosines.tolist(), strict=True))
         similarities = {task: cosine for task, cosine in cosines.items() if task not in targets}
+        num_opposed = sum(cosine < 0.0 for cosine in similarities.values())
         facts: dict[str, Any] = {
             "similarities": similarities,
             "gradient_norms": dict(zip(self.tasks, self.squares.sqrt().tolist(), strict=True)),
-            "conflict_with_target": sum(cosine < 0.0 for cosine in similarities.values()) / max(1, len(similarities)),
+            "conflict_with_target": num_opposed / max(1, len(similarities)),
         }
         if self.solution is not None:
-            solution = self.solution
             facts["solve"] = {
-                "residual": solution.residual,
-                "steps": solution.steps,
-                "negative_curvature": solution.negative_curvature,
+                "residual": self.solution.residual,
+                "steps": self.solution.steps,
+                "negative_curvature": self.solution.negative_curvature,
             }
         return facts
 
 
-def compare_with_targets(
-    losses: Mapping[str, Tensor],
-    targets: Sequence[str],
-    shared: Sequence[nn.Parameter],
-    *,
-    factors: Mapping[str, float] | None = None,
-    observed: Sequence[str] = (),
-    scale: float = 1.0,
-    solve: Solve | None = None,
-    reduce: Reduce | None = None,
-) -> Look:
-    """Take each task's gradient once, the target's first, and its products with the target's.
+def compare_with_targets(compared: ComparedLosses, solve: InverseHessian | None = None) -> TargetAlignment:
+    """Take each task's gradient once, the targets' first, and its products with the target's.
 
     Args:
-        losses: by task; each with a graph of its own.
-        targets: at least one of them is among the losses.
-        shared: the parameters on which gradients are compared.
-        factors: what each loss counts in the step; the weighted sum goes into `.grad` on the way. Nothing does without.
-        observed: tasks of which only parameters that are not shared get a gradient.
-        scale: factor of every gradient that goes into `.grad`.
+        compared: the losses, and where their gradients go.
         solve: also solve with the Hessian of the mixture.
-        reduce: adds up over ranks, each of which has a part of every loss; needed where there are several.
     """
-    if solve is None and shared[0].is_cuda:
-        return _compare_at_once(losses, targets, shared, factors, observed, scale, reduce)
-    held = {  # whole gradients: the targets', and all where graphs are needed once more
-        task: _take(loss * scale, shared, create_graph=solve is not None)
-        for task, loss in losses.items()
-        if solve is not None or task in targets
-    }
-    whole = {task: _over_ranks(gradient.shared, shared, reduce) for task, gradient in held.items()}
-    direction = _mean([whole[task] for task in whole if task in targets])
-    if all(part is None for part in direction):
-        raise _unreached(targets)
-    solution = None if solve is None else _solve(solve, held, direction, shared, scale, reduce)
-    pairs = {task: pair_products(gradient, direction) for task, gradient in whole.items()}
-    others = {task: loss for task, loss in losses.items() if task not in held}
-    if factors is not None and reduce is None:
-        smallest = SMALLEST_FACTOR if scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
-        with ProductsOnTheWay(shared, direction) as passes:
-            for task, loss in others.items():
-                pairs[task] = passes.backward(loss * scale, factors[task], smallest=smallest)
-    else:
-        for task, loss in others.items():
-            gradient = _take(loss * scale, shared)
-            pairs[task] = pair_products(_over_ranks(gradient.shared, shared, reduce), direction)
-            if factors is not None:
-                _put_in_place(gradient, shared, factors[task])
-    if factors is not None:  # these last: by now `.grad` exists, and they are added to it without a copy
-        for task, gradient in held.items():
-            _put_in_place(gradient, () if task in observed else shared, factors[task])
-    pairs_of_target = pair_products(direction, direction) if len(targets) > 1 else pairs[targets[0]]
-    products, squares = (
-        _numbers([number for pair in (*pairs.values(), pairs_of_target) for number in pair]).view(-1, 2).T
-    )
-    solved = None if solution is None else [pair_products(whole[task], [*solution.vector])[0] for task in pairs]
-    return Look(
-        list(pairs),
-        products[:-1] / scale**2,
-        squares[:-1] / scale**2,
-        squares[-1] / scale**2,
-        None if solved is None else _numbers(solved) / scale,
-        solution,
-    )
+    if solve is not None:
+        return _compare_through_hessian(compared, solve)
+    if compared.shared[0].is_cuda:
+        return _compare_by_gram_matrix(compared)
+    # 1. Take the targets' gradients, which are kept: all others are compared with their mean.
+    target_gradients = {task: compared.take(task) for task in compared.losses if task in compared.targets}
+    summed = _over_ranks(compared, target_gradients)
+    compared.check_reached(summed.values())
+    direction = _mean(list(summed.values()))
+    # 2. Multiply; the sources' gradients go into `.grad` on the way.
+    pairs = {task: pair_products(gradient, direction) for task, gradient in summed.items()}
+    pairs |= _pairs_of_sources(compared, direction)
+    # 3. The targets' gradients last: by now `.grad` exists, and they are added to it without a copy.
+    for task, gradient in target_gradients.items():
+        compared.put_in_place(task, gradient)
+    return _alignment(compared, pairs, direction)
 
 
-def _compare_at_once(
-    losses: Mapping[str, Tensor],
-    targets: Sequence[str],
-    shared: Sequence[nn.Parameter],
-    factors: Mapping[str, float] | None,
-    observed: Sequence[str],
-    scale: float,
-    reduce: Reduce | None,
-) -> Look:
-    """The same from all gradients together: on an accelerator a call per parameter costs more than their memory."""
-    taken = {task: _take(loss * scale, shared) for task, loss in losses.items()}
-    at = [place for place, task in enumerate(taken) if task in targets]
-    gradients = list(taken.values())
-    if all(part is None for place in at for part in gradients[place].shared):
-        raise _unreached(targets)
-    whole = [_over_ranks(gradient.shared, shared, reduce) for gradient in gradients]
-    gram = grads.gram_matrix(whole).cpu() / scale**2
-    if factors is not None:
-        for task, gradient in taken.items():
-            _put_in_place(gradient, () if task in observed else shared, factors[task])
+def _compare_by_gram_matrix(compared: ComparedLosses) -> TargetAlignment:
+    """All gradients taken first, all products in few calls."""
+    gradients = {task: compared.take(task) for task in compared.losses}
+    target_rows = [row for row, task in enumerate(gradients) if task in compared.targets]
+    compared.check_reached(gradients[task].shared for task in gradients if task in compared.targets)
+    gram = grads.gram_matrix(list(_over_ranks(compared, gradients).values())).cpu() / compared.scale**2
+    for task, gradient in gradients.items():
+        compared.put_in_place(task, gradient)
     # The target's gradient is the mean over targets, and products with a mean are the mean of products.
-    return Look(list(taken), gram[:, at].mean(1), gram.diagonal(), gram[at][:, at].mean())
+    products, target_square = gram[:, target_rows].mean(1), gram[target_rows][:, target_rows].mean()
+    return TargetAlignment(list(gradients), products, gram.diagonal(), target_square)
 
 
-def _unreached(targets: Sequence[str]) -> CrossTaskError:
-    return CrossTaskError(
-        f"The loss of the target ({', '.join(targets)}) reaches none of the shared parameters, so that no task can be "
-        "compared with it."
-    )
+def _compare_through_hessian(compared: ComparedLosses, solve: InverseHessian) -> TargetAlignment:
+    """The same with products through the inverse Hessian besides, for which all graphs are kept."""
+    gradients = {task: compared.take(task, create_graph=True) for task in compared.losses}
+    summed = _over_ranks(compared, gradients)
+    target_gradients = [summed[task] for task in summed if task in compared.targets]
+    compared.check_reached(target_gradients)
+    direction = _mean(target_gradients)
+    solution = _solve(compared, solve, gradients, direction)
+    pairs = {task: pair_products(gradient, direction) for task, gradient in summed.items()}
+    for task, gradient in gradients.items():
+        compared.put_in_place(task, gradient)
+    vector: grads.Gradient = [*solution.vector]
+    solved = _fetch([pair_products(gradient, vector)[0] for gradient in summed.values()]) / compared.scale
+    return replace(_alignment(compared, pairs, direction), solved=solved, solution=solution)
 
 
-def _take(loss: Tensor, shared: Sequence[nn.Parameter], *, create_graph: bool = False) -> grads.TaskGradient:
-    """One task's gradient on this rank; a loss that depends on nothing, as on a rank without examples, has none."""
-    if not loss.requires_grad:
-        return grads.TaskGradient([None] * len(shared), [])
-    return grads.take_gradient(loss, shared, create_graph=create_graph)
+def _pairs_of_sources(compared: ComparedLosses, direction: grads.Gradient) -> dict[str, PairOfProducts]:
+    """Products of the gradients of all tasks but the targets, which go into `.grad`."""
+    sources = [task for task in compared.losses if task not in compared.targets]
+    pairs: dict[str, PairOfProducts] = {}
+    if compared.placement is None or compared.ranks.count > 1:
+        for task in sources:
+            gradient = compared.take(task)
+            pairs[task] = pair_products(compared.ranks.sum_gradient(gradient.shared, compared.shared), direction)
+            compared.put_in_place(task, gradient)
+        return pairs
+    smallest = SMALLEST_FACTOR if compared.scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
+    with ProductsOnTheWay(compared.shared, direction) as passes, grads.one_graph_per_loss():
+        for task in sources:
+            loss, factor = compared.losses[task] * compared.scale, compared.placement.factors[task]
+            pairs[task] = passes.backward(loss, factor, smallest=smallest)
+    return pairs
 
 
-def _put_in_place(gradient: grads.TaskGradient, shared: Sequence[nn.Parameter], factor: float) -> None:
-    """Add it to `.grad`, on the shared parameters that are named and on its own."""
-    grads.add_to_grad(gradient.own, factor, keep=True)
-    if shared:
-        grads.add_to_grad(zip(shared, gradient.shared, strict=True), factor, keep=True)
+def _alignment(
+    compared: ComparedLosses, pairs: Mapping[str, PairOfProducts], direction: grads.Gradient
+) -> TargetAlignment:
+    """All products fetched together, without the scale."""
+    if len(compared.targets) > 1:
+        target_pair = pair_products(direction, direction)
+    else:
+        target_pair = pairs[compared.targets[0]]
+    flat = [value for pair in (*pairs.values(), target_pair) for value in pair]
+    products, squares = _fetch(flat).view(-1, 2).T / compared.scale**2  # [tasks + 1] each, the target's last
+    return TargetAlignment(list(pairs), products[:-1], squares[:-1], squares[-1])
 
 
-def _over_ranks(
-    gradient: Sequence[Tensor | None], shared: Sequence[nn.Parameter], reduce: Reduce | None
-) -> grads.Gradient:
-    """The same gradient added up over ranks; a rank that does not reach a parameter adds zero."""
-    if reduce is None:
-        return list(gradient)
-    return [
-        reduce(torch.zeros_like(parameter) if part is None else part.detach().clone())
-        for part, parameter in zip(gradient, shared, strict=True)
-    ]
+def _solve(
+    compared: ComparedLosses,
+    solve: InverseHessian,
+    gradients: Mapping[str, grads.TaskGradient],
+    direction: grads.Gradient,
+) -> Solution:
+    """`(H + damping)^-1 grad_0`, H over the tasks that are there, whose weights are made to add up to one."""
+    weights = {task: weight for task, weight in solve.weights.items() if task in gradients}
+    normalized = [weight / sum(weights.values()) / compared.scale for weight in weights.values()]
+    hessian = hessian_of([gradients[task].shared for task in weights], normalized, compared.shared)
+    target_gradient = []
+    for part, parameter in zip(direction, compared.shared, strict=True):
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        dense = torch.zeros_like(parameter) if part is None else part.detach()
+        target_gradient.append(dense.to(dtype) / compared.scale)
+
+    def hessian_over_ranks(vector: list[Tensor]) -> list[Tensor]:
+        return [compared.ranks.sum(part) for part in hessian(vector)]
+
+    return conjugate_gradients(hessian_over_ranks, target_gradient, damping=solve.damping, steps=solve.steps)
+
+
+def _over_ranks(compared: ComparedLosses, gradients: Mapping[str, grads.TaskGradient]) -> dict[str, grads.Gradient]:
+    return {task: compared.ranks.sum_gradient(gradient.shared, compared.shared) for task, gradient in gradients.items()}
 
 
 def _mean(gradients: Sequence[grads.Gradient]) -> grads.Gradient:
@@ -221,32 +267,7 @@ def _mean(gradients: Sequence[grads.Gradient]) -> grads.Gradient:
     return mean
 
 
-def _solve(
-    solve: Solve,
-    held: Mapping[str, grads.TaskGradient],
-    direction: grads.Gradient,
-    shared: Sequence[nn.Parameter],
-    scale: float,
-    reduce: Reduce | None,
-) -> Solution:
-    """`(H + damping)^-1 grad_0`, H over the tasks that are there, whose weights are made to add up to one."""
-    weights = {task: weight for task, weight in solve.weights.items() if task in held}
-    shares = [weight / sum(weights.values()) / scale for weight in weights.values()]
-    hessian = hessian_of([held[task].shared for task in weights], shares, shared)
-    right = []
-    for part, parameter in zip(direction, shared, strict=True):
-        dtype = torch.promote_types(parameter.dtype, torch.float32)
-        right.append((torch.zeros_like(parameter) if part is None else part.detach()).to(dtype) / scale)
-    return conjugate_gradients(
-        lambda vector: [part for part in _over_ranks(hessian(vector), shared, reduce) if part is not None],
-        right,
-        damping=solve.damping,
-        steps=solve.steps,
-    )
-
-
-def _numbers(values: Iterable[Tensor]) -> Tensor:
-    """Scalars as one row on the CPU, fetched together."""
-    numbers = list(values)
-    device = next((value.device for value in numbers if value.is_cuda), numbers[0].device)
-    return torch.stack([value.to(device) for value in numbers]).double().cpu()
+def _fetch(scalars: Sequence[Tensor]) -> Tensor:
+    """Scalars as one vector on the CPU, fetched together."""
+    device = next((scalar.device for scalar in scalars if scalar.is_cuda), scalars[0].device)
+    return torch.stack([scalar.to(device) for scalar in scalars]).double().cpu()

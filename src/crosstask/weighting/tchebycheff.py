@@ -1,20 +1,21 @@
-"""The worst task is trained: the largest weighted loss, or a smooth maximum of them."""
+"""Train the task with the largest weighted loss, or a smooth maximum of the losses."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from crosstask.papers import TCHEBYCHEFF, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import LossWeighting
+from crosstask.weighting.base import Weighting
+from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.validation import check_number
 
 
 def tchebycheff_weights(losses: Tensor, preferences: Tensor, smooth: float | None = None) -> Tensor:
     """What each loss counts in the gradient of `max_t c_t L_t`, or of `mu log sum_t exp(c_t L_t / mu)`.
 
-    Tasks that are equally bad share the maximum.
+    Tasks with the same largest loss share the maximum.
 
     >>> tchebycheff_weights(torch.tensor([1.0, 2.0]), torch.ones(2)).tolist()
     [0.0, 1.0]
@@ -28,10 +29,10 @@ def tchebycheff_weights(losses: Tensor, preferences: Tensor, smooth: float | Non
     return preferences.double() * worst / worst.sum()
 
 
-class Tchebycheff(LossWeighting):
+class Tchebycheff(Weighting):
     """Each step trains the task whose loss is the largest, so that the worst gets better.
 
-    The model minimises (Mao et al. 2020)
+    The model minimizes (Mao et al. 2020)
 
         max_t  c_t L_t ,     or smoothly (Lin et al. 2024)     mu log sum_t exp(c_t L_t / mu) .
 
@@ -48,7 +49,7 @@ class Tchebycheff(LossWeighting):
             becomes the maximum, and for large ones the mean.
 
     Differs from the paper: the ideal losses that are subtracted inside the maximum are 0, their bound, as in Mao et al.
-    (the smooth paper subtracts an estimate of them). The adversarial version is the transfer
+    (the paper of the smooth version subtracts an estimate of them). The adversarial version is the transfer
     `tchebycheff-adversarial`.
 
     Needs each task in each step, since it compares them; the worst of those that are there is taken, and an absent task
@@ -64,7 +65,7 @@ class Tchebycheff(LossWeighting):
     name: ClassVar[str] = "tchebycheff"
     summary: ClassVar[str] = "each step trains the task with the largest loss, or a smooth maximum of them"
     paper: ClassVar[Paper | None] = TCHEBYCHEFF
-    needs_every_task = True
+    inspects: ClassVar[Need] = Need.LOSSES | Need.EVERY_TASK
 
     def __init__(
         self,
@@ -74,24 +75,20 @@ class Tchebycheff(LossWeighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        given = dict(preferences or {})
         self.preferences = {
-            task: checks.number(self.name, f"preferences.{task}", value, above=0.0) for task, value in given.items()
+            task: check_number(self.name, f"preferences.{task}", value, above=0.0)
+            for task, value in (preferences or {}).items()
         }
-        self.smooth = None if smooth is None else checks.number(self.name, "smooth", smooth, above=0.0)
+        self.smooth = None if smooth is None else check_number(self.name, "smooth", smooth, above=0.0)
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
-        """1 / T each, until the first losses are seen."""
-        self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
+    def named_tasks(self) -> dict[str, list[str]]:
+        """Tasks that have a preference."""
+        return {"preferences": list(self.preferences)}
 
-    def check_names(self, known: Iterable[str]) -> None:
-        """Every task that has a preference must exist."""
-        checks.known_tasks(self.name, "preferences", self.preferences, list(known))
-
-    def update(self, values: Mapping[str, float]) -> None:
-        """The weights of this step."""
-        losses = torch.tensor(list(values.values()), dtype=torch.float64)
-        preferences = torch.tensor([self.preferences.get(task, 1.0) for task in values], dtype=torch.float64)
-        chosen = tchebycheff_weights(losses, preferences, self.smooth).tolist()
-        self._weights.update(zip(values, chosen, strict=True))
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
+        """The gradient of the maximum by each loss of this step."""
+        losses = torch.tensor(list(evidence.losses.values()), dtype=torch.float64)
+        preferences = torch.tensor([self.preferences.get(task, 1.0) for task in evidence.tasks], dtype=torch.float64)
+        weights = tchebycheff_weights(losses, preferences, self.smooth)
+        return dict(zip(evidence.tasks, weights.tolist(), strict=True))

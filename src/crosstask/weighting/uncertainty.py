@@ -1,17 +1,16 @@
-"""Weights from each task's learned uncertainty."""
+"""Weights from a learned variance per task."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
-
 from crosstask.papers import UNCERTAINTY, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import LossWeighting, reduced_values, weighted_backward
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.validation import check_choice, check_not_negative, check_number
 
-LIMIT = 20.0
-"""How far a log variance may go either way: a loss that stays zero would else send its weight to infinity."""
+MAX_LOG_VARIANCE = 20.0
+"""Bound of a log variance on either side: the weight of a loss that stays zero would grow without limit."""
 
 
 def weight_of(log_variance: float, *, regression: bool = False) -> float:
@@ -23,23 +22,23 @@ def weight_of(log_variance: float, *, regression: bool = False) -> float:
     return (0.5 if regression else 1.0) * math.exp(-log_variance)
 
 
-def slope_of(log_variance: float, loss: float, *, regression: bool = False) -> float:
+def log_variance_gradient(log_variance: float, loss: float, *, regression: bool = False) -> float:
     """The derivative of `weight(s) * loss + s / 2` by s."""
     return 0.5 - weight_of(log_variance, regression=regression) * loss
 
 
-def adam_step(slope: float, first: float, second: float, count: int, step_size: float) -> tuple[float, float, float]:
+def adam_step(gradient: float, first: float, second: float, count: int, step_size: float) -> tuple[float, float, float]:
     """The change of one number by Adam (betas 0.9 and 0.999), and both of its moments after step number `count`."""
-    first = 0.9 * first + 0.1 * slope
-    second = 0.999 * second + 0.001 * slope**2
-    steady = math.sqrt(second / (1.0 - 0.999**count)) + 1e-8
-    return -step_size * first / (1.0 - 0.9**count) / steady, first, second
+    first = 0.9 * first + 0.1 * gradient
+    second = 0.999 * second + 0.001 * gradient**2
+    denominator = math.sqrt(second / (1.0 - 0.999**count)) + 1e-8
+    return -step_size * first / (1.0 - 0.9**count) / denominator, first, second
 
 
-class Uncertainty(LossWeighting):
+class Uncertainty(Weighting):
     """A task whose loss stays high counts less: each has a variance that is learned with the model.
 
-    The model and the variances minimise (Kendall et al. 2018, eq. 10)
+    The model and the variances minimize (Kendall et al. 2018, eq. 10)
 
         sum_t  L_t / sigma_t^2 + log sigma_t        with  L_t / (2 sigma_t^2)  for a regression.
 
@@ -47,7 +46,7 @@ class Uncertainty(LossWeighting):
     - `L_t`: `losses[t]`;
     - the weight of a task is what stands before its loss: `exp(-s_t)`, for a regression `exp(-s_t) / 2`.
 
-    In the code: eq. 10's factors are `weight_of`, its derivative by `s_t` is `slope_of`, in closed form.
+    In the code: eq. 10's factors are `weight_of`, its derivative by `s_t` is `log_variance_gradient`, in closed form.
 
     Args:
         regression: names of the tasks whose loss is a squared error (eq. 7); the others are likelihoods of labels.
@@ -55,7 +54,7 @@ class Uncertainty(LossWeighting):
             rates of fine-tuning would hardly move it, so it has its own, 0.01.
         optimizer: "adam" or "sgd", for `s_t` alone.
 
-    Differs from the paper: the step on `s_t` has its own optimizer and rate; `s_t` stays within 20 of zero. Some write
+    Differs from the paper: the step on `s_t` has its own optimizer and rate; `|s_t|` is at most 20. Some write
     `+ s_t` for the last term where the paper has `log sigma_t = s_t / 2`; we follow the paper, so that the weight tends
     to `1 / (2 L_t)` for both kinds of tasks.
 
@@ -76,6 +75,7 @@ class Uncertainty(LossWeighting):
     name: ClassVar[str] = "uncertainty"
     summary: ClassVar[str] = "each task's loss over a variance that is learned with the model"
     paper: ClassVar[Paper | None] = UNCERTAINTY
+    is_delayed: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -87,47 +87,35 @@ class Uncertainty(LossWeighting):
         target: str | Sequence[str] | None = None,
     ) -> None:
         self.regression = (regression,) if isinstance(regression, str) else tuple(regression)
-        self.step_size = checks.number(self.name, "step_size", step_size, above=0.0)
-        self.optimizer = checks.choice(self.name, "optimizer", optimizer, ["adam", "sgd"])
+        self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
+        self.optimizer = check_choice(self.name, "optimizer", optimizer, ["adam", "sgd"])
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
+    def start(self, problem: Problem) -> None:
         """Every variance is 1."""
+        super().start(problem)
         self.log_variances = dict.fromkeys(self.tasks, 0.0)
+        # By task: first and second moment of Adam, and its number of steps.
         self._moments: dict[str, list[float]] = {task: [0.0, 0.0, 0] for task in self.tasks}
         self._set_weights()
 
-    def check_names(self, known: Iterable[str]) -> None:
-        """Every task that is called a regression must exist."""
-        checks.known_tasks(self.name, "regression", self.regression, list(known))
+    def named_tasks(self) -> dict[str, list[str]]:
+        """Tasks that are regressions."""
+        return {"regression": list(self.regression)}
 
-    def backward(
-        self,
-        losses: Mapping[str, Tensor],
-        *,
-        shared: Iterable[nn.Parameter] | None = None,
-        probabilities: Mapping[str, float] | None = None,
-        scale: float = 1.0,
-    ) -> None:
-        """One plain backward pass with the weights as they are, then a step on the variances."""
-        self.check_losses(losses)
-        values = reduced_values(losses, self.reduce)
-        checks.losses_not_negative(self.name, values)
-        self.steps += 1
-        weighted_backward(losses, self._weights, probabilities, scale)
-        self.update(values)
-
-    def update(self, values: Mapping[str, float]) -> None:
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """A step on the log variance of each task of this step."""
-        for task, loss in values.items():
-            slope = slope_of(self.log_variances[task], loss, regression=task in self.regression)
-            change = -self.step_size * slope
+        check_not_negative(self.name, evidence.losses)
+        for task, loss in evidence.losses.items():
+            gradient = log_variance_gradient(self.log_variances[task], loss, regression=task in self.regression)
+            change = -self.step_size * gradient
             if self.optimizer == "adam":
                 first, second, count = self._moments[task]
-                change, first, second = adam_step(slope, first, second, int(count) + 1, self.step_size)
+                change, first, second = adam_step(gradient, first, second, int(count) + 1, self.step_size)
                 self._moments[task] = [first, second, int(count) + 1]
-            self.log_variances[task] = min(LIMIT, max(-LIMIT, self.log_variances[task] + change))
+            self.log_variances[task] = min(MAX_LOG_VARIANCE, max(-MAX_LOG_VARIANCE, self.log_variances[task] + change))
         self._set_weights()
+        return self._weights
 
     def _set_weights(self) -> None:
         self._weights = {
@@ -139,7 +127,7 @@ class Uncertainty(LossWeighting):
         return {"log_variances": dict(self.log_variances), "moments": dict(self._moments), "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take them over."""
+        """Restore them."""
         self.log_variances = {task: float(value) for task, value in state["log_variances"].items()}
         self._moments = {task: list(moments) for task, moments in state["moments"].items()}
         self.steps = int(state["steps"])

@@ -31,7 +31,7 @@ from crosstask.transfer.label_transfer import probes
 from crosstask.transfer.label_transfer import splits as label_data
 from crosstask.transfer.label_transfer.meta_step import LookAhead, MetaStep, Reader, Term, alone, costs_of, units
 from crosstask.transfer.label_transfer.network import LabelMap, LabelTransferNetwork
-from crosstask.weighting import checks
+from crosstask.weighting import validation as checks
 
 if TYPE_CHECKING:
     from crosstask.models.multitask import Model
@@ -406,12 +406,12 @@ class LabelTransfer(Transfer):
         return facts
 
 
-_number = functools.partial(checks.number, "label-transfer", what="transfer")
-_count = functools.partial(checks.count, "label-transfer", what="transfer")
+_number = functools.partial(checks.check_number, "label-transfer", what="transfer")
+_count = functools.partial(checks.check_count, "label-transfer", what="transfer")
 
 
 def _choice(option: str, value: Any, known: Sequence[str]) -> Any:
-    return checks.choice("label-transfer", option, value, known, what="transfer")
+    return checks.check_choice("label-transfer", option, value, known, what="transfer")
 
 
 def _share(option: str, value: float) -> float:

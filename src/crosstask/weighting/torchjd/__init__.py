@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients import task_gradients as grads
 from crosstask.papers import JACOBIAN_DESCENT, Paper
-from crosstask.weighting import checks
-from crosstask.weighting.base import GradientWeighting, weighted_backward
+from crosstask.weighting.base import Problem, Weighting
+from crosstask.weighting.evidence import Evidence, Need
 from crosstask.weighting.torchjd import options as objects
 from crosstask.weighting.torchjd import state as states
 from crosstask.weighting.torchjd.options import Input
-from crosstask.weighting.torchjd.rows import blank, jacobian_of, primary_first, root_of, split_like
+from crosstask.weighting.torchjd.rows import blank, primary_first, root_of
+from crosstask.weighting.validation import check_count, check_number
 
 
-class TorchJD(GradientWeighting):
+class TorchJD(Weighting):
     """Any method of TorchJD by name: `weighting: {name: torchjd, method: UPGrad}`.
 
     With `J` the Jacobian of the losses on the shared parameters, one row per task: a weighting of TorchJD is a function
@@ -69,7 +69,6 @@ class TorchJD(GradientWeighting):
     summary: ClassVar[str] = "any weighting, aggregator or scalarizer of TorchJD by its name"
     paper: ClassVar[Paper | None] = JACOBIAN_DESCENT
     weighs_heads: ClassVar[bool] = False
-    needs_every_task: bool = True
     _input: Input = Input.GRAM
     _part: Any = None
 
@@ -85,18 +84,21 @@ class TorchJD(GradientWeighting):
         target: str | Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        self.every = checks.count(self.name, "every", every)
-        self.seed = checks.count(self.name, "seed", seed, at_least=0)
-        self.step_size = checks.number(self.name, "step_size", step_size, above=0.0)
-        self.window = checks.count(self.name, "window", window)
+        self.every = check_count(self.name, "every", every)
+        self.seed = check_count(self.name, "seed", seed, at_least=0)
+        self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
+        self.window = check_count(self.name, "window", window)
         objects.check(method, options, besides=("every", "seed", "step_size", "window"))
         self.method, self.options = method, options
         self.needs_all = objects.needs_all(method, options)
         super().__init__(tasks, target)
 
-    def start(self, sizes: Mapping[str, int]) -> None:
+    def start(self, problem: Problem) -> None:
         """Make TorchJD's object for these tasks, and try another like it, so that it fails now if it must."""
-        self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
+        super().start(problem)
+        self._make()
+
+    def _make(self) -> None:
         rows, self._making = list(self.tasks), None
         if objects.has_primary(self.method, self.options):
             if not set(self.tasks) & set(self.targets):
@@ -122,78 +124,39 @@ class TorchJD(GradientWeighting):
     def _scalarization(self) -> Any:
         return objects.package().scalarization
 
-    @property
-    def looks_at_gradients(self) -> bool:
-        """On every `every`-th step; a scalarizer never."""
-        return self._input is not Input.LOSSES and super().looks_at_gradients
+    def needs(self, step: int) -> Need:
+        """Losses for a scalarizer, gradients on every `every`-th step for all others."""
+        if self._input is Input.LOSSES:
+            return Need.EVERY_TASK | Need.LOSSES
+        is_due = step % self.every == 0
+        return Need.EVERY_TASK | Need.GRADIENTS | Need.SEPARATE_GRAPHS if is_due else Need.EVERY_TASK
 
-    def backward(
-        self,
-        losses: Mapping[str, Tensor],
-        *,
-        shared: Iterable[nn.Parameter] | None = None,
-        probabilities: Mapping[str, float] | None = None,
-        scale: float = 1.0,
-    ) -> None:
-        """One step, from what the method looks at."""
-        self.check_losses(losses)
-        losses = {task: losses[task] for task in self.tasks if task in losses}  # in the order of per-task options
-        if not losses:
-            raise CrossTaskError("weighting 'torchjd': there is no loss of any of its tasks.")
-        if self.needs_all and len(losses) < len(self.tasks):
-            self.steps += 1
-            weighted_backward(losses, self._weights, probabilities, scale)
-        elif self._input is Input.LOSSES:
-            self.steps += 1
-            self._scalarize(losses)
-            weighted_backward(losses, self._weights, probabilities, scale)
-        elif self._input in (Input.JACOBIAN, Input.VECTOR) and self.looks_at_gradients:
-            self.steps += 1
-            self._aggregate(losses, self.check_shared(shared), probabilities or {}, scale)
-        else:
-            super().backward(losses, shared=shared, probabilities=probabilities, scale=scale)
+    def _can_learn_from(self, evidence: Evidence) -> bool:
+        return len(evidence.tasks) == len(self.tasks) or not self.needs_all
 
-    def coefficients(self, gram: Tensor, tasks: Sequence[str], values: Mapping[str, float]) -> Sequence[float]:
+    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """TorchJD's weights of the rows, given back to the tasks that the rows were made of."""
-        if gram.diagonal().any():  # when all gradients are zero there is nothing to choose
-            seen = gram if self._making is None else self._making @ gram @ self._making.T
-            found = self._call(root_of(seen) if self._input is Input.ROOT else seen)
-            self._keep(tasks, found if self._making is None else self._making.T @ found)
-        return [self._weights[task] for task in tasks]
+        if self._input is Input.LOSSES:
+            return self._scalarize(evidence.losses)
+        if self._input is Input.VECTOR:
+            drawn = torch.tensor([evidence.probabilities.get(task, 1.0) for task in evidence.tasks])
+            jacobian = evidence.jacobian
+            evidence.put_direction_in_place(self._call(jacobian / drawn.to(jacobian)[:, None]))
+            return {}
+        if self._input is Input.JACOBIAN:
+            return self._finite(evidence.tasks, self._call(evidence.jacobian))
+        gram = evidence.gram
+        if not gram.diagonal().any():  # when all gradients are zero there is nothing to choose
+            return {}
+        seen = gram if self._making is None else self._making @ gram @ self._making.T
+        found = self._call(root_of(seen) if self._input is Input.ROOT else seen)
+        return self._finite(evidence.tasks, found if self._making is None else self._making.T @ found)
 
-    def _aggregate(
-        self,
-        losses: Mapping[str, Tensor],
-        shared: Sequence[nn.Parameter],
-        probabilities: Mapping[str, float],
-        scale: float,
-    ) -> None:
-        """A step of a method that sees the whole Jacobian."""
-        taken = list(self.take(losses, shared, scale).values())
-        rows = [gradient.shared for gradient in taken]
-        mixed: Sequence[Tensor | None] | None = None
-        drawn = torch.tensor([probabilities.get(task, 1.0) for task in losses], dtype=torch.float64)
-        gram = grads.gram_matrix(rows).cpu() / scale**2
-        if torch.isfinite(gram).all():  # else an overflow under a GradScaler: leave the weights, let the scaler skip
-            self.note(gram, list(losses))
-            jacobian = jacobian_of(rows, shared) / scale
-            if self._input is Input.VECTOR:
-                vector = self._call(jacobian / drawn.to(jacobian)[:, None])
-                mixed = split_like(vector * (scale / self.num_ranks), shared)
-            else:
-                self._keep(list(losses), self._call(jacobian))
-        if mixed is None:
-            shares = torch.tensor([self._weights[task] for task in losses], dtype=torch.float64) / drawn
-            mixed = grads.mix(rows, (shares / self.num_ranks).tolist())
-        for gradient in taken:
-            grads.add_to_grad(gradient.own)
-        grads.add_to_grad(zip(shared, mixed, strict=True))
-
-    def _scalarize(self, losses: Mapping[str, Tensor]) -> None:
+    def _scalarize(self, losses: Mapping[str, float]) -> dict[str, float]:
         """The weights are the scalarizer's slopes at the losses of all ranks; what it learns itself takes a step."""
-        values = self._values(losses).requires_grad_()
+        values = torch.tensor(list(losses.values()), dtype=torch.float64, requires_grad=True)
         if not torch.isfinite(values).all():
-            return
+            return {}
         self._put_back(values)
         if self._awaits_losses:
             self._part.update(values.detach())
@@ -205,7 +168,6 @@ class TorchJD(GradientWeighting):
             )
         learned = list(self._part.parameters()) if self._optimizer else []
         slopes, *own = torch.autograd.grad(scalar, [values, *learned])
-        self._keep(list(losses), slopes)
         if self._optimizer:
             for parameter, slope in zip(learned, own, strict=True):
                 parameter.grad = slope
@@ -213,24 +175,19 @@ class TorchJD(GradientWeighting):
         self._awaits_losses = isinstance(self._part, self._scalarization.FAMO)
         if isinstance(self._part, self._scalarization.DWA) and self.steps % self.window == 0:
             self._part.step()
+        return self._finite(list(losses), slopes)
 
-    def after_step(
-        self, held_out_losses: Mapping[str, Tensor], *, shared: Iterable[nn.Parameter] | None = None
-    ) -> None:
+    def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:
         """FAMO learns from the losses of the batch that was just trained on; other methods need none."""
-        if self._awaits_losses and all(task in held_out_losses for task in self.tasks):
-            values = self._values({task: held_out_losses[task] for task in self.tasks})
+        if self._awaits_losses and all(task in losses for task in self.tasks):
+            stacked = torch.stack([losses[task].detach() for task in self.tasks])
+            values = self.reduce(stacked if stacked.dtype == torch.float64 else stacked.float()).cpu().double()
             self._put_back(values)
             self._part.update(values)
             self._awaits_losses = False
 
-    def _values(self, losses: Mapping[str, Tensor]) -> Tensor:
-        stacked = torch.stack([loss.detach() for loss in losses.values()])
-        return self.reduce(stacked if stacked.dtype == torch.float64 else stacked.float()).cpu().double()
-
-    def _keep(self, tasks: Sequence[str], weights: Tensor) -> None:
-        if torch.isfinite(weights).all():
-            self._weights |= dict(zip(tasks, weights.tolist(), strict=True))
+    def _finite(self, tasks: Sequence[str], weights: Tensor) -> dict[str, float]:
+        return dict(zip(tasks, weights.tolist(), strict=True)) if torch.isfinite(weights).all() else {}
 
     def _call(self, seen: Tensor) -> Tensor:
         self._put_back(seen)
@@ -250,12 +207,13 @@ class TorchJD(GradientWeighting):
             states.write_state(self._part, self._restored, seen.device)
             self._restored = None
 
-    def check_names(self, known: Iterable[str]) -> None:
-        """Every task that an option has a value for must exist."""
-        names = list(known)
+    def named_tasks(self) -> dict[str, list[str]]:
+        """Tasks that an option has a value for."""
+        named = {}
         for key, value in self.options.items():
             if isinstance(value, Mapping) and objects.is_per_task(self.method, key, value):
-                checks.known_tasks(self.name, key, value, names)
+                named[key] = list(value)
+        return named
 
     def state_dict(self) -> dict[str, Any]:
         """The weights, the number of steps, and everything that TorchJD's object remembers."""
@@ -271,7 +229,7 @@ class TorchJD(GradientWeighting):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; TorchJD's object gets its memory back at the next call, when its device is known."""
-        self.start({})
+        self._make()
         super().load_state_dict(state)
         self._awaits_losses = bool(state["awaits_losses"])
         kept = {key.removeprefix("object:"): value for key, value in state.items() if key.startswith("object:")}

@@ -1,0 +1,122 @@
+"""Gradients on what the encoder hands to the heads: taken through each head alone, multiplied, and passed on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from crosstask.errors import CrossTaskError
+from crosstask.gradients.task_gradients import add_to_grad, gram_matrix, leaves_of
+
+
+@dataclass(frozen=True)
+class RepresentationGradient:
+    """One task's gradient as far as it is known without a pass through the encoder.
+
+    - `representation`: what the task's head was given; None on a rank without examples of the task;
+    - `on_representation`: the gradient on it;
+    - `on_parameters`: gradients on the parameters that the loss reaches besides, the head's above all.
+    """
+
+    representation: Tensor | None
+    on_representation: Tensor | None
+    on_parameters: list[tuple[Tensor, Tensor]]
+
+
+def take_gradient(
+    loss: Tensor, representation: Tensor | None, shared: set[int], *, where: tuple[str, str], num_ranks: int
+) -> RepresentationGradient:
+    """The gradient of a loss on its representation and on the parameters that it reaches otherwise.
+
+    Args:
+        loss: of one task; its graph is kept for the pass through the encoder.
+        representation: part of that graph.
+        shared: ids of the shared parameters, empty if they are not known.
+        where: names of the method and of the task, for messages.
+        num_ranks: with several, this one may have no example of the task.
+    """
+    method, task = where
+    if representation is None or not representation.requires_grad:
+        if num_ranks == 1:
+            problem = "none was passed" if representation is None else "it does not need a gradient"
+            raise CrossTaskError(
+                f"weighting '{method}' needs the representation of '{task}' as part of its graph, but {problem}; with "
+                "a frozen encoder use another weighting."
+            )
+        beside = leaves_of(loss)
+        parts = torch.autograd.grad(loss, beside, allow_unused=True, retain_graph=True)
+        return RepresentationGradient(None, None, _reached(beside, parts))
+    beside, tied = _leaves_beside(loss, representation, shared)
+    gradient, *head_parts = torch.autograd.grad(loss, [representation, *beside], allow_unused=True, retain_graph=True)
+    if gradient is None and num_ranks == 1:
+        raise CrossTaskError(
+            f"weighting '{method}': the loss of '{task}' does not depend on the representation that was passed for "
+            "it; pass the very tensor that its head was given."
+        )
+    if tied:
+        # Only what does not come through the representation: that part follows in the pass through the encoder.
+        block = representation.register_hook(torch.zeros_like)
+        head_parts += torch.autograd.grad(loss, tied, allow_unused=True, retain_graph=True)
+        block.remove()
+    return RepresentationGradient(representation, gradient, _reached([*beside, *tied], head_parts))
+
+
+def _leaves_beside(loss: Tensor, representation: Tensor, shared: set[int]) -> tuple[list[Tensor], list[Tensor]]:
+    """Parameters that the loss reaches beside the representation, and those of them that stand behind it too."""
+    beside = [leaf for leaf in leaves_of(loss, until=representation) if leaf is not representation]
+    if shared and not any(id(leaf) in shared for leaf in beside):
+        return beside, []
+    behind = {id(leaf) for leaf in leaves_of(representation)}
+    tied = [leaf for leaf in beside if id(leaf) in behind]
+    return [leaf for leaf in beside if id(leaf) not in behind], tied
+
+
+def _reached(leaves: Sequence[Tensor], parts: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
+    return [(leaf, part) for leaf, part in zip(leaves, parts, strict=True) if part is not None]
+
+
+def representation_gram(gradients: Sequence[Tensor | None], device: torch.device | None = None) -> Tensor:
+    """Products of gradients on representations, [tasks, tasks] in float64 on `device`.
+
+    Where shapes agree, position by position; gradients of different shapes have product zero, as if they stood on
+    different examples. None stands for a gradient of zero.
+
+    >>> representation_gram([torch.ones(1, 2), 2.0 * torch.ones(1, 2), torch.ones(3, 2)]).tolist()
+    [[2.0, 4.0, 0.0], [4.0, 8.0, 0.0], [0.0, 0.0, 6.0]]
+    """
+    rows_by_shape: dict[torch.Size, list[int]] = {}
+    for row, gradient in enumerate(gradients):
+        if gradient is not None:
+            rows_by_shape.setdefault(gradient.shape, []).append(row)
+    gram = torch.zeros(len(gradients), len(gradients), dtype=torch.float64, device=device)
+    for rows in rows_by_shape.values():
+        index = torch.tensor(rows, device=device)
+        gram[index[:, None], index] = gram_matrix([[gradients[row]] for row in rows])
+    return gram
+
+
+def put_in_place(
+    gradients: Mapping[str, RepresentationGradient], factors: Mapping[str, float], shared: set[int]
+) -> None:
+    """Add the weighted sum to `.grad` with one backward pass through the encoder; heads get their gradient as it is.
+
+    Args:
+        gradients: by task.
+        factors: of each task's gradient on shared parameters.
+        shared: ids of the shared parameters; those that a head reaches directly are weighted too.
+    """
+    cotangents: dict[int, tuple[Tensor, Tensor]] = {}  # one per tensor: tasks on the same inputs share theirs
+    for task, gradient in gradients.items():
+        for leaf, part in gradient.on_parameters:
+            add_to_grad([(leaf, part)], factors[task] if id(leaf) in shared else 1.0)
+        representation = gradient.representation
+        if representation is None or gradient.on_representation is None:
+            continue
+        weighted = factors[task] * gradient.on_representation
+        if id(representation) in cotangents:
+            weighted = cotangents[id(representation)][1] + weighted
+        cotangents[id(representation)] = (representation, weighted)
+    if cotangents:
+        representations, weighted_gradients = zip(*cotangents.values(), strict=True)
+        torch.autograd.backward(representations, weighted_gradients)

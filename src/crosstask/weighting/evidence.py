@@ -1,0 +1,303 @@
+"""What one step shows to a weighting, each quantity computed when it is first looked at, and where gradients go."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crosstask.errors import CrossTaskError
+from crosstask.gradients import representations as on_representations
+from crosstask.gradients import task_gradients as grads
+from crosstask.gradients.distributed import Ranks
+from crosstask.weighting.target_alignment import (
+    ComparedLosses,
+    InverseHessian,
+    Placement,
+    TargetAlignment,
+    compare_with_targets,
+)
+
+
+class Need(Flag):
+    """What a weighting needs of a step, or of the run as a whole."""
+
+    NOTHING = 0
+    """A plain step with the weights as they are: `coefficients` is not asked."""
+    LOSSES = auto()
+    """`coefficients` looks at the values of the losses."""
+    GRADIENTS = auto()
+    """`coefficients` looks at each task's gradient on the shared parameters, so each loss has a graph of its own, or
+    all come from one fused pass (`gradients.fused`)."""
+    SEPARATE_GRAPHS = auto()
+    """With GRADIENTS: a fused pass will not do."""
+    SECOND_ORDER = auto()
+    """Gradients are differentiated once more: the model must run with kernels that allow it."""
+    REPRESENTATIONS = auto()
+    """`backward` is passed `representations`."""
+    HELD_OUT = auto()
+    """`after_step` is called with the losses that `held_out` describes."""
+    EXAMPLE_WEIGHTS = auto()
+    """Each example's loss is multiplied by `example_weights`."""
+    EXAMPLE_PRODUCTS = auto()
+    """`update_examples` is called before the losses are taken."""
+    FEATURES = auto()
+    """`fit_features` is called before the first step."""
+    EVERY_TASK = auto()
+    """Each step has a batch of every task, as the schedule `parallel` gives."""
+    TARGETS = auto()
+    """Losses of the targets, even in a phase that trains the sources alone."""
+
+
+class GradientOverflowError(Exception):
+    """Gradients are not finite, as under a GradScaler, which skips such a step. The weights stay as they are."""
+
+
+def check_shared(method: str, shared: Iterable[nn.Parameter] | None) -> list[nn.Parameter]:
+    """The shared parameters that learn, each once; there must be some."""
+    # A list put together by hand may name tied weights twice.
+    unique = {id(parameter): parameter for parameter in shared or () if parameter.requires_grad}
+    if not unique:
+        raise CrossTaskError(
+            f"weighting '{method}' looks at gradients of the shared parameters, but `shared` is empty or "
+            "frozen; pass the encoder's parameters (with a frozen encoder, add a shared layer: `hidden`)."
+        )
+    return list(unique.values())
+
+
+def gradient_facts(gram: Tensor, tasks: Sequence[str], targets: Sequence[str] = ()) -> dict[str, Any]:
+    """Norms, conflict and cosines with the first target, from the products of gradients, for the record.
+
+    >>> gradient_facts(torch.tensor([[4.0, 0.0], [0.0, 9.0]]), ["a", "b"], ["a"])
+    {'gradient_norms': {'a': 2.0, 'b': 3.0}, 'conflict': 0.0, 'similarities': {'b': 0.0}}
+    """
+    norms = gram.diagonal().clamp(min=0.0).sqrt().tolist()
+    facts: dict[str, Any] = {
+        "gradient_norms": dict(zip(tasks, norms, strict=True)),
+        "conflict": grads.conflict(gram),
+    }
+    target = next((task for task in tasks if task in targets), None)
+    if target is not None:
+        cosines = dict(zip(tasks, grads.cosines(gram)[tasks.index(target)].tolist(), strict=True))
+        del cosines[target]
+        facts["similarities"] = cosines
+    return facts
+
+
+@dataclass(eq=False)
+class Evidence:
+    """One step as a weighting sees it. What costs is computed the first time it is looked at, and only then.
+
+    Attributes:
+        method: name of the weighting, for messages.
+        loss_tensors: by task, in the order in which the weighting knows its tasks.
+        observed: losses of targets that are not among the tasks; only their heads are trained.
+        targets: names of all targets.
+        weights: what each task counts by the weights from before this step.
+        probabilities: how likely each task was to be part of this step.
+        scale: factor of every gradient in `.grad`; all that is shown here is without it.
+        ranks: the processes that train the model.
+        shared_parameters: as passed to `backward`.
+        representations: what each task's head was given, where the weighting needs it.
+    """
+
+    method: str
+    loss_tensors: Mapping[str, Tensor]
+    observed: Mapping[str, Tensor]
+    targets: tuple[str, ...]
+    weights: Mapping[str, float]
+    probabilities: Mapping[str, float]
+    scale: float
+    ranks: Ranks
+    shared_parameters: Iterable[nn.Parameter] | None
+    representations: Mapping[str, Tensor] | None
+    is_in_place: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    _compared: slice = slice(None)
+
+    @property
+    def tasks(self) -> list[str]:
+        """The weighted tasks of this step: the rows of every matrix here."""
+        return list(self.loss_tensors)
+
+    @cached_property
+    def losses(self) -> dict[str, float]:
+        """This step's losses over all ranks."""
+        values = torch.stack([loss.detach() for loss in self.loss_tensors.values()])
+        if values.dtype != torch.float64:
+            values = values.float()
+        return dict(zip(self.tasks, self.ranks.sum(values).tolist(), strict=True))
+
+    @cached_property
+    def shared(self) -> list[nn.Parameter]:
+        """The shared parameters that learn."""
+        return check_shared(self.method, self.shared_parameters)
+
+    @cached_property
+    def gradients(self) -> dict[str, grads.TaskGradient]:
+        """Each task's gradient times `scale`; on the shared parameters over all ranks."""
+        gradients = {}
+        for task, _, gradient in grads.each_gradient(self.loss_tensors, self.shared, self.scale):
+            if self.ranks.count > 1:
+                gradient.shared = [part if part is None else self.ranks.sum(part) for part in gradient.shared]
+            gradients[task] = gradient
+        return gradients
+
+    def compare_last(self, count: int) -> None:
+        """Let `gram` be over the last `count` shared tensors alone; to be called before the first look at it."""
+        if count > len(self.shared):
+            raise CrossTaskError(
+                f"weighting '{self.method}': `last_shared` is {count}, but there are only {len(self.shared)} "
+                "shared parameter tensors that learn."
+            )
+        self._compared = slice(-count, None)
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """Products of the tasks' gradients on the shared parameters, [tasks, tasks], in float64 on the CPU."""
+        rows = [gradient.shared[self._compared] for gradient in self.gradients.values()]
+        gram = self._finite(grads.gram_matrix(rows).cpu() / self.scale**2)
+        self.facts = gradient_facts(gram, self.tasks, self.targets)
+        return gram
+
+    @cached_property
+    def gradient_norms(self) -> Tensor:
+        """Lengths of the tasks' gradients, [tasks]."""
+        return self.gram.diagonal().clamp(min=0.0).sqrt()
+
+    @cached_property
+    def target_cosines(self) -> dict[str, float]:
+        """Cosine of each task's gradient with that of the first target of this step; empty without one."""
+        target = next((task for task in self.tasks if task in self.targets), None)
+        if target is None:
+            return {}
+        row = grads.cosines(self.gram)[self.tasks.index(target)]
+        return dict(zip(self.tasks, row.tolist(), strict=True))
+
+    @cached_property
+    def jacobian(self) -> Tensor:
+        """The tasks' gradients as rows, [tasks, parameters], in float32 at least.
+
+        For methods that cannot do with products alone: it takes the memory that `gram` avoids.
+        """
+        self.gram  # noqa: B018 - raises when gradients have overflowed
+        jacobian = torch.stack([grads.flatten(gradient.shared, self.shared) for gradient in self.gradients.values()])
+        if jacobian.dtype != torch.float64:
+            jacobian = jacobian.float()
+        return jacobian / self.scale
+
+    @cached_property
+    def representation_gradients(self) -> dict[str, on_representations.RepresentationGradient]:
+        """Each task's gradient times `scale` on its representation, from a backward pass through its head alone."""
+        if self.representations is None:
+            raise CrossTaskError(
+                f"weighting '{self.method}' looks at gradients on the representation: pass "
+                "`representations={task: tensor}` with what each task's head was given, or use `mgda`."
+            )
+        shared = {id(parameter) for parameter in self.shared_parameters or ()}
+        gradients = {}
+        for task, loss in self.loss_tensors.items():
+            representation = self.representations.get(task)
+            gradients[task] = on_representations.take_gradient(
+                loss * self.scale, representation, shared, where=(self.method, task), num_ranks=self.ranks.count
+            )
+        return gradients
+
+    @cached_property
+    def representation_gram(self) -> Tensor:
+        """Products of the tasks' gradients on their representations, [tasks, tasks], in float64 on the CPU."""
+        gradients = [gradient.on_representation for gradient in self.representation_gradients.values()]
+        device = next(iter(self.loss_tensors.values())).device
+        gram = self.ranks.sum(on_representations.representation_gram(gradients, device)).cpu()
+        gram = self._finite(gram / self.scale**2)
+        self.facts = gradient_facts(gram, self.tasks)
+        return gram
+
+    def align_with_targets(self, solve: InverseHessian | None = None) -> TargetAlignment:
+        """Products of each task's gradient with the target's, without all gradients in memory together.
+
+        The backward passes that give them put the step's gradients in place on the way, so this is for methods whose
+        step uses the weights from before it.
+        """
+        weights = {**self.weights, **dict.fromkeys(self.observed, 1.0)}
+        losses = {**self.loss_tensors, **self.observed}
+        factors = {task: self._factor(task, weights) for task in losses}
+        compared = ComparedLosses(
+            losses, self.targets, self.shared, self.ranks, self.scale, Placement(factors, tuple(self.observed))
+        )
+        self.is_in_place = True
+        alignment = compare_with_targets(compared, solve)
+        if not alignment.is_finite:
+            raise GradientOverflowError
+        return alignment
+
+    def take_and_put_in_place(self) -> Iterator[tuple[str, grads.TaskGradient]]:
+        """Task by task its gradient times `scale`, which stays as it is while a weighted copy goes into `.grad`."""
+        self.is_in_place = True
+        self._put_observed_heads_in_place()
+        for task, _, gradient in grads.each_gradient(self.loss_tensors, self.shared, self.scale):
+            pairs = (*zip(self.shared, gradient.shared, strict=True), *gradient.own)
+            grads.add_to_grad(pairs, self._factor(task, self.weights), keep=True)
+            yield task, gradient
+
+    def put_direction_in_place(self, direction: Tensor) -> None:
+        """Make this vector, [parameters], the gradient on the shared parameters; heads get their own gradients."""
+        self.is_in_place = True
+        self._put_observed_heads_in_place()
+        for gradient in self.gradients.values():
+            grads.add_to_grad(gradient.own)
+        # The direction is complete on every rank, and the loop adds up what all ranks have.
+        parts = (direction * (self.scale / self.ranks.count)).split([parameter.numel() for parameter in self.shared])
+        shaped = [part.view_as(parameter) for parameter, part in zip(self.shared, parts, strict=True)]
+        grads.add_to_grad(zip(self.shared, shaped, strict=True))
+
+    def put_in_place(self, weights: Mapping[str, float], *, weigh_heads: bool = True) -> None:
+        """Add the gradient of the weighted sum of losses to `.grad`, from what has been taken so far.
+
+        Args:
+            weights: what each task counts.
+            weigh_heads: whether a task's own parameters get its weighted gradient, where gradients were taken one by
+                one; if not, they get it as it is.
+        """
+        if self.is_in_place:
+            return
+        self._put_observed_heads_in_place()
+        factors = {task: self._factor(task, weights) for task in self.tasks}
+        if self.representations is not None:
+            shared = {id(parameter) for parameter in self.shared_parameters or ()}
+            on_representations.put_in_place(self.representation_gradients, factors, shared)
+        elif "gradients" in vars(self):
+            self._put_mixture_in_place(factors, weigh_heads)
+        elif factors:
+            terms = [self.scale * factors[task] * loss for task, loss in self.loss_tensors.items()]
+            sum(terms[1:], terms[0]).backward()
+
+    def _put_mixture_in_place(self, factors: Mapping[str, float], weigh_heads: bool) -> None:
+        for task, gradient in self.gradients.items():
+            grads.add_to_grad(gradient.own, factors[task] if weigh_heads else 1.0)
+        # The shared part is complete on every rank, and the loop adds up what all ranks have.
+        shares = [factor / self.ranks.count for factor in factors.values()]
+        mixture = grads.mix([gradient.shared for gradient in self.gradients.values()], shares)
+        grads.add_to_grad(zip(self.shared, mixture, strict=True))
+
+    def _put_observed_heads_in_place(self) -> None:
+        """The loss of a target outside the tasks reaches that target's own head alone."""
+        if not self.observed:
+            return
+        shared = {id(parameter) for parameter in self.shared}
+        for task, loss in self.observed.items():
+            head = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in shared]
+            if head:  # the graph is kept: it may be part of another loss's
+                weighted = loss * (self.scale * self._factor(task, {task: 1.0}))
+                torch.autograd.backward(weighted, inputs=head, retain_graph=True)
+
+    def _factor(self, task: str, weights: Mapping[str, float]) -> float:
+        return weights[task] / self.probabilities.get(task, 1.0)
+
+    def _finite(self, gram: Tensor) -> Tensor:
+        if not torch.isfinite(gram).all():
+            raise GradientOverflowError
+        return gram

@@ -1,0 +1,74 @@
+"""Checks of options and losses, with the messages that several methods share."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from crosstask.errors import CrossTaskError, unknown
+
+
+def check_number(
+    method: str,
+    option: str,
+    value: float,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    what: str = "weighting",
+) -> float:
+    """The option as a number, or an error that says what it must be.
+
+    >>> check_number("gradnorm", "alpha", 1.5, at_least=0.0)
+    1.5
+    """
+    limit = ""
+    if above is not None:
+        limit = f" above {above}"
+    elif at_least is not None:
+        limit = f" >= {at_least}"
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or (above is not None and value <= above) or (at_least is not None and value < at_least):
+        raise CrossTaskError(f"{what} '{method}': `{option}` must be a number{limit}, found {value!r}.")
+    return float(value)
+
+
+def check_count(method: str, option: str, value: int, *, at_least: int = 1, what: str = "weighting") -> int:
+    """The option as a whole number."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise CrossTaskError(f"{what} '{method}': `{option}` must be a whole number >= {at_least}, found {value!r}.")
+    return value
+
+
+def check_choice(
+    method: str, option: str, value: str | None, choices: Iterable[str | None], *, what: str = "weighting"
+) -> str | None:
+    """The option, if it is one of the choices."""
+    names = list(choices)
+    if value not in names:
+        raise unknown(f"`{option}` of {what} '{method}':", value, [str(name) for name in names])
+    return value
+
+
+def check_known_tasks(method: str, option: str, tasks: Iterable[str], known: Sequence[str]) -> None:
+    """Every task that an option names must exist."""
+    for task in tasks:
+        if task not in known:
+            raise unknown(f"task in `{option}` of weighting '{method}':", task, known)
+
+
+def check_not_negative(method: str, losses: Mapping[str, float]) -> None:
+    """For methods whose formula has no meaning for losses below zero."""
+    for task, loss in losses.items():
+        if loss < 0.0:
+            raise CrossTaskError(
+                f"weighting '{method}' needs losses that are not negative, but that of '{task}' is {loss:.6g}. "
+                "Add a constant to it, or choose a weighting that does not divide by losses."
+            )
+
+
+def check_positive(method: str, losses: Mapping[str, float], reason: str) -> None:
+    """For methods that divide by a loss."""
+    for task, loss in losses.items():
+        if not loss > 0.0:
+            raise CrossTaskError(
+                f"weighting '{method}' needs losses above zero {reason}, but that of '{task}' is {loss:.6g}."
+            )
