@@ -97,9 +97,10 @@ def plain(problem: Problem) -> Step:
 
 def ours(problem: Problem, weighting: Any) -> Step:
     """A step with one of our weightings."""
+    from crosstask.weighting.evidence import Need
 
     def step() -> None:
-        if weighting.needs_representation:
+        if Need.REPRESENTATIONS in weighting.needs(weighting.steps):
             vectors = {name: problem.represent(i) for i, name in enumerate(problem.names)}
             losses = {name: problem.loss(i, vectors[name]) for i, name in enumerate(problem.names)}
             weighting.backward(losses, shared=problem.shared, representations=vectors)

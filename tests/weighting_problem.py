@@ -59,8 +59,7 @@ class TinyProblem:
         for parameter in self.parameters():
             parameter.grad = None
         losses, representations = self.losses(tasks)
-        more = {"representations": representations} if weighting.needs_representation else {}
-        weighting.backward(losses, shared=self.shared, scale=scale, **more)
+        weighting.backward(losses, shared=self.shared, scale=scale, representations=representations)
 
     def step(self, weighting, tasks=None, *, rate=0.05, scale=1.0):
         """One step of gradient descent, and a look at held-out losses where the weighting asks for it."""
@@ -79,6 +78,12 @@ class TinyProblem:
 
     def values(self):
         return [parameter.detach().clone() for parameter in self.parameters()]
+
+
+def show_losses(weighting, values):
+    """A step whose losses have these values."""
+    parameter = torch.ones((), dtype=torch.float64, requires_grad=True)
+    weighting.backward({task: value * parameter for task, value in values.items()})
 
 
 class Ranks:

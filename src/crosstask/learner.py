@@ -227,9 +227,8 @@ class Learner:
                 raise CrossTaskError(f"Two tasks are called '{task.name}'; every task needs a name of its own.")
             check_metric(task.spec.metric or default_metric(task.spec), task.spec)
             tasks[task.name] = task
-        check_names = getattr(self.weighting, "check_names", None)
-        if check_names is not None:
-            check_names(tasks)
+        if self.weighting is not None:
+            self.weighting.check_names(tasks)
         return tasks
 
     def _make_model(self, tasks: Sequence[Task], section: str | Mapping[str, Any] | None = None) -> Model:

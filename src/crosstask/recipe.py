@@ -87,9 +87,8 @@ class RecipeFile:
         weighting = make_weighting(recipe.weighting)
         transfers = [make_transfer(item) for item in recipe.transfer]
         read_trackers(recipe.track)
-        check_names = getattr(weighting, "check_names", None)
-        if check_names is not None:
-            check_names(recipe.tasks)
+        if weighting is not None:
+            weighting.check_names(recipe.tasks)
         if recipe.paradigm is not None:
             sources = tuple(name for name in recipe.tasks if name not in recipe.targets)
             sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet

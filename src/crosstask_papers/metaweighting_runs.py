@@ -203,8 +203,8 @@ def train_method(
         name, given = name_and_options("weighting", means["weighting"])
         means["weighting"] = {"name": name, **given, **options}
     learner = Learner(**common, **means)
-    if watch and learner.weighting is not None and learner.weighting.needs_held_out:
-        learner.transfer.append(LossWatch(learner.weighting.query, seed))
+    if watch and learner.weighting is not None and learner.weighting.held_out is not None:
+        learner.transfer.append(LossWatch(learner.weighting.held_out.query, seed))
     run = learner.fit(tasks)
     found = _accuracies([run]) | {"weights": trajectory(run)}
     looks = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]

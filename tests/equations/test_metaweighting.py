@@ -6,8 +6,7 @@ from torch import nn
 from torch.func import functional_call
 
 from crosstask.gradients.simplex import frank_wolfe, min_norm_gap, min_norm_point
-from crosstask.weighting.lookahead import common_direction, hypergradients, step_weights
-from crosstask.weighting.metaweighting import MetaWeighting
+from crosstask.weighting.metaweighting import MetaWeighting, common_direction, hypergradients, step_weights
 
 TASKS = ("a", "b", "c", "d")
 RATE = 0.3
@@ -83,12 +82,12 @@ class Problem:
 
 
 def look(problem, weighting, weights):
-    """One step of the class from these weights; what it handed to `_learn`."""
+    """One step of the class from these weights; what it handed to `_learn_from_products`."""
     weighting.load_state_dict({"weights": dict(zip(TASKS, weights, strict=True)), "steps": 0})
     weighting.learning_rate = RATE
     seen = []
-    learn = weighting._learn
-    weighting._learn = lambda products, losses: seen.append(products) or learn(products, losses)
+    learn = weighting._learn_from_products
+    weighting._learn_from_products = lambda products, losses: seen.append(products) or learn(products, losses)
     weighting.backward(problem.losses(0), shared=problem.shared)
     problem.descend()
     weighting.after_step(problem.losses(1))
@@ -133,7 +132,7 @@ def test_eq_10_with_accumulated_steps_and_probabilities():
     weighting = MetaWeighting(tasks=TASKS)
     weighting.learning_rate = RATE
     seen = []
-    weighting._learn = lambda products, losses: seen.append(products)
+    weighting._learn_from_products = lambda products, losses: seen.append(products)
     for half in (slice(0, 4), slice(4, 8)):
         losses = {}
         for task in TASKS:

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from crosstask.gradients.representations import representation_gram
 from crosstask.gradients.simplex import min_norm_gap
-from crosstask.weighting.mgda import MGDA, shortest_mixture
-from crosstask.weighting.mgda_ub import MGDAUB, representation_gram
+from crosstask.weighting.mgda import MGDA, min_norm_weights
+from crosstask.weighting.mgda_ub import MGDAUB
 
 
 def ones(size):
@@ -19,7 +20,7 @@ def test_problem_3_by_its_variational_inequality_and_by_scipy(size):
     torch.manual_seed(size)
     vectors = torch.randn(size, 9, dtype=torch.float64) + 0.3
     gram = vectors @ vectors.T
-    weights = torch.tensor(shortest_mixture("mgda", gram, ones(size), None), dtype=torch.float64)
+    weights = torch.tensor(list(min_norm_weights("mgda", gram, ones(size), None).values()), dtype=torch.float64)
     assert weights.min() >= 0.0
     assert weights.sum().item() == pytest.approx(1.0)
     assert min_norm_gap(gram, weights) < 1e-9
@@ -38,7 +39,7 @@ def test_two_tasks_in_closed_form():
         one, two = torch.randn(2, 3, dtype=torch.float64)
         share = float(((two - one) @ two) / (one - two).pow(2).sum())
         gram = torch.stack([one, two]) @ torch.stack([one, two]).T
-        assert shortest_mixture("mgda", gram, ones(2), None)[0] == pytest.approx(min(1, max(0, share)), abs=1e-9)
+        assert min_norm_weights("mgda", gram, ones(2), None)["0"] == pytest.approx(min(1, max(0, share)), abs=1e-9)
 
 
 @pytest.mark.parametrize("normalise", ["loss", "l2", "loss+"])
@@ -52,8 +53,8 @@ def test_normalised_gradients_are_the_authors(normalise):
         by = {"loss": value, "l2": vector.norm(), "loss+": value * vector.norm()}[normalise]
         divided.append(vector / by)
     divided = torch.stack(divided)
-    expected = shortest_mixture("mgda", divided @ divided.T, values, None)
-    assert shortest_mixture("mgda", vectors @ vectors.T, values, normalise) == pytest.approx(expected, abs=1e-9)
+    expected = min_norm_weights("mgda", divided @ divided.T, values, None)
+    assert min_norm_weights("mgda", vectors @ vectors.T, values, normalise) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_step_lowers_every_loss_or_nothing_can():

@@ -226,8 +226,7 @@ def test_gradients_add_to_those_that_are_there(case):
     for parameter in other.parameters():
         parameter.grad = torch.ones_like(parameter)
     losses, representations = other.losses()
-    more = {"representations": representations} if weighting.needs_representation else {}
-    weighting.backward(losses, shared=other.shared, **more)
+    weighting.backward(losses, shared=other.shared, representations=representations)
     expected = [1.0 + (0.0 if gradient is None else gradient) for gradient in alone]
     for found, wanted in zip(other.gradients(), expected, strict=True):
         assert torch.allclose(found, torch.as_tensor(wanted, dtype=torch.float64).expand_as(found), atol=1e-9)

@@ -91,8 +91,7 @@ def train(problem, weighting, steps, *, autocast=None, scaler=None):
         before = problem.first.weight.detach().clone()
         with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
             losses, representations = problem.losses()
-        more = {"representations": representations} if weighting.needs_representation else {}
-        weighting.backward(losses, shared=problem.shared, scale=scale, **more)
+        weighting.backward(losses, shared=problem.shared, scale=scale, representations=representations)
         if scaler is None:
             optimizer.step()
         else:

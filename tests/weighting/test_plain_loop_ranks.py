@@ -71,8 +71,7 @@ def train(method, rank=0, num_ranks=1, *, wrapped=False):
     for _ in range(STEPS):
         with alone():
             losses, representations = losses_of()
-            more = {"representations": representations} if weighting.needs_representation else {}
-            weighting.backward(losses, shared=net.encoder.parameters(), **more)
+            weighting.backward(losses, shared=net.encoder.parameters(), representations=representations)
         sum_gradients(model.parameters())
         optimizer.step()
         optimizer.zero_grad()

@@ -20,6 +20,7 @@ from crosstask.models.encoders import encoder_class
 from crosstask.models.losses import loss_sum
 from crosstask.models.multitask import Model
 from crosstask.models.per_example import batch_products, target_direction
+from crosstask.weighting.evidence import Need
 from crosstask.weighting.tawt_samples import SampleTAWT
 from weighting_problem import Ranks
 
@@ -379,7 +380,7 @@ def test_a_target_that_does_not_train_jointly_moves_its_head_alone():
         "a": torch.autograd.grad(losses["a"], [*encoder.parameters(), *heads["a"].parameters()], retain_graph=True),
     }
     weighting = SampleTAWT(tasks=["a"], target="own", sizes={"a": 5})
-    assert weighting.observes_targets
+    assert Need.TARGETS in weighting.needs(0)
     weighting.backward(losses, shared=encoder.parameters(), scale=2.0)
     found = [parameter.grad for parameter in heads["own"].parameters()]
     torch.testing.assert_close(found, [2.0 * part for part in expected["own"]])

@@ -11,6 +11,7 @@ import crosstask as ct
 from crosstask.errors import CrossTaskError
 from crosstask.models.modes import twice_differentiable
 from crosstask.training import trainer as training
+from crosstask.weighting.evidence import Need
 from helpers import make_text
 
 
@@ -77,6 +78,8 @@ def test_kernels_are_as_they_were_afterwards():
 
 
 def test_methods_of_first_order_say_so():
-    assert not ct.TAWT().needs_second_order
-    assert not ct.MGDA().needs_second_order
-    assert ct.TAWT(similarity="exact").needs_second_order
+    names = {"tasks": ["own", "other"], "target": "own"}
+    assert Need.SECOND_ORDER not in ct.TAWT(every=1, **names).needs(0)
+    assert Need.SECOND_ORDER not in ct.MGDA(**names).needs(0)
+    assert Need.SECOND_ORDER in ct.TAWT(every=1, similarity="exact", **names).needs(0)
+    assert Need.SECOND_ORDER in ct.TAWT(fresh=8, similarity="exact", **names).held_out.need

@@ -10,8 +10,8 @@ from torch import nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.task_gradients import leaves_of
-from crosstask.weighting.lookahead import Support
-from crosstask.weighting.metaweighting import MetaWeighting
+from crosstask.weighting.evidence import Need
+from crosstask.weighting.metaweighting import MetaWeighting, SupportGradients
 from crosstask.weighting.static import Uniform
 from weighting_problem import NAMES, Ranks, TinyProblem
 
@@ -26,9 +26,9 @@ def trained(steps=5, problem=None, **options):
 def test_what_it_asks_of_the_loop():
     weighting = MetaWeighting(query=0.2)
     assert weighting.needs_held_out
-    assert weighting.held_out == "query"
-    assert weighting.query == 0.2
-    assert weighting.needs_every_task
+    assert weighting.held_out.kind == "query"
+    assert weighting.held_out.query == 0.2
+    assert Need.EVERY_TASK in weighting.needs(0)
     assert not weighting.wants_held_out  # nothing waits before the first step
     assert weighting.weights == {}
     weighting.bind(["a", "b"], "a", sizes={"a": 5, "b": 7})
@@ -91,7 +91,7 @@ def test_it_looks_on_every_so_manyth_step(every):
     problem, weighting = TinyProblem(), MetaWeighting(every=every, tasks=NAMES)
     for step in range(1, 8):
         before = weighting.weights
-        assert weighting.looks_at_gradients == (step % every == 0)
+        assert weighting.inspects_gradients == (step % every == 0)
         problem.backward(weighting)
         assert weighting.wants_held_out == (step % every == 0)
         weighting.after_step(problem.losses(part=1)[0])  # a loop may call it after every update
@@ -417,7 +417,7 @@ def test_a_loss_that_is_computed_when_asked_is_checked_too():
 
 def test_short_numbers_are_multiplied_in_full():
     torch.manual_seed(0)
-    support = Support([nn.Parameter(torch.zeros(3000, dtype=torch.bfloat16))], scale=1.0)
+    support = SupportGradients([nn.Parameter(torch.zeros(3000, dtype=torch.bfloat16))], scale=1.0)
     gradients = torch.randn(3, 3000).bfloat16()
     for task, gradient in zip(NAMES, gradients[:2], strict=False):
         support.add(task, [gradient], {}, 1.0)

@@ -36,10 +36,11 @@ def test_weights_are_on_the_simplex(method):
 def test_normalised_weights_do_not_depend_on_the_scale_of_one_loss(method, normalise):
     found = []
     for factor in (1.0, 100.0):
-        problem, weighting = TinyProblem(), method(normalise=normalise, tasks=["a", "b", "c"])
+        problem, weighting = TinyProblem(), method(normalize=normalise, tasks=["a", "b", "c"])
         losses, representations = problem.losses()
-        more = {"representations": representations} if weighting.needs_representation else {}
-        weighting.backward({**losses, "b": factor * losses["b"]}, shared=problem.shared, **more)
+        weighting.backward(
+            {**losses, "b": factor * losses["b"]}, shared=problem.shared, representations=representations
+        )
         found.append(weighting.weights)
     if normalise == "loss+":  # divides by the scale twice, so that the larger loss ends with the shorter vector
         assert found[1]["b"] > found[0]["b"]
@@ -83,7 +84,7 @@ def test_in_between_a_step_is_plain():
     problem, weighting = TinyProblem(), MGDA(every=3, tasks=["a", "b", "c"])
     looks = []
     for _ in range(4):
-        looks.append(weighting.looks_at_gradients)
+        looks.append(weighting.inspects_gradients)
         problem.step(weighting)
     assert looks == [True, False, False, True]
 
@@ -207,13 +208,13 @@ def test_mistakes_with_representations(call, message):
 
 @both
 def test_mistakes_in_options(method):
-    with pytest.raises(CrossTaskError, match="Unknown `normalise`"):
-        method(normalise="l1")
+    with pytest.raises(CrossTaskError, match="Unknown `normalize`"):
+        method(normalize="l1")
     with pytest.raises(CrossTaskError, match="`every` must be"):
         method(every=0)
 
 
 def test_normalising_by_losses_needs_them_above_zero():
-    with pytest.raises(CrossTaskError, match=r"above zero with `normalise: loss`.* 'b' is -2"):
+    with pytest.raises(CrossTaskError, match=r"above zero with `normalize: loss`.* 'b' is -2"):
         slopes(MGDA(normalise="loss", tasks=["a", "b"]), a=1.0, b=-2.0)
     slopes(MGDA(normalise="loss", tasks=["a", "b"]), a=1.0, b=0.0)  # no gradient either: left out

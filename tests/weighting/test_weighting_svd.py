@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from crosstask.errors import CrossTaskError
+from crosstask.weighting.evidence import Need
 from crosstask.weighting.svd import SVDWeighting, label_directions
 
 NAMES = ["a", "b", "c", "random"]
@@ -159,7 +160,7 @@ def test_several_labels_at_once():
 def test_before_and_without_anything_to_learn_from_weights_are_uniform():
     X, labels = problem(examples=20)
     weighting = SVDWeighting(tasks=["a", "b"])
-    assert weighting.needs_features
+    assert Need.FEATURES in weighting.needs(0)
     assert weighting.weights == {"a": 0.5, "b": 0.5}
     constant = torch.full((20,), 3.0)
     weighting.fit_features({"a": X, "b": X}, {"a": constant, "b": torch.zeros(20, dtype=torch.long)})

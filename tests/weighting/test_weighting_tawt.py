@@ -11,6 +11,7 @@ from torch import nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import TAWT as PAPER
+from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tawt import TAWT
 
@@ -40,7 +41,7 @@ def test_between_looks_a_step_is_a_plain_weighted_step():
     plain = Uniform(tasks=TASKS)
     looked = []
     for step in range(7):
-        looked.append(weighting.looks_at_gradients)
+        looked.append(weighting.inspects_gradients)
         before = weighting.weights
         weighting.backward(losses(), shared=encoder.parameters())
         assert (weighting.weights != before) == looked[-1]
@@ -97,7 +98,7 @@ def test_a_target_outside_never_touches_the_shared_parameters():
     for step in range(4):
         encoder.zero_grad()
         heads.zero_grad()
-        looks = weighting.looks_at_gradients
+        looks = weighting.inspects_gradients
         assert looks == (step % 2 == 1)
         before = weighting.weights
         weighting.backward(
@@ -128,12 +129,12 @@ def test_a_look_waits_for_a_step_with_the_target_and_two_tasks():
     weighting = TAWT(every=2, tasks=["a", "b"], target="own")
     weighting.backward(losses(), shared=encoder.parameters())
     for names in (["a", "b"], ["a"], ["own", "a"]):
-        assert weighting.looks_at_gradients
+        assert weighting.inspects_gradients
         weighting.backward(losses(names), shared=encoder.parameters())
         assert weighting.weights == {"a": 0.5, "b": 0.5}
     weighting.backward(losses(), shared=encoder.parameters())
     assert weighting.weights != {"a": 0.5, "b": 0.5}
-    assert weighting.looks_at_gradients  # the sixth is next, and due
+    assert weighting.inspects_gradients  # the sixth is next, and due
 
 
 def test_tasks_absent_from_a_look_keep_their_weights():
@@ -170,10 +171,11 @@ def test_a_probe_changes_the_weights_and_nothing_else():
     encoder, heads, losses = net()
     weighting = TAWT(every=2, probe=8, tasks=TASKS, target="own")
     assert weighting.needs_held_out
-    assert weighting.held_out == "probe"
+    assert weighting.held_out.kind == "fresh"
+    assert weighting.held_out.size == 8
     asked = []
     for _ in range(4):
-        assert not weighting.looks_at_gradients
+        assert not weighting.inspects_gradients
         weighting.backward(losses(), shared=encoder.parameters())
         asked.append(weighting.wants_held_out)
         before = gradients(encoder, heads)
@@ -274,13 +276,13 @@ def test_state_there_and_back():
     other.load_state_dict(state)
     for _ in range(3):
         assert other.weights == weighting.weights
-        assert other.looks_at_gradients == weighting.looks_at_gradients
+        assert other.inspects_gradients == weighting.inspects_gradients
         for each in (weighting, other):
             each.backward(losses(), shared=encoder.parameters())
     assert other.state_dict() == weighting.state_dict()
     copied = deepcopy(weighting)
     copied.bind(TASKS, "own")
-    assert (copied.steps, copied.last_look, copied.weights) == (0, 0, dict.fromkeys(TASKS, 1 / 3))
+    assert (copied.steps, copied.last_inspection, copied.weights) == (0, 0, dict.fromkeys(TASKS, 1 / 3))
 
 
 def test_facts():
@@ -332,5 +334,5 @@ def test_mistakes(call, message):
 
 def test_where_it_comes_from():
     assert (TAWT.name, TAWT.paper) == ("tawt", PAPER)
-    assert TAWT.observes_targets
+    assert Need.TARGETS in TAWT().needs(0)
     assert TAWT().every == 50

@@ -116,7 +116,7 @@ def test_what_is_not_finite_never_reaches_the_weights(bad):
     weighting.backward(found, shared=encoder.parameters())
     assert weighting.weights == dict.fromkeys(TASKS, 1 / 3)
     assert not all(torch.isfinite(parameter.grad).all() for parameter in encoder.parameters())  # a scaler sees it
-    assert weighting.looks_at_gradients
+    assert weighting.inspects_gradients
     assert weighting.facts() == {}
 
 
@@ -132,7 +132,7 @@ def test_a_gradient_of_zero_counts_as_unrelated():
 def test_a_task_alone_is_trained_as_it_is():
     encoder, _, losses = net()
     weighting = TAWT(every=1, tasks=["own"], target="own")
-    assert not weighting.looks_at_gradients
+    assert not weighting.inspects_gradients
     weighting.backward(losses(["own"]), shared=encoder.parameters())
     assert weighting.weights == {"own": 1.0}
 

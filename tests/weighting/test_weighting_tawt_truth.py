@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tawt import TAWT
 
@@ -37,13 +38,13 @@ def train(weighting, seed, *, outside=False, steps=100):
         return F.binary_cross_entropy_with_logits(encoder(inputs[chosen])[:, 0] + biases[task], labels[chosen])
 
     for _ in range(steps):
-        names = weighting.tasks if not weighting.observes_targets else train_sets
+        names = train_sets if Need.TARGETS in weighting.needs(0) else weighting.tasks
         weighting.backward({task: loss(task, 32) for task in names}, shared=encoder.parameters())
         optimizer.step()
         optimizer.zero_grad()
         if weighting.wants_held_out:
             weighting.after_step(
-                {task: loss(task, weighting.probe) for task in train_sets}, shared=encoder.parameters()
+                {task: loss(task, weighting.held_out.size) for task in train_sets}, shared=encoder.parameters()
             )
     with torch.no_grad():
         scores = encoder(test_inputs)[:, 0] + biases["target"]

@@ -5,6 +5,7 @@ import torch
 
 from crosstask.errors import CrossTaskError
 from crosstask.weighting.tchebycheff import Tchebycheff
+from weighting_problem import show_losses
 
 
 def test_the_worst_task_alone_is_trained():
@@ -19,13 +20,13 @@ def test_the_worst_task_alone_is_trained():
 @pytest.mark.parametrize("factor", [0.01, 1.0, 1000.0])
 def test_the_scale_of_all_losses_does_not_matter_to_the_maximum(factor):
     weighting = Tchebycheff(tasks=["a", "b"])
-    weighting.update({"a": factor * 1.0, "b": factor * 1.1})
+    show_losses(weighting, {"a": factor * 1.0, "b": factor * 1.1})
     assert weighting.weights == {"a": 0.0, "b": 1.0}
 
 
 def test_smooth_weights_of_equal_preferences_are_on_the_simplex():
     weighting = Tchebycheff(smooth=0.3, tasks=["a", "b", "c"])
-    weighting.update({"a": -1.0, "b": 0.4, "c": 0.5})
+    show_losses(weighting, {"a": -1.0, "b": 0.4, "c": 0.5})
     assert sum(weighting.weights.values()) == pytest.approx(1.0)
     assert weighting.weights["a"] < weighting.weights["b"] < weighting.weights["c"]
 
@@ -43,7 +44,7 @@ def test_minimising_it_evens_out_what_preferences_ask_for():
 
 def test_the_worst_of_those_that_are_there():
     weighting = Tchebycheff(tasks=["a", "b", "c"])
-    weighting.update({"a": 1.0, "b": 2.0})
+    show_losses(weighting, {"a": 1.0, "b": 2.0})
     assert weighting.weights == {"a": 0.0, "b": 1.0, "c": pytest.approx(1 / 3)}
 
 

@@ -164,12 +164,12 @@ def test_between_looks_a_step_is_a_plain_one():
     weighting = make("MGDA", every=2)
     looks, weights = [], []
     for step in (1, 2, 3):
-        looks.append(weighting.looks_at_gradients)
+        looks.append(weighting.inspects_gradients)
         problem.step(weighting, step)
         weights.append(weighting.weights)
     assert looks == [True, False, True]
     assert weights[0] == weights[1] != weights[2]
-    assert not make("STCH").looks_at_gradients
+    assert not make("STCH").inspects_gradients
 
 
 @pytest.mark.parametrize("method", list(objects.known_methods()))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from crosstask.errors import CrossTaskError
-from crosstask.weighting.uncertainty import LIMIT, Uncertainty
+from crosstask.weighting.uncertainty import MAX_LOG_VARIANCE, Uncertainty
 
 
 def show(weighting, **values):
@@ -47,7 +47,7 @@ def test_absent_tasks_keep_their_variance():
 def test_a_loss_of_zero_does_not_send_its_weight_to_infinity():
     weighting = Uncertainty(optimizer="sgd", step_size=100.0, tasks=["a"])
     show(weighting, a=0.0)
-    assert weighting.log_variances["a"] == -LIMIT
+    assert weighting.log_variances["a"] == -MAX_LOG_VARIANCE
 
 
 @pytest.mark.parametrize(

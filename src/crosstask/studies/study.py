@@ -194,7 +194,8 @@ def make_study(
             raise CrossTaskError(
                 f"{purpose} compares dev scores, but task '{task.name}' has no dev set: give one, or more examples."
             )
-    if hasattr(make_weighting(weighting), "check_names"):
+    chosen_weighting = make_weighting(weighting)
+    if chosen_weighting is not None and chosen_weighting.named_tasks():
         raise CrossTaskError(
             f"{purpose} trains tasks in several combinations, so weights by task name do not fit: leave the weighting "
             "out, or use one that learns the weights."

@@ -18,7 +18,8 @@ from crosstask.probing.probe import fit_probes
 from crosstask.probing.stacking import fit_stacking, limited_source
 from crosstask.training.config import Training
 from crosstask.training.trainer import Phase
-from crosstask.weighting.base import Weighting
+from crosstask.weighting.base import Initial, Problem, Weighting
+from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import BySize, Uniform
 
 
@@ -45,16 +46,16 @@ class Plan:
     ) -> Phase:
         """A phase over these tasks, with the user's weighting or else the paradigm's own."""
         chosen = deepcopy(weighting) if weighting is not None else default()
-        if chosen.needs_every_task and self.settings.schedule != "parallel":
+        need = chosen.needs(0)
+        if Need.EVERY_TASK in need and self.settings.schedule != "parallel":
             raise CrossTaskError(
                 f"weighting '{chosen.name}' needs a batch of every task in each step: use `schedule: parallel`."
             )
-        if getattr(chosen, "initial", "") is None:  # the paradigm's own start, unless the user chose one
-            chosen.initial = default.name  # type: ignore[attr-defined]
         outside = [task for task in self.targets if task not in tasks]
-        observed = outside if chosen.observes_targets else []
-        targets = self.targets if chosen.observes_targets else [task for task in self.targets if task in tasks]
-        chosen.bind(tasks, targets, sizes=self.sizes)
+        observed = outside if Need.TARGETS in need else []
+        targets = tuple(task for task in self.targets if task in tasks or task in observed)
+        initial: Initial = "by-size" if default is BySize else "uniform"
+        chosen.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
         return Phase(name, tuple(tasks), chosen, settings or self.settings, tuple(watched), tuple(observed))
 
 

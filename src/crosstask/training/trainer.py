@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +39,8 @@ from crosstask.training.forward import Stepper
 from crosstask.training.selection import ModelSelection
 from crosstask.training.support_query import draw, held_out_losses, support_and_query
 from crosstask.transfer.base import Moment, Transfer
-from crosstask.weighting.base import Weighting
+from crosstask.weighting.base import HeldOut, Weighting
+from crosstask.weighting.evidence import Need
 
 FEATURES = 2000
 """Examples of each task whose representations a weighting may look at before training."""
@@ -133,11 +133,11 @@ class Trainer:
         if phase.solve is not None:
             self._solve_phase(phase, phase.solve)
             return
-        weighting.reduce, weighting.num_ranks = self.devices.sum, self.devices.num_ranks
+        weighting.connect(self.devices.sum, self.devices.num_ranks)
         self.support, self.query = dict(self.train_data), {}
-        if weighting.needs_held_out and weighting.held_out == "query":
+        if weighting.held_out is not None and weighting.held_out.kind == "query":
             self.support, self.query = support_and_query(
-                self.train_data, self.dev_data, phase.tasks, weighting.query, self.seed
+                self.train_data, self.dev_data, phase.tasks, weighting.held_out.query, self.seed
             )
         stream = Stream(
             {task: self.support[task].lengths() for task in dict.fromkeys((*phase.tasks, *phase.observed))},
@@ -207,33 +207,36 @@ class Trainer:
         weighting = phase.weighting
         optimizer.zero_grad(set_to_none=True)
         shared = self.model.shared_parameters()
-        weighting.learning_rate = optimizer.param_groups[0]["lr"]
         seen: dict[str, list[float]] = {}
         for step in steps:
             step = {task: at for task, at in step.items() if task not in self.set_aside}
             for transfer in self.stepper.transfers:
                 where = (self.model, self.support, step, number, num_updates, optimizer)
                 step = transfer.before_step(Moment(*where, weighting.weights, self.devices))
-            if weighting.wants_products:
+            need = weighting.needs(weighting.steps)
+            if Need.EXAMPLE_PRODUCTS in need:
                 self.stepper.examine(self.support, step, weighting, self.targets)
-            with twice_differentiable(weighting.needs_second_order and weighting.looks_at_gradients):
+            with twice_differentiable(Need.SECOND_ORDER in need):
                 result = self.stepper.run(
                     self.support,
                     step,
-                    apart=weighting.looks_at_gradients,
-                    fused=weighting.takes_fused_losses,
-                    representations=weighting.needs_representation,
-                    example_weights=weighting.example_weights if weighting.weighs_examples else None,
+                    apart=Need.GRADIENTS in need,
+                    fused=Need.SEPARATE_GRAPHS not in need,
+                    representations=Need.REPRESENTATIONS in need,
+                    example_weights=weighting.example_weights if Need.EXAMPLE_WEIGHTS in need else None,
                     scale=1.0 / len(steps),
                 )
                 for task, value in result.values.items():
                     seen.setdefault(task, []).append(value)
                 losses = self._only_finite(result.losses, result.values)
                 if losses:
-                    more: dict[str, Any] = {"shared": shared, "probabilities": probabilities, "scale": 1.0 / len(steps)}
-                    if weighting.needs_representation:
-                        more["representations"] = result.representations
-                    weighting.backward(losses, **more)
+                    weighting.backward(
+                        losses,
+                        shared=shared,
+                        probabilities=probabilities,
+                        scale=1.0 / len(steps),
+                        representations=result.representations,
+                    )
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.devices.sum_gradients(parameters)
         for transfer in self.stepper.transfers:
@@ -244,20 +247,20 @@ class Trainer:
             optimizer.step()
         else:
             self.record.write(SkippedStep("the gradient is not finite", sorted(seen)))
-        if weighting.wants_held_out:
-            self._show_held_out(phase, number)
+        if weighting.held_out is not None and weighting.wants_held_out:
+            self._show_held_out(phase, weighting.held_out, number, optimizer.param_groups[0]["lr"])
         return {task: sum(values) / len(values) for task, values in seen.items()}
 
-    def _show_held_out(self, phase: Phase, number: int) -> None:
+    def _show_held_out(self, phase: Phase, held_out: HeldOut, number: int, learning_rate: float) -> None:
         """Let the weighting learn from examples that this update did not train on, without dropout."""
-        weighting = phase.weighting
-        data = self.query if weighting.held_out == "query" else self.support
+        data = self.query if held_out.kind == "query" else self.support
         tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
-        size = weighting.held_out_size or phase.settings.batch_size
-        step = draw(data, tasks, size, self.seed, number)
-        with without_dropout(self.model), twice_differentiable(weighting.needs_second_order):
-            losses, values = held_out_losses(self.stepper, data, step, fused=weighting.takes_fused_losses)
-            weighting.after_step(losses, shared=self.model.shared_parameters())
+        step = draw(data, tasks, held_out.size or phase.settings.batch_size, self.seed, number)
+        fused = Need.SEPARATE_GRAPHS not in held_out.need
+        with without_dropout(self.model), twice_differentiable(Need.SECOND_ORDER in held_out.need):
+            losses, values = held_out_losses(self.stepper, data, step, fused=fused)
+            shared = self.model.shared_parameters()
+            phase.weighting.after_step(losses, shared=shared, learning_rate=learning_rate)
         if values:
             self.record.write(HeldOutLosses(phase.name, number, dict(values)))
 
@@ -299,7 +302,7 @@ class Trainer:
         self.best, self.selection = {}, ModelSelection()
         self.recent = {}
         if resumed is None or resumed.state["updates"] is None:  # None: the checkpoint was made between two phases
-            if phase.weighting.needs_features:
+            if Need.FEATURES in phase.weighting.needs(0):
                 found = {task: features_and_labels(self.model, self.support[task], FEATURES) for task in phase.tasks}
                 phase.weighting.fit_features(
                     {task: features for task, (features, _) in found.items()},

@@ -47,7 +47,9 @@ class RepresentationTransfer(Transfer):
 
     def __init__(self, *, layer: int | None = None, hidden: int | None = None) -> None:
         super().__init__()
-        self.layer = None if layer is None else checks.check_count(self.name, "layer", layer, at_least=0, what="transfer")
+        self.layer = (
+            None if layer is None else checks.check_count(self.name, "layer", layer, at_least=0, what="transfer")
+        )
         self.hidden = None if hidden is None else checks.check_count(self.name, "hidden", hidden, what="transfer")
         self.network = nn.Module()
         self._adaptation: Adaptation | None = None

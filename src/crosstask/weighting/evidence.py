@@ -1,10 +1,9 @@
 """What one step shows to a weighting, each quantity computed when it is first looked at, and where gradients go."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
-from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +49,35 @@ class Need(Flag):
     """Each step has a batch of every task, as the schedule `parallel` gives."""
     TARGETS = auto()
     """Losses of the targets, even in a phase that trains the sources alone."""
+
+
+Value = TypeVar("Value")
+
+
+class computed_once(Generic[Value]):  # noqa: N801 - used like `property`
+    """A property that is computed when it is first looked at.
+
+    `functools.cached_property` holds one lock for all instances in Python 3.11: ranks that run as threads and add up
+    inside such a property would wait for each other for ever.
+    """
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self.compute = compute
+        self.name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "computed_once[Value]": ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+
+    def __get__(self, instance: object | None, owner: type) -> "computed_once[Value] | Value":
+        if instance is None:
+            return self
+        value = self.compute(instance)
+        vars(instance)[self.name] = value  # the next look finds it there
+        return value
 
 
 class GradientOverflowError(Exception):
@@ -116,14 +144,14 @@ class Evidence:
     representations: Mapping[str, Tensor] | None
     is_in_place: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
-    _compared: slice = slice(None)
+    _num_compared: int | None = None
 
     @property
     def tasks(self) -> list[str]:
         """The weighted tasks of this step: the rows of every matrix here."""
         return list(self.loss_tensors)
 
-    @cached_property
+    @computed_once
     def losses(self) -> dict[str, float]:
         """This step's losses over all ranks."""
         values = torch.stack([loss.detach() for loss in self.loss_tensors.values()])
@@ -131,12 +159,12 @@ class Evidence:
             values = values.float()
         return dict(zip(self.tasks, self.ranks.sum(values).tolist(), strict=True))
 
-    @cached_property
+    @computed_once
     def shared(self) -> list[nn.Parameter]:
         """The shared parameters that learn."""
         return check_shared(self.method, self.shared_parameters)
 
-    @cached_property
+    @computed_once
     def gradients(self) -> dict[str, grads.TaskGradient]:
         """Each task's gradient times `scale`; on the shared parameters over all ranks."""
         gradients = {}
@@ -153,22 +181,23 @@ class Evidence:
                 f"weighting '{self.method}': `last_shared` is {count}, but there are only {len(self.shared)} "
                 "shared parameter tensors that learn."
             )
-        self._compared = slice(-count, None)
+        self._num_compared = count
 
-    @cached_property
+    @computed_once
     def gram(self) -> Tensor:
         """Products of the tasks' gradients on the shared parameters, [tasks, tasks], in float64 on the CPU."""
-        rows = [gradient.shared[self._compared] for gradient in self.gradients.values()]
+        first = 0 if self._num_compared is None else len(self.shared) - self._num_compared
+        rows = [gradient.shared[first:] for gradient in self.gradients.values()]
         gram = self._finite(grads.gram_matrix(rows).cpu() / self.scale**2)
         self.facts = gradient_facts(gram, self.tasks, self.targets)
         return gram
 
-    @cached_property
+    @computed_once
     def gradient_norms(self) -> Tensor:
         """Lengths of the tasks' gradients, [tasks]."""
         return self.gram.diagonal().clamp(min=0.0).sqrt()
 
-    @cached_property
+    @computed_once
     def target_cosines(self) -> dict[str, float]:
         """Cosine of each task's gradient with that of the first target of this step; empty without one."""
         target = next((task for task in self.tasks if task in self.targets), None)
@@ -177,7 +206,7 @@ class Evidence:
         row = grads.cosines(self.gram)[self.tasks.index(target)]
         return dict(zip(self.tasks, row.tolist(), strict=True))
 
-    @cached_property
+    @computed_once
     def jacobian(self) -> Tensor:
         """The tasks' gradients as rows, [tasks, parameters], in float32 at least.
 
@@ -189,7 +218,7 @@ class Evidence:
             jacobian = jacobian.float()
         return jacobian / self.scale
 
-    @cached_property
+    @computed_once
     def representation_gradients(self) -> dict[str, on_representations.RepresentationGradient]:
         """Each task's gradient times `scale` on its representation, from a backward pass through its head alone."""
         if self.representations is None:
@@ -206,7 +235,7 @@ class Evidence:
             )
         return gradients
 
-    @cached_property
+    @computed_once
     def representation_gram(self) -> Tensor:
         """Products of the tasks' gradients on their representations, [tasks, tasks], in float64 on the CPU."""
         gradients = [gradient.on_representation for gradient in self.representation_gradients.values()]
