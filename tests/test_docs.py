@@ -127,7 +127,7 @@ def test_a_page_cites_its_paper_and_says_where_it_differs(generated):
     page = generated["methods/weightings/tawt.md"]
     for expected in (papers.TAWT.title, papers.TAWT.url, papers.TAWT.key, "## Differs from the paper", "## Options"):
         assert expected in page
-    assert "    omega_t <- omega_t exp(-eta g_t) / normaliser," in page
+    assert "    omega_t <- omega_t exp(-eta g_t) / normalizer," in page
 
 
 def test_every_method_with_a_paper_names_it(generated):

@@ -1,4 +1,4 @@
-"""TorchJD's methods as weightings of ours."""
+"""TorchJD's methods as weightings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -10,11 +10,44 @@ from crosstask.errors import CrossTaskError
 from crosstask.papers import JACOBIAN_DESCENT, Paper
 from crosstask.weighting.base import Problem, Weighting
 from crosstask.weighting.evidence import Evidence, Need
-from crosstask.weighting.torchjd import options as objects
-from crosstask.weighting.torchjd import state as states
+from crosstask.weighting.torchjd import options as methods
 from crosstask.weighting.torchjd.options import Input
-from crosstask.weighting.torchjd.rows import blank, primary_first, root_of
+from crosstask.weighting.torchjd.state import convert_options, read_state, write_state
 from crosstask.weighting.validation import check_count, check_number
+
+
+def root_of(gram: Tensor) -> Tensor:
+    """A square matrix R with `R R' = gram`: the Jacobian with its rows rotated into as many dimensions.
+
+    >>> root = root_of(torch.tensor([[4.0, 2.0], [2.0, 5.0]]))
+    >>> (root @ root.T).round(decimals=4).tolist()
+    [[4.0, 2.0], [2.0, 5.0]]
+    """
+    values, vectors = torch.linalg.eigh(gram)
+    return vectors * values.clamp(min=0.0).sqrt()
+
+
+def primary_first(tasks: Sequence[str], targets: Sequence[str]) -> tuple[list[str], Tensor]:
+    """Names of the rows and the matrix that makes them: the mean of the targets first, then every other task.
+
+    >>> rows, mixing = primary_first(["pos", "ner", "chunk"], ["ner"])
+    >>> rows, mixing.tolist()
+    (['ner', 'pos', 'chunk'], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    """
+    primary = [task for task in tasks if task in targets]
+    others = [task for task in tasks if task not in targets]
+    mixing = torch.zeros(1 + len(others), len(tasks), dtype=torch.float64)  # [rows, tasks]
+    for column, task in enumerate(tasks):
+        if task in primary:
+            mixing[0, column] = 1.0 / len(primary)
+        else:
+            mixing[1 + others.index(task), column] = 1.0
+    return ["+".join(primary), *others], mixing
+
+
+def trial_argument(like: Tensor) -> Tensor:
+    """An argument that every method accepts: losses of one, or orthogonal gradients of norm one."""
+    return torch.ones_like(like) if like.dim() == 1 else torch.eye(*like.shape).to(like)
 
 
 class TorchJD(Weighting):
@@ -24,39 +57,38 @@ class TorchJD(Weighting):
     `w(J J')` and the gradient `w' J`; an aggregator is a function `A(J)` that is the gradient; a scalarizer is a
     function `S(L)` of the losses, with weights `dS/dL_t`.
 
-    - `L`: `losses`; `J J'`: the Gram matrix of gradients.py, added up parameter by parameter in float64;
-    - `w`: `weights`, as they were used last. GradDrop, ConFIG and TrimmedMean have none: 1 / T stands in the record.
+    - `L`: `losses`; `J J'`: the Gram matrix of gradients, added up parameter by parameter in float64;
+    - `w`: `weights`, of the last step. GradDrop, ConFIG and TrimmedMean have none: 1 / T stands in the record.
 
-    Weightings, and aggregators made from one, see the Gram matrix only, so that no matrix of tasks times parameters
-    ever exists (Mean, Sum, Random, Constant and NashMTL see a root of it, `root_of`). ExcessMTL, GradDrop, ConFIG,
-    TrimmedMean, and what later versions may add, see the whole Jacobian, `jacobian_of`. With all of these a task's head
-    gets its own gradient as it is, like in TorchJD's `mtl_backward`; a scalarizer weighs heads too.
+    Weightings, and aggregators made from one, get the Gram matrix only, so that no matrix of tasks times parameters
+    is formed (Mean, Sum, Random, Constant and NashMTL get a root of it, `root_of`). ExcessMTL, GradDrop, ConFIG,
+    TrimmedMean, and what later versions may add, get the full Jacobian. With all of these a task's head gets its
+    gradient as it is, like in TorchJD's `mtl_backward`; a scalarizer weighs heads too.
 
     Args:
         method: the name of a class of `torchjd.aggregation` or `torchjd.scalarization`, with or without the ending
             `Weighting`. Names that both have (Constant, Mean, Random, Sum) are the aggregator's; the scalarizer is
             `scalarization.Mean`.
-        every: steps from one look at the gradients to the next. In between a step is one plain backward pass with the
-            last weights, heads included.
-        seed: of methods that draw at random. Each step has its own numbers, the same on every rank.
-        step_size: of Adam on what UW and IMTLL learn besides the model; as in our `uncertainty`.
-        window: steps that DWA takes for an epoch.
-        options: the method's own. A value per task (`pref_vector`, `weights`, `leak`, `tau`, ...) is a mapping by task
-            or a list in the order of the tasks; `projector` is a mapping of `norm_eps` and `reg_eps`; the wrapped
+        every: steps from one inspection of gradients to the next. In between a step is one plain backward pass with
+            the last weights, heads included.
+        seed: of random methods. Each step has its own random numbers, the same on every rank.
+        step_size: of Adam on the parameters of UW and IMTLL; as in our `uncertainty`.
+        window: steps of an epoch of DWA.
+        options: the method's. A value per task (`pref_vector`, `weights`, `leak`, `tau`, ...) is a mapping by task or a
+            list in the order of the tasks; `projector` is a mapping of `norm_eps` and `reg_eps`; the wrapped
             `weighting` of CRMOGMWeighting is a name, or a mapping with `method`; the number of tasks is filled in.
 
-    PCD's primary objective is our target; of several targets, the mean. Methods with a memory, with values per task, or
-    with a count of tasks need all of them: when a task is missing from a step, the last weights are kept for it. All
-    others combine the tasks that are there.
+    PCD's primary objective is our target; of several targets, the mean. Methods with a state, with values per task, or
+    with a count of tasks need all of them: when a task is missing from a step, the last weights are used. All others
+    combine the tasks that are there.
 
     Differs from TorchJD: MoDo and SDMGrad ask for products of gradients on two independent batches and get those of
-    one, without MoDo's guarantee. FAMO's update wants the same batch's losses again after the step: give them to
-    `after_step`, or else the next step's losses are taken. UW and IMTLL train by an Adam of their own instead of the
-    model's optimizer.
+    one, without MoDo's guarantee. FAMO's update uses the same batch's losses after the step: pass them to `after_step`,
+    or the next step's losses are used. UW and IMTLL train by a separate Adam instead of the model's optimizer.
 
-    Needs `pip install "crosstask[torchjd]"`. Costs a backward pass per task on a look (a scalarizer: one plain pass);
-    with the Jacobian also T times the memory of the shared gradient. `state_dict` holds everything that a method
-    remembers, and random draws depend on the step alone: all methods resume exactly.
+    Needs `pip install "crosstask[torchjd]"`. An inspection costs a backward pass per task (a scalarizer: one plain
+    pass); with the Jacobian also T times the memory of the shared gradient. `state_dict` holds the full state of a
+    method, and random numbers depend on the step alone: all methods resume exactly.
 
     >>> x = torch.nn.Parameter(torch.zeros(2))
     >>> weighting = TorchJD("MGDA", tasks=["a", "b"])
@@ -88,41 +120,43 @@ class TorchJD(Weighting):
         self.seed = check_count(self.name, "seed", seed, at_least=0)
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         self.window = check_count(self.name, "window", window)
-        objects.check(method, options, besides=("every", "seed", "step_size", "window"))
+        methods.check(method, options, besides=("every", "seed", "step_size", "window"))
         self.method, self.options = method, options
-        self.needs_all = objects.needs_all(method, options)
+        self.needs_all_tasks = methods.needs_all_tasks(method, options)
         super().__init__(tasks, target)
 
     def start(self, problem: Problem) -> None:
         """Make TorchJD's object for these tasks, and try another like it, so that it fails now if it must."""
         super().start(problem)
-        self._make()
-
-    def _make(self) -> None:
-        rows, self._making = list(self.tasks), None
-        if objects.has_primary(self.method, self.options):
+        rows, self._mixing = list(self.tasks), None
+        if methods.has_primary(self.method, self.options):
             if not set(self.tasks) & set(self.targets):
                 raise CrossTaskError(
                     f"weighting 'torchjd': the primary objective of {self.method} is the target, but no target is "
                     f"among the tasks ({', '.join(self.tasks)}); name it, or use the paradigm 'joint'."
                 )
-            rows, self._making = primary_first(self.tasks, self.targets)
-        self._restored: dict[str, Any] | None = None
-        self._called = self._awaits_losses = False
-        self._part, self._input = objects.input_of(objects.build(self.method, self.options, rows).double())
-        trial, _ = objects.input_of(objects.build(self.method, self.options, rows).double())
-        shape = [len(rows)] if self._input is Input.LOSSES else [len(rows), len(rows)]
-        objects.call(trial, blank(torch.ones(shape, dtype=torch.float64)), self.seed)
-        if self.every > 1 and self._input in (Input.LOSSES, Input.VECTOR):
+            rows, self._mixing = primary_first(self.tasks, self.targets)
+        self._rows = rows
+        trial, argument = methods.build(self.method, self.options, rows)
+        shape = [len(rows)] if argument is Input.LOSSES else [len(rows), len(rows)]
+        methods.call(trial, trial_argument(torch.ones(shape, dtype=torch.float64)), self.seed)
+        if self.every > 1 and argument in (Input.LOSSES, Input.VECTOR):
             raise CrossTaskError(
                 f"weighting 'torchjd': TorchJD's {self.method} works anew in each step; leave out `every`."
             )
-        learned = [] if isinstance(self._part, self._scalarization.FAMO) else list(self._part.parameters())
-        self._optimizer = torch.optim.Adam(learned, lr=self.step_size) if learned else None
+        self._make()
 
-    @property
-    def _scalarization(self) -> Any:
-        return objects.package().scalarization
+    def _make(self) -> None:
+        """A new object without a state."""
+        self._part, self._input = methods.build(self.method, self.options, self._rows)
+        scalarization = methods.package().scalarization
+        self._is_famo = isinstance(self._part, scalarization.FAMO)
+        self._is_dwa = isinstance(self._part, scalarization.DWA)
+        parameters = [] if self._is_famo else list(self._part.parameters())  # FAMO has its own optimizer
+        # An attribute of the object, so that its state is saved with the object's.
+        self._part.adam = torch.optim.Adam(parameters, lr=self.step_size) if parameters else None
+        self._restored: dict[str, Any] | None = None
+        self._has_state = self._awaits_losses = False
 
     def needs(self, step: int) -> Need:
         """Losses for a scalarizer, gradients on every `every`-th step for all others."""
@@ -132,32 +166,39 @@ class TorchJD(Weighting):
         return Need.EVERY_TASK | Need.GRADIENTS | Need.SEPARATE_GRAPHS if is_due else Need.EVERY_TASK
 
     def _can_learn_from(self, evidence: Evidence) -> bool:
-        return len(evidence.tasks) == len(self.tasks) or not self.needs_all
+        return len(evidence.tasks) == len(self.tasks) or not self.needs_all_tasks
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
-        """TorchJD's weights of the rows, given back to the tasks that the rows were made of."""
+        """TorchJD's weights; a method that has none puts its direction in place."""
         if self._input is Input.LOSSES:
-            return self._scalarize(evidence.losses)
-        if self._input is Input.VECTOR:
-            drawn = torch.tensor([evidence.probabilities.get(task, 1.0) for task in evidence.tasks])
-            jacobian = evidence.jacobian
-            evidence.put_direction_in_place(self._call(jacobian / drawn.to(jacobian)[:, None]))
+            weights = self._scalarize(evidence.losses)
+        elif self._input is Input.JACOBIAN:
+            weights = self._call(evidence.jacobian)
+        elif self._input is Input.VECTOR:
+            divisors = [evidence.probabilities.get(task, 1.0) for task in evidence.tasks]
+            rows = evidence.jacobian / evidence.jacobian.new_tensor(divisors)[:, None]
+            evidence.put_direction_in_place(self._call(rows))
             return {}
-        if self._input is Input.JACOBIAN:
-            return self._finite(evidence.tasks, self._call(evidence.jacobian))
-        gram = evidence.gram
-        if not gram.diagonal().any():  # when all gradients are zero there is nothing to choose
+        elif not evidence.gram.diagonal().any():  # all gradients are zero: nothing to weigh
             return {}
-        seen = gram if self._making is None else self._making @ gram @ self._making.T
-        found = self._call(root_of(seen) if self._input is Input.ROOT else seen)
-        return self._finite(evidence.tasks, found if self._making is None else self._making.T @ found)
+        else:
+            weights = self._weights_from_gram(evidence.gram)
+        if not torch.isfinite(weights).all():
+            return {}
+        return dict(zip(evidence.tasks, weights.tolist(), strict=True))
 
-    def _scalarize(self, losses: Mapping[str, float]) -> dict[str, float]:
-        """The weights are the scalarizer's slopes at the losses of all ranks; what it learns itself takes a step."""
+    def _weights_from_gram(self, gram: Tensor) -> Tensor:
+        if self._mixing is not None:
+            gram = self._mixing @ gram @ self._mixing.T  # [rows, rows]
+        weights = self._call(root_of(gram) if self._input is Input.ROOT else gram)
+        return weights if self._mixing is None else self._mixing.T @ weights
+
+    def _scalarize(self, losses: Mapping[str, float]) -> Tensor:
+        """The scalarizer's gradient at the losses of all ranks; its parameters take a step."""
         values = torch.tensor(list(losses.values()), dtype=torch.float64, requires_grad=True)
         if not torch.isfinite(values).all():
-            return {}
-        self._put_back(values)
+            return values.detach()
+        self._restore(values)
         if self._awaits_losses:
             self._part.update(values.detach())
         scalar = self._call(values)
@@ -166,76 +207,71 @@ class TorchJD(Weighting):
                 f"weighting 'torchjd': TorchJD's {self.method} gives {scalar.item()} for the losses "
                 f"{[round(value, 4) for value in values.tolist()]}; it may need losses above zero."
             )
-        learned = list(self._part.parameters()) if self._optimizer else []
-        slopes, *own = torch.autograd.grad(scalar, [values, *learned])
-        if self._optimizer:
-            for parameter, slope in zip(learned, own, strict=True):
-                parameter.grad = slope
-            self._optimizer.step()
-        self._awaits_losses = isinstance(self._part, self._scalarization.FAMO)
-        if isinstance(self._part, self._scalarization.DWA) and self.steps % self.window == 0:
+        parameters = list(self._part.parameters()) if self._part.adam else []
+        weights, *gradients = torch.autograd.grad(scalar, [values, *parameters])
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        if parameters:
+            self._part.adam.step()
+        self._awaits_losses = self._is_famo
+        if self._is_dwa and self.steps % self.window == 0:
             self._part.step()
-        return self._finite(list(losses), slopes)
+        return weights
 
     def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:
         """FAMO learns from the losses of the batch that was just trained on; other methods need none."""
-        if self._awaits_losses and all(task in losses for task in self.tasks):
-            stacked = torch.stack([losses[task].detach() for task in self.tasks])
-            values = self.reduce(stacked if stacked.dtype == torch.float64 else stacked.float()).cpu().double()
-            self._put_back(values)
-            self._part.update(values)
-            self._awaits_losses = False
+        if not self._awaits_losses or any(task not in losses for task in self.tasks):
+            return
+        values = torch.stack([losses[task].detach() for task in self.tasks])
+        if values.dtype != torch.float64:
+            values = values.float()
+        values = self.reduce(values).cpu().double()
+        self._restore(values)
+        self._part.update(values)
+        self._awaits_losses = False
 
-    def _finite(self, tasks: Sequence[str], weights: Tensor) -> dict[str, float]:
-        return dict(zip(tasks, weights.tolist(), strict=True)) if torch.isfinite(weights).all() else {}
-
-    def _call(self, seen: Tensor) -> Tensor:
-        self._put_back(seen)
+    def _call(self, argument: Tensor) -> Tensor:
+        self._restore(argument)
         if self._input in (Input.JACOBIAN, Input.VECTOR):
-            states.match_options(self._part, seen)
-        self._called = True
+            convert_options(self._part, argument)
+        self._has_state = True
         # A seed for each step, the same on every rank: a run that is resumed needs to know nothing else.
-        return objects.call(self._part, seen, (self.seed * 1_000_003 + self.steps) % 2**32)
+        return methods.call(self._part, argument, (self.seed * 1_000_003 + self.steps) % 2**32)
 
-    def _put_back(self, seen: Tensor) -> None:
-        """Give TorchJD's object its memory back; a first call makes what cannot be kept, for this shape and device."""
-        if self._restored is not None:
-            empty = blank(seen)
-            objects.call(self._part, empty, self.seed)
-            if isinstance(self._part, self._scalarization.FAMO):
-                self._part.update(empty)
-            states.write_state(self._part, self._restored, seen.device)
-            self._restored = None
+    def _restore(self, argument: Tensor) -> None:
+        """Restore a saved state; a call before it makes what was not saved, for this shape and device."""
+        if self._restored is None:
+            return
+        trial = trial_argument(argument)
+        methods.call(self._part, trial, self.seed)
+        if self._is_famo:
+            self._part.update(trial)
+        write_state(self._part, self._restored, argument.device)
+        self._restored = None
 
     def named_tasks(self) -> dict[str, list[str]]:
         """Tasks that an option has a value for."""
         named = {}
         for key, value in self.options.items():
-            if isinstance(value, Mapping) and objects.is_per_task(self.method, key, value):
+            if isinstance(value, Mapping) and methods.is_per_task(self.method, key, value):
                 named[key] = list(value)
         return named
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights, the number of steps, and everything that TorchJD's object remembers."""
-        remembered = self._restored if self._restored is not None else states.read_state(self._part)
-        learned = states.read_optimizer(self._optimizer) if self._optimizer else {}
+        """The weights, the number of steps, and the state of TorchJD's object."""
+        state = read_state(self._part) if self._restored is None else self._restored
         return {
             **super().state_dict(),
-            "called": self._called or self._restored is not None,
+            "called": self._has_state or self._restored is not None,
             "awaits_losses": self._awaits_losses,
-            **{f"object:{key}": value for key, value in remembered.items()},
-            **{f"optimizer:{key}": value for key, value in learned.items()},
+            **{f"object:{key}": value for key, value in state.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; TorchJD's object gets its memory back at the next call, when its device is known."""
+        """Restore it; the state of TorchJD's object follows at the next call, when its device is known."""
         self._make()
         super().load_state_dict(state)
         self._awaits_losses = bool(state["awaits_losses"])
-        kept = {key.removeprefix("object:"): value for key, value in state.items() if key.startswith("object:")}
-        self._restored = kept if state["called"] else None
-        if self._optimizer:
-            learned = {
-                key.removeprefix("optimizer:"): value for key, value in state.items() if key.startswith("optimizer:")
-            }
-            states.write_optimizer(self._optimizer, learned)
+        if state["called"]:
+            prefix = "object:"
+            self._restored = {key.removeprefix(prefix): value for key, value in state.items() if prefix in key}
