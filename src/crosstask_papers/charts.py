@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,9 @@ from crosstask.report.charts import (
     Spec,
     boxes,
     color_scale,
+    colors_of,
     dots,
     heat_map,
-    zero_rule,
 )
 from crosstask_papers.experiment import Figure
 
@@ -39,13 +40,21 @@ Point = Mapping[str, Any]
 """A point of a figure; see `Figure` for its keys."""
 
 
-def chart(figure: Figure) -> Chart | None:
+@dataclass(frozen=True)
+class FigureChart:
+    """The chart of a figure with its texts; `description` is for readers who cannot see it."""
+
+    chart: Chart
+    description: str
+    caption: str
+
+
+def chart(figure: Figure) -> FigureChart | None:
     """The chart with its texts; None where there is nothing to draw."""
     points = _finite_points(figure)
     if not points:
         return None
-    names = dict.fromkeys(point["series"] for point in points if "series" in point)
-    colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(names)}
+    colors = colors_of((point["series"] for point in points if "series" in point), COLORS)
     legend: Mapping[str, str] = colors
     if figure.kind == "lines":
         spec = _lines(figure, points, colors)
@@ -59,7 +68,7 @@ def chart(figure: Figure) -> Chart | None:
         columns = list(dict.fromkeys(point["column"] for point in points))
         spec = heat_map(points, Side("column", columns, figure.x), Side("row", rows, figure.y), "value")
     description = f"{figure.title}. {_description(figure, points)}"
-    return Chart(figure.title, spec, description, _caption(figure, points), legend)
+    return FigureChart(Chart(figure.title, spec, legend), description, _caption(figure, points))
 
 
 def _finite_points(figure: Figure) -> list[Point]:
@@ -80,7 +89,7 @@ def _lines(figure: Figure, points: Sequence[Point], colors: Mapping[str, str]) -
     chart = Layers()
     x, y = _x_axis(figure, points), _y_axis(figure)
     if figure.zero:
-        chart.layers.append(zero_rule(chart, y))
+        chart.add_zero_rule(y)
     bands = [_only(point, "series", "x", "low", "high") for point in points if "low" in point]
     if bands:
         opacity = 0.14 if len(colors) <= FEW_LINES else 0.07

@@ -110,8 +110,8 @@ def html_page(
         results=results,
         claims=claims,
         num_holding=sum(claim.verdict == "holds" for claim in claims),
-        num_figures=len(figures),
-        charts=[chart for chart in charts if chart is not None],
+        has_figures=bool(figures),
+        figures=[chart for chart in charts if chart is not None],
         tables=tables,
         facts=json.dumps(facts, indent=1, ensure_ascii=False),
     )

@@ -97,9 +97,9 @@ class TestCharts:
         import vl_convert
 
         made = chart(figure)
-        assert (made.key, made.description.startswith(figure.title)) == (figure.title, True)
-        assert sum(map(len, made.spec["datasets"].values())) >= len(figure.points)
-        drawn = vl_convert.vegalite_to_svg({**made.spec, "width": 600})
+        assert (made.chart.key, made.description.startswith(figure.title)) == (figure.title, True)
+        assert sum(map(len, made.chart.spec["datasets"].values())) >= len(figure.points)
+        drawn = vl_convert.vegalite_to_svg({**made.chart.spec, "width": 600})
         assert figure.y in drawn
         assert "NaN" not in drawn
         assert "undefined" not in drawn
@@ -109,27 +109,27 @@ class TestCharts:
         assert "joint from 2 to 5" in lines.description
         assert lines.caption.startswith("As told. Lines are means over seeds")
         assert lines.caption.endswith("Dashed: the paper's figures.")
-        assert list(lines.legend) == ["joint", HOSTILE]
-        assert len(lines.spec["datasets"]["aside bands"]) == 1
+        assert list(lines.chart.legend) == ["joint", HOSTILE]
+        assert len(lines.chart.spec["datasets"]["aside bands"]) == 1
         assert "joint mean 3" in boxes.description
-        assert (boxes.legend, boxes.spec["datasets"]["aside zero"]) == ({}, [{"y": 0}])
+        assert (boxes.chart.legend, boxes.chart.spec["datasets"]["aside zero"]) == ({}, [{"y": 0}])
         assert "good mostly to 5; bad mostly to 1" in heat.description
-        assert dots.spec["datasets"]["points"][0]["x"] == 0.12346
+        assert dots.chart.spec["datasets"]["points"][0]["x"] == 0.12346
 
     def test_axes_are_labelled_with_the_measured_values(self):
         import vl_convert
 
-        spec = chart(LINES).spec
+        spec = chart(LINES).chart.spec
         axes = {json.dumps(layer["encoding"]["x"], sort_keys=True) for layer in spec["layer"]}
         assert len(axes) == 1  # the same in every layer
         drawn = vl_convert.vegalite_to_svg({**spec, "width": 600})
         assert (">20<" in drawn, ">2,000<" in drawn, ">200<" in drawn) == (True, True, False)
         sizes = [10, 30, 100, 300, 1000, 3000, 10_000]
         wide = Figure.of_means("Sizes", [("a", size, 1.0) for size in sizes], x="size", y="score", x_log=True)
-        drawn = vl_convert.vegalite_to_svg({**chart(wide).spec, "width": 600})
+        drawn = vl_convert.vegalite_to_svg({**chart(wide).chart.spec, "width": 600})
         assert all(f">{size:,}<" in drawn for size in sizes)
         many = Figure.of_means("Weights", [("a", update, 1.0) for update in range(0, 600, 50)], x="update", y="weight")
-        assert ">300<" in vl_convert.vegalite_to_svg({**chart(many).spec, "width": 600})
+        assert ">300<" in vl_convert.vegalite_to_svg({**chart(many).chart.spec, "width": 600})
 
     def test_numbers_that_cannot_be_drawn_are_left_out(self):
         assert chart(Figure.of_values("Gains", {"a": [float("nan")]})) is None

@@ -8,7 +8,7 @@ import pytest
 from command_line import crosstask
 from crosstask.methods import papers_of
 from crosstask.papers import METAWEIGHTING, METAXT, MT_DNN, STACKING, TAWT
-from crosstask.report.citations import METHOD_PAPERS_0_1, PARADIGM_PAPERS_0_1, papers_of_keys, papers_of_recipe
+from crosstask.report.citations import METHODS_0_1, papers_of_keys, papers_of_recipe
 from crosstask.report.diagnostics import DEV, HELD_OUT, MAX_CELLS, MAX_ROWS, diagnose, loss_gaps
 from crosstask.report.files import Metrics, RunFiles
 from crosstask.report.run_page import run_page
@@ -158,10 +158,9 @@ class TestPapers:
         assert papers_of_recipe("", "stacking", "metaweighting") == (STACKING, METAWEIGHTING)
 
     def test_the_tables_of_version_0_1_say_what_methods_say(self):
-        for paradigm, paper in PARADIGM_PAPERS_0_1.items():
-            assert papers_of(paradigm, None) == (paper,)
-        for name, paper in METHOD_PAPERS_0_1.items():
-            assert papers_of(None, name, [name]) == (paper,)
+        for paper, names in METHODS_0_1.items():
+            for name in names.split():
+                assert papers_of(name, name, [name], schedule=name) == (paper,)
 
     @pytest.mark.parametrize("recipe", ["", "[1, 2]", "{", "transfer: [{no: name}, [1], my-own]", "training: null"])
     def test_methods_that_nobody_knows_have_none(self, recipe):

@@ -50,7 +50,7 @@ def test_labels_of_multilabel_rows_and_of_words():
     assert found == {"a": (1, 1.0, 1.0), "b": (1, 0.0, 0.0)}
     assert confusion(several) is None
     words = measured((["N", "O"], ["N", "N"], [0.9, 0.6]), kind="tagging")
-    assert confusion(words).counts == {"N": {"N": 1, "O": 0}, "O": {"N": 1, "O": 0}}
+    assert confusion(words).counts == {("N", "N"): 1, ("O", "N"): 1}
 
 
 def test_confusion_orders_numbers_by_size_and_keeps_what_is_confused():

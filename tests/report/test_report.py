@@ -170,7 +170,7 @@ class TestRows:
 
     def test_a_run_that_was_killed_early_has_rows_too(self):
         rows = view_of(history()[:7], {})
-        assert (rows.targets, rows.phases[0].updates, rows.scores) == (("stars",), 1, ())
+        assert (rows.targets, rows.phases[0].updates, rows.metrics.scores) == (("stars",), 1, {})
 
     def test_thinning_averages_neighbours(self):
         line = [Point("joint", update, "a", float(update)) for update in range(1, 11)]
@@ -301,13 +301,14 @@ def test_a_failed_page_leaves_the_old_one(tmp_path, monkeypatch):
 
 
 def test_templates_escape_all_but_markup():
-    chart = Chart('"><script>', {"a": LABELS}, '"><script>', "<figcaption>", {"<li>": "red", "</svg>": "blue"})
+    chart = Chart('"><script>', {"a": LABELS}, {"<li>": "red", "</svg>": "blue"})
     page = render("base.html.j2", title="</title><b>")
     assert "<title>&lt;/title&gt;&lt;b&gt;</title>" in page
     figure = _environment("crosstask.report").from_string(
-        '{% import "parts.html.j2" as parts with context %}{{ parts.figure(chart) }}{{ parts.name_head("<td>") }}'
+        '{% import "parts.html.j2" as parts with context %}{{ parts.name_head("<td>") }}'
+        "{% call parts.figure(chart, chart.key) %}{{ caption }}{% endcall %}"
     )
-    html = figure.render(chart=chart, contents=Contents())
+    html = figure.render(chart=chart, caption="<b>", contents=Contents())
     assert not re.search("<(script|b>|td)", html)
     assert html.count("&lt;script&gt;") == 2
     assert "&lt;td&gt;" in html

@@ -55,4 +55,4 @@ def print_demo(rows: "ComparisonView", output: Path) -> None:
         table.add_row(row.method, score, gain, wins)
     Console().print(table)
     typer.echo(f"\n{plain_sentence(target)}")
-    typer.echo(f"Page: {output / REPORT_FILE} ({rows.seconds:.0f} s in all)")
+    typer.echo(f"Page: {output / REPORT_FILE} ({rows.file.seconds:.0f} s in all)")

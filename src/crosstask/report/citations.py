@@ -8,40 +8,28 @@ from crosstask import papers
 from crosstask.papers import PAPERS_BY_KEY, Paper
 from crosstask.runs.events import Row
 
-PARADIGM_PAPERS_0_1 = {
-    "single": papers.TAWT,
-    "joint": papers.TAWT,
-    "normalized-joint": papers.TAWT,
-    "pretrain": papers.TAWT,
-    "probe": papers.PROBES,
-    "stacking": papers.STACKING,
+METHODS_0_1 = {
+    papers.TAWT: "single joint normalized-joint pretrain uniform by-size tawt tawt-samples",
+    papers.PROBES: "probe",
+    papers.STACKING: "stacking",
+    papers.RANDOM_WEIGHTS: "random",
+    papers.METAWEIGHTING: "metaweighting",
+    papers.UNCERTAINTY: "uncertainty",
+    papers.DWA: "dwa",
+    papers.GRADNORM: "gradnorm",
+    papers.MGDA: "mgda mgda-ub",
+    papers.BANDIT: "bandit",
+    papers.TCHEBYCHEFF: "tchebycheff tchebycheff-adversarial",
+    papers.GETMTL: "getmtl",
+    papers.INFORMATION_TRANSFER: "svd alignment",
+    papers.JACOBIAN_DESCENT: "torchjd",
+    papers.METAXT: "label-transfer representation-transfer",
+    papers.ADVERSARIAL: "adversarial",
+    papers.ADAPTERS: "adapters",
+    papers.ADAPTER_FUSION: "adapter-fusion",
+    papers.MT_DNN: "mixed",
 }
-METHOD_PAPERS_0_1 = {
-    "uniform": papers.TAWT,
-    "by-size": papers.TAWT,
-    "random": papers.RANDOM_WEIGHTS,
-    "tawt": papers.TAWT,
-    "tawt-samples": papers.TAWT,
-    "metaweighting": papers.METAWEIGHTING,
-    "uncertainty": papers.UNCERTAINTY,
-    "dwa": papers.DWA,
-    "gradnorm": papers.GRADNORM,
-    "mgda": papers.MGDA,
-    "mgda-ub": papers.MGDA,
-    "bandit": papers.BANDIT,
-    "tchebycheff": papers.TCHEBYCHEFF,
-    "getmtl": papers.GETMTL,
-    "svd": papers.INFORMATION_TRANSFER,
-    "torchjd": papers.JACOBIAN_DESCENT,
-    "label-transfer": papers.METAXT,
-    "representation-transfer": papers.METAXT,
-    "adversarial": papers.ADVERSARIAL,
-    "tchebycheff-adversarial": papers.TCHEBYCHEFF,
-    "alignment": papers.INFORMATION_TRANSFER,
-    "adapters": papers.ADAPTERS,
-    "adapter-fusion": papers.ADAPTER_FUSION,
-}
-"""Papers of weightings and transfers, for folders that name no papers: of version 0.1, and of unfinished runs."""
+"""Names of paradigms, weightings, transfers and schedules, for folders that name no papers: version 0.1, unfinished."""
 
 
 def papers_of_keys(keys: Iterable[str]) -> tuple[Paper, ...]:
@@ -49,28 +37,19 @@ def papers_of_keys(keys: Iterable[str]) -> tuple[Paper, ...]:
     return tuple(PAPERS_BY_KEY[key] for key in dict.fromkeys(keys) if key in PAPERS_BY_KEY)
 
 
-def papers_of_method(paradigm: str, methods: Sequence[str | Row | None], schedule: object) -> tuple[Paper, ...]:
-    """The papers of a method by the names of its parts, each once.
-
-    Args:
-        paradigm: its name.
-        methods: weighting and transfers as a recipe has them: a name, or a mapping with a name.
-        schedule: of training.
-    """
-    names = []
+def papers_of_names(methods: Sequence[str | Row | None]) -> tuple[Paper, ...]:
+    """The papers of methods as a recipe has them: a name, or a mapping with a name. Methods of others have none."""
+    citations: dict[Paper, None] = {}
     for method in methods:
-        if isinstance(method, dict):
-            names.append(str(method.get("name")))
-        else:
-            names.append(str(method))
-    citations = [PARADIGM_PAPERS_0_1.get(paradigm), *(METHOD_PAPERS_0_1.get(name) for name in names)]
-    if schedule == "mixed":
-        citations.append(papers.MT_DNN)
-    return tuple(paper for paper in dict.fromkeys(citations) if paper is not None)
+        name = method.get("name") if isinstance(method, dict) else method
+        for paper, names in METHODS_0_1.items():
+            if str(name) in names.split():
+                citations[paper] = None
+    return tuple(citations)
 
 
 def papers_of_recipe(recipe: str, paradigm: str, weighting: str | None) -> tuple[Paper, ...]:
-    """The papers of a run by the names in its recipe; methods that are not ours have none."""
+    """The papers of a run by the names in its recipe."""
     try:
         settings = yaml.safe_load(recipe)
     except yaml.YAMLError:
@@ -79,4 +58,4 @@ def papers_of_recipe(recipe: str, paradigm: str, weighting: str | None) -> tuple
         settings = {}
     transfers = settings.get("transfer") or []
     training = settings.get("training") or {}
-    return papers_of_method(paradigm, [weighting, *transfers], training.get("schedule"))
+    return papers_of_names([paradigm, weighting, *transfers, training.get("schedule")])

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from crosstask.papers import Paper
-from crosstask.report.citations import papers_of_keys, papers_of_method
+from crosstask.report.citations import papers_of_keys, papers_of_names
 from crosstask.report.files import (
     CELLS_FILE,
     COMPARISON_FILE,
@@ -18,11 +18,12 @@ from crosstask.report.files import (
     ComparedMethod,
     ComparisonCell,
     ComparisonFile,
+    ComparisonLine,
     Environment,
     Metrics,
     Ranking,
     Session,
-    Spread,
+    Spread,  # noqa: F401
     TaskFacts,
     damaged,
     from_json,
@@ -41,46 +42,21 @@ LOWER_IS_BETTER_0_1 = ("rmse",)
 """Metrics whose lower values are better, for folders of version 0.1, which do not say so."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run: a method with a seed, on one target; `run` is its folder, relative to that of the comparison."""
+@dataclass(frozen=True, kw_only=True)
+class Cell(ComparisonCell):
+    """One run: a method with a seed, on one target, with its scores in the target's metric."""
 
-    method: str
-    seed: int
     score: float | None
     dev: float | None
-    weights: Mapping[str, Mapping[str, float | None]]
-    run: str | None
 
 
-@dataclass(frozen=True)
-class MethodView:
-    """A method on a target over all seeds, and against the baseline on the same seeds.
+@dataclass(frozen=True, kw_only=True)
+class MethodView(ComparisonLine):
+    """A method on a target over all seeds, with the weights at the end of each phase, averaged over seeds."""
 
-    - `gain`: positive where the method is better, whichever direction the metric has;
-    - `p`: of a paired test, corrected over the table;
-    - `verdict`: what the sources did, against the target alone;
-    - `refused`: why it did not run;
-    - `settings`: those that dev chose, where some were searched;
-    - `weights`: of each task at the end of each phase, averaged over seeds.
-    """
-
-    method: str
     summary: str
-    score: Spread | None
-    dev: Spread | None
-    gain: Spread | None
-    wins: int
-    pairs: int
-    p: float | None
-    verdict: str | None
-    seconds: float | None
-    is_best: bool
     is_chosen: bool
-    is_baseline: bool
     is_single: bool
-    refused: str | None
-    settings: Row
     weights: Mapping[str, Mapping[str, float]]
 
 
@@ -120,13 +96,6 @@ class TargetView:
         """Of the runs on this target."""
         return sorted({cell.seed for cell in self.cells})
 
-    def score_of(self, method: str, seed: int) -> float | None:
-        """The score of one run."""
-        for cell in self.cells:
-            if (cell.method, cell.seed) == (method, seed):
-                return cell.score
-        return None
-
     @property
     def heaviest(self) -> str | None:
         """The source with the largest weight in most runs of the chosen method; None where it learns no weights."""
@@ -148,21 +117,21 @@ class TargetView:
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """Everything that the page of a comparison shows; `set_aside` counts the runs that set a task aside, by task."""
+    """What the page of a comparison shows beside its file.
 
+    - `settings`: all that is needed to run it again;
+    - `set_aside`: how many runs set a task aside, by task.
+    """
+
+    file: ComparisonFile
     title: str
-    question: str
-    baseline: str
-    seeds: Sequence[int]
     targets: tuple[TargetView, ...]
     tasks: Sequence[TaskFacts]
-    notes: Sequence[str]
     settings: Row
     environment: Environment
     papers: tuple[Paper, ...]
     set_aside: Mapping[str, int]
-    ranking: Ranking | None = None
-    seconds: float | None = None
+    ranking: Ranking | None
 
 
 def read_comparison(folder: Path) -> ComparisonView:
@@ -186,74 +155,51 @@ def comparison_view(data: Row) -> ComparisonView:
 
 def _comparison_view(file: ComparisonFile, folder: Path | None) -> ComparisonView:
     targets = tuple(_target_view(file, target, folder) for target in file.metrics)
-    title = file.title
-    if not title and folder is not None:
-        title = folder.resolve().name
+    title, ranking, environment = file.title, None, file.environment
+    if folder is not None:
+        title = title or folder.resolve().name
+        ranking = read_json(folder / RANK_FILE, Ranking)
+        sessions = read_json_lines(folder / CELLS_FILE, Session, event="session")
+        if environment is None and sessions:
+            environment = sessions[-1].environment
     return ComparisonView(
+        file=file,
         title=title,
-        question=file.question,
-        baseline=file.baseline,
-        seeds=file.seeds,
         targets=targets,
         tasks=file.tasks or _tasks_of_runs(targets),
-        notes=file.notes,
         settings=_settings(file),
-        environment=file.environment or _last_environment(folder),
+        environment=environment or Environment(),
         papers=_papers(file),
         set_aside=_count_set_aside(targets, folder),
-        ranking=read_json(folder / RANK_FILE, Ranking) if folder is not None else None,
-        seconds=file.seconds,
+        ranking=ranking,
     )
 
 
 def _target_view(file: ComparisonFile, target: str, folder: Path | None) -> TargetView:
     metric, split = file.metrics[target], file.parts[target]
-    cells = tuple(
-        _cell(cell, metric, split) for cell in file.cells if cell.target == target and cell.scores is not None
-    )
+    cells = []
+    for cell in file.cells:
+        if cell.target == target and cell.scores is not None:
+            score, dev = cell.scores.get(split, {}).get(metric), cell.scores.get("dev", {}).get(metric)
+            cells.append(Cell(**vars(cell), score=score, dev=dev))
     chosen = chosen_method(file, target)
     methods = []
     for line in file.lines:
-        if line.target != target:
-            continue
-        method = file.methods[line.method]
-        methods.append(
-            MethodView(
-                method=line.method,
-                summary=method.summary,
-                score=line.score,
-                dev=line.dev,
-                gain=line.gain,
-                wins=line.wins,
-                pairs=line.pairs,
-                p=line.p_t_holm,
-                verdict=line.verdict,
-                seconds=line.seconds,
-                is_best=line.is_best,
-                is_chosen=line.method == chosen,
-                is_baseline=line.is_baseline,
-                is_single=method.paradigm == BASELINE and not method.weighting and not method.transfer,
-                refused=line.refused,
-                settings=line.settings,
-                weights=_mean_weights([cell for cell in cells if cell.method == line.method]),
+        if line.target == target:
+            method = file.methods[line.method]
+            methods.append(
+                MethodView(
+                    **vars(line),
+                    summary=method.summary,
+                    is_chosen=line.method == chosen,
+                    is_single=method.paradigm == BASELINE and not method.weighting and not method.transfer,
+                    weights=_mean_weights([cell for cell in cells if cell.method == line.method]),
+                )
             )
-        )
-    view = TargetView(target, metric, split, file.labels, tuple(methods), cells)
+    view = TargetView(target, metric, split, file.labels, tuple(methods), tuple(cells))
     if folder is None:
         return view
     return _with_run(view, folder)
-
-
-def _cell(cell: ComparisonCell, metric: str, split: str) -> Cell:
-    scores = cell.scores or {}
-    return Cell(
-        cell.method,
-        cell.seed,
-        scores.get(split, {}).get(metric),
-        scores.get("dev", {}).get(metric),
-        cell.weights,
-        cell.run,
-    )
 
 
 def _with_run(view: TargetView, folder: Path) -> TargetView:
@@ -323,7 +269,7 @@ def _papers(file: ComparisonFile) -> tuple[Paper, ...]:
     papers: list[Paper] = []
     for method in file.methods.values():
         if method.papers is None:
-            papers += papers_of_method(method.paradigm, [method.weighting, *method.transfer], schedule)
+            papers += papers_of_names([method.paradigm, method.weighting, *method.transfer, schedule])
         else:
             papers += papers_of_keys(method.papers)
     return tuple(dict.fromkeys(papers))
@@ -351,14 +297,6 @@ def _tasks_of_runs(targets: Sequence[TargetView]) -> list[TaskFacts]:
             role = "target" if task.name in names else "source"
             tasks[task.name] = TaskFacts(task.name, role, task.kind, task.labels, task.sizes)
     return list(tasks.values())
-
-
-def _last_environment(folder: Path | None) -> Environment:
-    """Of the last session that added runs."""
-    if folder is None:
-        return Environment()
-    sessions = read_json_lines(folder / CELLS_FILE, Session, event="session")
-    return sessions[-1].environment if sessions else Environment()
 
 
 def _count_set_aside(targets: Sequence[TargetView], folder: Path | None) -> dict[str, int]:

@@ -86,18 +86,6 @@ class AdapterAttention:
     adapter: str
     layers: tuple[float, ...]
 
-    @property
-    def num_layers(self) -> int:
-        """How many layers have a fusion."""
-        return len(self.layers)
-
-    @property
-    def mean(self) -> float | None:
-        """Over all layers."""
-        if not self.layers:
-            return None
-        return sum(self.layers) / len(self.layers)
-
 
 @dataclass(frozen=True)
 class Diagnostics:
@@ -110,11 +98,6 @@ class Diagnostics:
     label_maps: tuple[LabelMap, ...] = ()
     alignments: tuple[Alignment, ...] = ()
     attention: tuple[AdapterAttention, ...] = ()
-
-    @property
-    def has_no_conflict(self) -> bool:
-        """Whether gradients were compared and never in conflict."""
-        return bool(self.conflicts) and not any(point.value for point in self.conflicts)
 
     @property
     def last_gaps(self) -> list[tuple[str, str, float]]:

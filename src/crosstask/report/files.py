@@ -87,16 +87,6 @@ class RankedSource:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     reasons: Sequence[str] = ()
 
-    @property
-    def gain(self) -> str:
-        """The gain with its standard error, in words; empty where it is unknown."""
-        gain, error = self.scores.get("gain"), self.scores.get("gain_error")
-        if gain is None:
-            return ""
-        if error is None:
-            return f"{gain:+.1%}"
-        return f"{gain:+.1%} ± {error:.1%}"
-
 
 @dataclass(frozen=True)
 class Ranking:
@@ -175,7 +165,14 @@ class ComparedMethod:
 
 @dataclass(frozen=True)
 class ComparisonLine:
-    """A method on a target, over all seeds."""
+    """A method on a target over all seeds, and against the baseline on the same seeds.
+
+    - `gain`: positive where the method is better, whichever direction the metric has;
+    - `p_t_holm`: of a paired test, corrected over the table;
+    - `verdict`: what the sources did, against the target alone;
+    - `refused`: why it did not run;
+    - `settings`: those that dev chose, where some were searched.
+    """
 
     method: str
     target: str
@@ -195,7 +192,7 @@ class ComparisonLine:
 
 @dataclass(frozen=True)
 class ComparisonCell:
-    """A run of a comparison; one that was refused has no scores."""
+    """A run of a comparison in the folder `run`, relative to its own; one that was refused has no scores."""
 
     method: str
     target: str

@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
-from importlib import resources
 
+import yaml
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from crosstask.report.charts import INSTALL_CHARTS, Chart, Spec, charts_available, javascript
+from crosstask.report.charts import INSTALL_CHARTS, Chart, Spec, charts_available, javascript, names_in_words, own_file
 from crosstask.report.formatting import metric_name, number, spread
+from crosstask.runs.events import Row
 
 TOP_LEVEL = 2
 """Level of the headings of sections; the headline of the page is the only one above."""
@@ -83,10 +84,12 @@ def _environment(package: str) -> Environment:
         spread=spread,
         metric_name=metric_name,
         thousands=thousands,
+        names_in_words=names_in_words,
+        as_yaml=as_yaml,
         script_json=script_json,
         code_names=code_names,
     )
-    environment.globals.update(own_file=own_file, javascript=trusted_javascript)
+    environment.globals.update(own_file=own_file, javascript=javascript)
     return environment
 
 
@@ -95,14 +98,9 @@ def thousands(value: int) -> str:
     return f"{value:,}"
 
 
-def own_file(name: str) -> Markup:
-    """The styles or the script of all pages."""
-    return Markup((resources.files("crosstask.report") / name).read_text(encoding="utf-8"))
-
-
-def trusted_javascript() -> Markup:
-    """The library that draws charts."""
-    return Markup(javascript())
+def as_yaml(settings: Row) -> str:
+    """Settings as a person writes them."""
+    return yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True, width=100)
 
 
 def script_json(spec: Spec) -> Markup:

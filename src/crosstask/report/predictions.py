@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from crosstask.errors import CrossTaskError
 from crosstask.report.files import Label, Prediction, list_of
+from crosstask.runs.events import TaskDescription
 
 MAX_LABELS = 20
 """Of a confusion matrix: the labels that take part in the most mistakes."""
@@ -34,7 +34,9 @@ class EvaluatedTask:
     @property
     def unit(self) -> str:
         """What the examples are called."""
-        return "sentences" if self.kind == "tagging" else "examples"
+        if self.kind == "tagging":
+            return "sentences"
+        return "examples"
 
     def decisions(self) -> Iterator[tuple[Label, Label]]:
         """Gold and predicted label of each decision, for tagging word by word."""
@@ -58,10 +60,10 @@ class LabelScore:
 
 @dataclass(frozen=True)
 class Confusion:
-    """How often each label was predicted for each label: `counts[gold][predicted]`."""
+    """How often each label was predicted for each label: `counts[gold, predicted]`; `labels` are those to show."""
 
     labels: tuple[str, ...]
-    counts: Mapping[str, Mapping[str, int]]
+    counts: Counter[tuple[str, str]]
     is_cut: bool
 
 
@@ -83,26 +85,19 @@ class Corrections:
     by_label: Mapping[tuple[str, str], int]
 
 
-def group_predictions(
-    predictions: Iterable[Prediction], kinds: Mapping[str, str], sizes: Mapping[str, Mapping[str, int]]
-) -> dict[str, EvaluatedTask]:
-    """The predictions of a run by task.
-
-    Args:
-        predictions: of all tasks.
-        kinds: of the tasks, by name.
-        sizes: how many examples each split of a task has.
-    """
+def group_predictions(predictions: Iterable[Prediction], tasks: Iterable[TaskDescription]) -> dict[str, EvaluatedTask]:
+    """The predictions of a run by task."""
     by_task: dict[str, list[Prediction]] = {}
     for prediction in predictions:
-        if prediction.task in kinds:
-            by_task.setdefault(prediction.task, []).append(prediction)
-    tasks = {}
-    for task, rows in by_task.items():
-        split = rows[0].part
-        size = sizes[task].get(split, len(rows))
-        tasks[task] = EvaluatedTask(task, kinds[task], split, size, tuple(rows))
-    return tasks
+        by_task.setdefault(prediction.task, []).append(prediction)
+    evaluated = {}
+    for task in tasks:
+        rows = by_task.get(task.name)
+        if rows:
+            split = rows[0].part
+            size = (task.sizes or {}).get(split, len(rows))
+            evaluated[task.name] = EvaluatedTask(task.name, task.kind, split, size, tuple(rows))
+    return evaluated
 
 
 def label_scores(task: EvaluatedTask) -> list[LabelScore]:
@@ -139,10 +134,7 @@ def confusion(task: EvaluatedTask) -> Confusion | None:
         return None
     most_confused = set(sorted(labels, key=lambda label: -mistakes[label])[:MAX_LABELS])
     rows = tuple(label for label in labels if label in most_confused)
-    table = {}
-    for gold_label in rows:
-        table[gold_label] = {label: counts[gold_label, label] for label in rows}
-    return Confusion(rows, table, len(rows) < len(labels))
+    return Confusion(rows, counts, len(rows) < len(labels))
 
 
 def surest_mistakes(task: EvaluatedTask) -> list[Prediction]:
@@ -175,9 +167,9 @@ def corrections(alone: EvaluatedTask, helped: EvaluatedTask) -> Corrections | No
 def _sureness(prediction: Prediction, kind: str) -> float:
     """The probability of a wrong prediction; the error of a number; of a sentence that of its surest wrong word."""
     if kind == "regression":
-        if prediction.predicted is None:
-            return math.inf
-        return abs(_number(prediction.gold) - _number(prediction.predicted))
+        if isinstance(prediction.gold, float) and isinstance(prediction.predicted, float):
+            return abs(prediction.gold - prediction.predicted)
+        return math.inf
     if kind != "tagging":
         return _mean_probability(prediction)
     gold, predicted = list_of(prediction.gold), list_of(prediction.predicted)
@@ -191,16 +183,9 @@ def _sureness(prediction: Prediction, kind: str) -> float:
 def _mean_probability(prediction: Prediction) -> float:
     """Over the words of a sentence; 0 where it is unknown."""
     if isinstance(prediction.probability, Sequence):
-        known = [probability or 0.0 for probability in prediction.probability]
-        return sum(known) / max(1, len(known))
+        total = sum(probability or 0.0 for probability in prediction.probability)
+        return total / max(1, len(prediction.probability))
     return prediction.probability or 0.0
-
-
-def _number(label: Label) -> float:
-    """The gold value or prediction of a regression."""
-    if not isinstance(label, float):
-        raise CrossTaskError(f"The files of this run are not as crosstask writes them ({label!r} is no number).")
-    return label
 
 
 def _ratio(count: int, total: int) -> float | None:

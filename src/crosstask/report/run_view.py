@@ -2,14 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from crosstask.papers import Paper
 from crosstask.report.citations import papers_of_keys, papers_of_recipe
 from crosstask.report.diagnostics import Diagnostics, diagnose
-from crosstask.report.files import Environment, Metrics, Ranking, RunFiles, read_run_files
+from crosstask.report.files import Metrics, RunFiles, read_run_files
 from crosstask.report.predictions import EvaluatedTask, group_predictions
 from crosstask.report.series import Point, series_of, thin
 from crosstask.runs.events import (
@@ -27,7 +27,6 @@ from crosstask.runs.events import (
 )
 
 SomeEvent = TypeVar("SomeEvent", bound=Event)
-SPLITS = ("train", "dev", "test")
 REMARK_ORDER = ("set aside", "warning", "skipped", "note")
 """Kinds of remarks, the most important first."""
 
@@ -45,14 +44,12 @@ class TaskView:
 
 
 @dataclass(frozen=True)
-class Score:
-    """One metric of one task on one split; the first metric of a task is the one that chooses its model."""
+class Headline:
+    """The score that answers the question of a run."""
 
-    task: str
     split: str
     metric: str
-    value: float | None
-    is_main: bool
+    value: float
 
 
 @dataclass(frozen=True)
@@ -80,24 +77,17 @@ class Remark:
     text: str
     times: int = 1
 
-    @property
-    def is_warning(self) -> bool:
-        """Whether it is more than a note."""
-        return self.kind != "note"
-
 
 @dataclass(frozen=True)
 class RunView:
-    """Everything that the page of a run shows; all series are over updates, counted over all phases."""
+    """What the page of a run shows beside its files; all series are over updates, counted over all phases."""
 
-    name: str
+    files: RunFiles
+    metrics: Metrics
+    start: Start
     targets: tuple[str, ...]
-    sources: tuple[str, ...]
     paradigm: str
-    weighting: str | None
-    seconds: float | None
     tasks: tuple[TaskView, ...]
-    scores: tuple[Score, ...]
     phases: tuple[Phase, ...]
     losses: tuple[Point, ...]
     dev_losses: tuple[Point, ...]
@@ -105,21 +95,28 @@ class RunView:
     dev_metric: str
     weights: tuple[Point, ...]
     remarks: tuple[Remark, ...]
-    recipe: str
-    environment: Environment
     diagnostics: Diagnostics
     papers: tuple[Paper, ...]
-    is_finished: bool
-    evaluated: Mapping[str, EvaluatedTask] = field(default_factory=dict)
-    ranking: Ranking | None = None
+    evaluated: Mapping[str, EvaluatedTask]
 
-    def headline(self, task: str) -> Score | None:
-        """The score that answers the question: the main metric on test, or on dev where there is no test set."""
-        by_split = {}
-        for score in self.scores:
-            if score.task == task and score.is_main and score.value is not None:
-                by_split[score.split] = score
-        return by_split.get("test") or by_split.get("dev")
+    def headline(self, task: str) -> Headline | None:
+        """The main metric, which stands first, on test, or on dev where there is no test set."""
+        for split in ("test", "dev"):
+            for metric, value in list(self.metrics.scores.get(task, {}).get(split, {}).items())[:1]:
+                if value is not None:
+                    return Headline(split, metric, value)
+        return None
+
+    @property
+    def trained_sources(self) -> list[str]:
+        """Sources that took part in some phase."""
+        trained = {task for phase in self.phases for task in phase.tasks}
+        return [source for source in self.start.sources or () if source in trained]
+
+    @property
+    def first_updates(self) -> dict[str, int]:
+        """How many updates came before each phase."""
+        return {phase.name: phase.first for phase in self.phases}
 
     @property
     def weights_change(self) -> bool:
@@ -130,11 +127,6 @@ class RunView:
     def learns_weights(self) -> bool:
         """Whether weights changed within a phase, so that they say something about the tasks."""
         return _changes((f"{point.phase} {point.name}", point.value) for point in self.weights)
-
-    @property
-    def num_updates(self) -> int:
-        """Over all phases."""
-        return sum(phase.updates for phase in self.phases)
 
     @property
     def kept(self) -> str:
@@ -172,14 +164,12 @@ def run_view(files: RunFiles) -> RunView:
         return {event.task: event.scores.get(main_metrics[event.task])}
 
     return RunView(
-        name=files.name,
+        files=files,
+        metrics=metrics,
+        start=start,
         targets=targets,
-        sources=tuple(start.sources or ()),
         paradigm=paradigm,
-        weighting=start.weighting,
-        seconds=metrics.seconds,
         tasks=tasks,
-        scores=tuple(_scores(metrics)),
         phases=phases,
         losses=thin(series_of(updates, first_updates, lambda event: event.losses)),
         dev_losses=thin(series_of(evaluations, first_updates, lambda event: {event.task: event.loss})),
@@ -187,15 +177,9 @@ def run_view(files: RunFiles) -> RunView:
         dev_metric=" / ".join(dict.fromkeys(main_metrics.values())),
         weights=thin(series_of(updates, first_updates, lambda event: event.weights)),
         remarks=tuple(_remarks(events)),
-        recipe=files.recipe,
-        environment=files.environment,
         diagnostics=diagnose(events, first_updates),
         papers=papers,
-        is_finished=files.metrics is not None,
-        evaluated=group_predictions(
-            files.predictions, {task.name: task.kind for task in tasks}, {task.name: task.sizes for task in tasks}
-        ),
-        ranking=files.ranking,
+        evaluated=group_predictions(files.predictions, _of_type(events, TaskDescription)),
     )
 
 
@@ -238,15 +222,6 @@ def _tasks(events: Sequence[Event], targets: Sequence[str], metrics: Metrics) ->
                 weights[phase] = by_task[task.name]
         tasks.append(TaskView(task.name, role, task.kind, task.labels or (), task.sizes or {}, weights))
     return tasks
-
-
-def _scores(metrics: Metrics) -> list[Score]:
-    scores = []
-    for task, splits in metrics.scores.items():
-        for split, values in splits.items():
-            for index, (metric, value) in enumerate(values.items()):
-                scores.append(Score(task, split, metric, value, is_main=index == 0))
-    return scores
 
 
 def _remarks(events: Sequence[Event]) -> list[Remark]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
+
+from crosstask.runs.events import DevEvaluation, HeldOutLosses, TransferFacts, Update, WeightingFacts
 
 MAX_POINTS = 160
 """Points of one curve in a chart; neighbors are averaged beyond that, which the eye does anyway."""
@@ -11,20 +13,8 @@ MAX_POINTS_PER_CHART = 500
 MIN_POINTS = 10
 """A curve keeps at least so many points, however many curves share a chart."""
 
-
-class AtUpdate(Protocol):
-    """An event of the record that belongs to an update of a phase."""
-
-    @property
-    def phase(self) -> str:
-        """Name of the phase."""
-
-    @property
-    def update(self) -> int:
-        """Number of the update within its phase, from one on."""
-
-
-SomeEvent = TypeVar("SomeEvent", bound=AtUpdate)
+AtUpdate = TypeVar("AtUpdate", Update, DevEvaluation, HeldOutLosses, WeightingFacts, TransferFacts)
+"""An event that belongs to an update of a phase."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +28,14 @@ class Point:
 
 
 def series_of(
-    events: Iterable[SomeEvent],
+    events: Iterable[AtUpdate],
     first_updates: Mapping[str, int],
-    values: Callable[[SomeEvent], Mapping[str, float | None]],
+    values: Callable[[AtUpdate], Mapping[str, float | None]],
 ) -> list[Point]:
-    """A point for each value of each event.
+    """A point for each value of each event, in the order of the record.
 
-    Args:
-        events: in the order of the record.
-        first_updates: how many updates came before each phase.
-        values: reads the values of one event by curve; None is left out.
+    `first_updates` says how many updates came before each phase; `values` reads the values of one event by curve, of
+    which None is left out.
     """
     points = []
     for event in events:
@@ -82,11 +70,6 @@ def thin_together(points: Sequence[Point], max_points: int = MAX_POINTS_PER_CHAR
     return thin(points, min(MAX_POINTS, per_curve))
 
 
-def names_of(points: Iterable[Point]) -> list[str]:
-    """Names of the curves, in the order of their first points."""
-    return list(dict.fromkeys(point.name for point in points))
-
-
 def last_values(points: Iterable[Point]) -> dict[str, float]:
-    """Where each curve ends."""
+    """Where each curve ends, in the order of their first points."""
     return {point.name: point.value for point in points}
