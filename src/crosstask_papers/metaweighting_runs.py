@@ -13,11 +13,10 @@ from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import evaluate
-from crosstask.models.multitask import Model
 from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask.training.support_query import support_and_query
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Setup, Transfer
 from crosstask.validation import name_and_options
 from crosstask.weighting.base import Query
 from crosstask_papers.data import AMAZON, TOPICS, path_of, review_task, topic_task
@@ -249,22 +248,23 @@ class LossWatch(Transfer):
         self.seed = seed
         self.data: dict[str, dict[str, Prepared]] = {}
 
-    def bind(self, model: Model, tasks: Sequence[Task], targets: Sequence[str]) -> None:
+    def start(self, setup: Setup) -> None:
         """Split as the trainer does, which has the same seed, and prepare the test sets."""
-        # A tuple, so that the model does not become a part of this module.
-        self._model = (model,)
-        train, dev, test = (
-            {task.name: Prepared.of(model.encoder, task.spec, found) for task in tasks if (found := part(task))}
-            for part in (lambda task: task.train, lambda task: task.dev, lambda task: task.test)
+        # A tuple, so that the model does not become a submodule of this module.
+        self._model = (setup.model,)
+        prepared: dict[str, dict[str, Prepared]] = {"train": {}, "dev": {}, "test": {}}
+        for task in setup.tasks:
+            for split, examples in task.splits.items():
+                prepared[split][task.name] = Prepared.of(setup.model.encoder, task.spec, examples)
+        support, query = support_and_query(
+            prepared["train"], prepared["dev"], list(setup.targets), self.query, self.seed
         )
-        support, query = support_and_query(train, dev, list(targets), self.query, self.seed)
         generator = np.random.default_rng(self.seed)
-        self.data = {
-            part: {
-                name: found.take(generator.permutation(len(found))[:WATCHED].tolist()) for name, found in sets.items()
-            }
-            for part, sets in zip(PARTS, (support, query, test), strict=True)
-        }
+        for part, sets in zip(PARTS, (support, query, prepared["test"]), strict=True):
+            self.data[part] = {}
+            for name, examples in sets.items():
+                watched = generator.permutation(len(examples))[:WATCHED].tolist()
+                self.data[part][name] = examples.take(watched)
 
     def facts(self) -> dict[str, Any]:
         """By part and task."""
