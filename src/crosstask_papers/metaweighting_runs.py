@@ -262,9 +262,9 @@ class LossWatch(Transfer):
         generator = np.random.default_rng(self.seed)
         for part, sets in zip(PARTS, (support, query, prepared["test"]), strict=True):
             self.data[part] = {}
-            for name, examples in sets.items():
-                watched = generator.permutation(len(examples))[:WATCHED].tolist()
-                self.data[part][name] = examples.take(watched)
+            for name, rows in sets.items():
+                watched = generator.permutation(len(rows))[:WATCHED].tolist()
+                self.data[part][name] = rows.take(watched)
 
     def facts(self) -> dict[str, Any]:
         """By part and task."""
