@@ -235,12 +235,12 @@ def trajectory(run: Run) -> list[Row]:
 class LossWatch(Transfer):
     """Passes nothing between tasks: follows the losses of support, query and test sets, without dropout.
 
-    At each look at the dev set it writes the mean loss of every task and part into the record. Nothing reads it from
-    there while the run lasts.
+    At each evaluation on the dev sets it writes the mean loss of every task and set into the record. Nothing reads it
+    from there while the run lasts.
     """
 
     name: ClassVar[str] = "losses"
-    summary: ClassVar[str] = "losses of support, query and test sets on the way"
+    summary: ClassVar[str] = "losses of support, query and test sets during training"
 
     def __init__(self, query: Query, seed: int) -> None:
         super().__init__()
@@ -250,26 +250,28 @@ class LossWatch(Transfer):
 
     def start(self, setup: Setup) -> None:
         """Split as the trainer does, which has the same seed, and prepare the test sets."""
-        # A tuple, so that the model does not become a submodule of this module.
+        # A tuple, so that the model does not become a submodule of this one.
         self._model = (setup.model,)
-        prepared: dict[str, dict[str, Prepared]] = {"train": {}, "dev": {}, "test": {}}
+        encoder = setup.model.encoder
+        train: dict[str, Prepared] = {}
+        dev: dict[str, Prepared] = {}
+        test: dict[str, Prepared] = {}
         for task in setup.tasks:
-            for split, examples in task.splits.items():
-                prepared[split][task.name] = Prepared.of(setup.model.encoder, task.spec, examples)
-        support, query = support_and_query(
-            prepared["train"], prepared["dev"], list(setup.targets), self.query, self.seed
-        )
+            for prepared, examples in ((train, task.train), (dev, task.dev), (test, task.test)):
+                if examples:
+                    prepared[task.name] = Prepared.of(encoder, task.spec, examples)
+        support, query = support_and_query(train, dev, list(setup.targets), self.query, self.seed)
         generator = np.random.default_rng(self.seed)
-        for part, sets in zip(PARTS, (support, query, prepared["test"]), strict=True):
+        for part, sets in zip(PARTS, (support, query, test), strict=True):
             self.data[part] = {}
-            for name, rows in sets.items():
-                watched = generator.permutation(len(rows))[:WATCHED].tolist()
-                self.data[part][name] = rows.take(watched)
+            for name, prepared_set in sets.items():
+                positions = generator.permutation(len(prepared_set))[:WATCHED].tolist()
+                self.data[part][name] = prepared_set.take(positions)
 
     def facts(self) -> dict[str, Any]:
-        """By part and task."""
+        """Mean losses by set and task."""
         (model,) = self._model
-        return {
-            part: {name: round(evaluate(model, found)[1], DIGITS) for name, found in sets.items()}
-            for part, sets in self.data.items()
-        }
+        losses: dict[str, dict[str, float]] = {}
+        for part, sets in self.data.items():
+            losses[part] = {name: round(evaluate(model, prepared)[1], DIGITS) for name, prepared in sets.items()}
+        return losses
