@@ -21,11 +21,11 @@ import numpy as np
 
 import crosstask as ct
 from crosstask.data.subsets import balanced_subset
-from crosstask.demo import make_learner, one_thread
-from crosstask.demo.methods import demo_methods
+from crosstask.demo import make_study, one_thread
 from crosstask.demo.problem import Problem
 from crosstask.progress import Progress
 from crosstask.runs.environment import environment
+from crosstask.studies.compare_runs import run_key
 
 OUTPUT = Path(__file__).parent / "results" / "choose_every.json"
 LOOP = Path(__file__).parents[1] / "examples" / "plain_loop.py"
@@ -49,7 +49,7 @@ def demo_scores(make_problem: Callable[..., Problem], seeds: range) -> Scores:
     problem = make_problem(num_labels=LABELS)
     num_train = round(0.8 * make_problem().num_labels)
     problem.prepare(Progress())
-    weighted = [name for name in demo_methods(problem) if name.endswith("+ tawt")]
+    weighted = [name for name in problem.methods() if name.endswith("+ tawt")]
     scores: Scores = {every: {name: [] for name in weighted} for every in IN_DEMO}
     for seed in seeds:
         drawn, sources = problem.make(seed)
@@ -58,9 +58,10 @@ def demo_scores(make_problem: Callable[..., Problem], seeds: range) -> Scores:
         parts = drawn.train.take(kept), drawn.train.take(others)
         target = ct.Task.assemble(drawn.name, *parts, labels=drawn.labels, seed=seed)
         for every in IN_DEMO:
-            tried = replace(problem, tawt_every=every)
+            study = make_study(replace(problem, tawt_every=every))
+            tasks = {task.name: task for task in (target, *sources)}
             for name in weighted:
-                run = make_learner(tried, name, target, sources, seed).fit(target, sources)
+                run = study.learner(run_key(name, target.name, seed), tasks).fit(target, sources)
                 last = [row for row in run.history if row["event"] == "dev" and row["task"] == target.name][-1]
                 scores[every][name].append(last["scores"]["accuracy"])
     return scores

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.methods import Named
 from crosstask.runs.events import Row
-from crosstask.studies.grid import Fact, open_cells, run_cells
-from crosstask_papers.experiment import Cell, Experiment, Named, Options, Rows
+from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
+from crosstask_papers.experiment import Experiment, Options, Rows
 
 EXPERIMENTS: dict[str, str] = {
     "tawt-table1": "tawt_tagging:Table1",
@@ -31,7 +32,7 @@ EXPERIMENTS: dict[str, str] = {
     "rank-transfer": "rank_transfer:RankTransfer",
 }
 """By name, the class of an experiment as `module:Class`, in the order of the papers. Read late: most need no other."""
-NAMES = {"experiment": "the experiment", "settings": "`{}`"}
+FACT_NAMES = {"experiment": "the experiment", "settings": "`{}`"}
 
 
 def find(name: str) -> type[Experiment]:
@@ -79,35 +80,34 @@ def reproduce(
     """
     from crosstask_papers.pages import write_results
 
-    wanted = [names] if isinstance(names, str) else list(names)
+    names = [names] if isinstance(names, str) else list(names)
     root = Path(data)
     if not root.is_dir():
         raise CrossTaskError(f"There is no data folder '{data}'; name one with --data.")
     options = Options(root, encoder, seeds, quick)
-    experiments = {name: find(name)(options) for name in wanted}
-    folders = {name: folder_of(Path(output), name, quick=quick) for name in wanted}
-    records = {
-        name: open_cells(folders[name], _facts(experiment), sort="experiment", names=NAMES)
-        for name, experiment in experiments.items()
-    }
-    results, started = {}, time.monotonic()
+    experiments = {name: find(name)(options) for name in names}
+    folders = {name: folder_of(Path(output), name, quick=quick) for name in names}
+    # All files are opened first: one that cannot go on is an error before the others run for hours.
+    grids = {name: _open(folders[name], experiment) for name, experiment in experiments.items()}
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+    results: dict[str, dict[str, Any]] = {}
     for name, experiment in experiments.items():
-        cells: list[Cell] = []
-        rows: dict[Cell, Row] = {}
+        keys: list[RunKey] = []
+        rows: dict[RunKey, Row] = {}
         following = experiment.cells()
         while following:
-            cells += following
-            left = None if minutes is None else max(0.0, minutes - (time.monotonic() - started) / 60)
-            rows = run_cells(
-                experiment.work, cells, records[name], Cell.read, jobs=jobs, minutes=left, progress=progress
-            )
-            if len(rows) < len(cells):  # out of time
+            keys += following
+            remaining = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
+            rows = grids[name].run(experiment.work, keys, jobs=jobs, minutes=remaining, progress=progress)
+            if len(rows) < len(keys):  # out of time
                 break
-            following = [cell for cell in experiment.follow_up(Rows(list(rows.values()))) if cell not in rows]
-        results[name] = write_results(folders[name], experiment, records[name], list(rows.values()), len(cells))
+            following = [key for key in experiment.follow_up(Rows(list(rows.values()))) if key not in rows]
+        results[name] = write_results(folders[name], experiment, grids[name].record, list(rows.values()), len(keys))
     return results
 
 
-def _facts(experiment: Experiment) -> list[Fact]:
-    facts: list[Fact] = [("experiment", experiment.name, {"quick": experiment.options.quick})]
-    return facts + [("settings", key, {"is": value}) for key, value in experiment.settings().items()]
+def _open(folder: Path, experiment: Experiment) -> Grid:
+    """The runs of an experiment that are done already."""
+    facts = [Fact("experiment", experiment.name, {"quick": experiment.options.quick})]
+    facts += [Fact("settings", key, {"is": value}) for key, value in experiment.settings().items()]
+    return open_grid(folder, facts, kind="experiment", names=FACT_NAMES)

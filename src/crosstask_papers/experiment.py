@@ -4,50 +4,24 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from crosstask.methods import Named
 from crosstask.papers import Paper
+from crosstask.runs.estimate import DASH, Estimate
 from crosstask.runs.events import Row
+from crosstask.studies.grid import RunKey, Scalar
 from crosstask.studies.significance import paired_t_test
 
-Value = str | int | float | bool | None
-Named = str | Mapping[str, Any]
+TableItem = str | int | float | Estimate | None
 Verdict = Literal["holds", "same direction", "does not hold", "not measured"]
 FigureKind = Literal["lines", "boxes", "heat map", "dots"]
 SIGNIFICANT = 0.05
 WHY_HEADING = "## Where a claim does not hold"
 """In the text of an experiment, between what is done and why some claim does not hold."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run: what varies in it, in order. The seed is one of the values.
-
-    >>> cell = Cell.of(method="joint", k=20, seed=0)
-    >>> cell["k"], str(cell)
-    (20, 'method joint, k 20, seed 0')
-    """
-
-    values: tuple[tuple[str, Value], ...]
-
-    @classmethod
-    def of(cls, **values: Value) -> "Cell":
-        """From names and values."""
-        return cls(tuple(values.items()))
-
-    @classmethod
-    def read(cls, row: Row) -> "Cell":
-        """The cell that a row of the file is about."""
-        return cls(tuple(row["cell"].items()))
-
-    def __getitem__(self, name: str) -> Any:
-        return dict(self.values)[name]
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.values)
 
 
 @dataclass(frozen=True)
@@ -72,39 +46,28 @@ class Table:
 
     title: str
     head: Sequence[str]
-    lines: Sequence[Sequence["str | int | float | Mean | None"]]
+    lines: Sequence[Sequence[TableItem]]
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        lines = [[asdict(item) if isinstance(item, Mean) else item for item in line] for line in self.lines]
+        lines = [[_item_json(item) for item in line] for line in self.lines]
         return {"title": self.title, "head": list(self.head), "lines": lines, "note": self.note}
 
 
-@dataclass(frozen=True)
-class Mean:
-    """Mean, standard deviation and number of values.
+def _item_json(item: TableItem) -> Any:
+    if not isinstance(item, Estimate):
+        return item
+    return {"mean": item.mean, "deviation": item.deviation, "count": item.count, "digits": item.digits}
 
-    >>> str(Mean.of([0.5, 0.7])), str(Mean.of([0.5]))
+
+def mean_of(values: Iterable[float], digits: int = 2) -> Estimate | None:
+    """Mean and standard deviation, with so many decimals; None where there is no value.
+
+    >>> str(mean_of([0.5, 0.7])), str(mean_of([0.5]))
     ('0.60 ± 0.14', '0.50')
     """
-
-    mean: float
-    deviation: float | None
-    count: int
-    digits: int = 2
-
-    @classmethod
-    def of(cls, values: Iterable[float], digits: int = 2) -> "Mean | None":
-        """None where there is no value."""
-        found = list(values)
-        if not found:
-            return None
-        return cls(statistics.fmean(found), _deviation(found), len(found), digits)
-
-    def __str__(self) -> str:
-        mean = f"{self.mean:.{self.digits}f}"
-        return mean if self.deviation is None else f"{mean} ± {self.deviation:.{self.digits}f}"
+    return Estimate.of_any(values, digits=digits)
 
 
 @dataclass(frozen=True)
@@ -137,14 +100,16 @@ class Figure:
         >>> Figure.of_means("Gain", [("joint", 20, 1.0), ("joint", 20, 3.0)]).points[0]["y"]
         2.0
         """
-        found: dict[tuple[str, float], list[float]] = {}
+        by_point: dict[tuple[str, float], list[float]] = {}
         for series, x, y in values:
-            found.setdefault((series, x), []).append(y)
+            by_point.setdefault((series, x), []).append(y)
         points: list[dict[str, Any]] = []
-        for (series, x), ys in found.items():
-            mean, deviation = statistics.fmean(ys), _deviation(ys)
-            band = {} if deviation is None else {"low": mean - deviation, "high": mean + deviation}
-            points.append({"series": series, "x": x, "y": mean, **band})
+        for (series, x), ys in by_point.items():
+            mean = Estimate.of(ys)
+            point = {"series": series, "x": x, "y": mean.mean}
+            if mean.deviation is not None:
+                point |= {"low": mean.mean - mean.deviation, "high": mean.mean + mean.deviation}
+            points.append(point)
         return cls(title, "lines", points, **options)
 
     @classmethod
@@ -177,26 +142,31 @@ class Claim:
         'holds'
         """
         if not gains:
-            return cls(text, paper, "–", "not measured")
+            return cls(text, paper, DASH, "not measured")
         p = paired_t_test(gains)
-        found = Mean.of(gains, digits)
-        shown = f"{found.mean:+.{digits}f}{unit}" if found is not None else ""
-        if found is not None and found.deviation is not None:
-            shown += f" ± {found.deviation:.{digits}f} over {found.count} pairs"
-        shown += f", p = {p:.2g}" if p is not None else ""
-        better = statistics.fmean(gains) > 0
-        sure = p is not None and p < SIGNIFICANT
-        return cls(text, paper, shown, ("holds" if sure else "same direction") if better else "does not hold")
+        gain = Estimate.of(gains, digits=digits)
+        ours = gain.text(signed=True, unit=unit)
+        if gain.deviation is not None:
+            ours += f" over {gain.count} pairs"
+        if p is not None:
+            ours += f", p = {p:.2g}"
+        verdict: Verdict = "does not hold"
+        if gain.mean > 0:
+            verdict = "holds" if p is not None and p < SIGNIFICANT else "same direction"
+        return cls(text, paper, ours, verdict)
 
     @classmethod
-    def of_count(cls, text: str, paper: str, found: Sequence[bool], least: int) -> "Claim":
+    def of_count(cls, text: str, paper: str, cases: Sequence[bool], min_count: int) -> "Claim":
         """A claim about how many of some cases go one way."""
-        if not found:
-            return cls(text, paper, "–", "not measured")
-        verdict: Verdict = "holds" if sum(found) >= least else "does not hold"
-        if verdict != "holds" and 2 * sum(found) > len(found):
+        if not cases:
+            return cls(text, paper, DASH, "not measured")
+        count = sum(cases)
+        verdict: Verdict = "does not hold"
+        if count >= min_count:
+            verdict = "holds"
+        elif 2 * count > len(cases):
             verdict = "same direction"
-        return cls(text, paper, f"{sum(found)} of {len(found)}", verdict)
+        return cls(text, paper, f"{count} of {len(cases)}", verdict)
 
 
 @dataclass(frozen=True)
@@ -205,39 +175,42 @@ class Rows:
 
     rows: Sequence[Row] = field(default=())
 
-    def by_seed(self, what: str | Callable[[Row], float | None] = "score", **where: Value) -> dict[int, float]:
+    def by_seed(self, what: str | Callable[[Row], float | None] = "score", **where: Scalar) -> dict[int, float]:
         """A result by seed, of the runs where the cell has these values; one run per seed is expected."""
-        found: dict[int, float] = {}
+        by_seed: dict[int, float] = {}
         for row in self.of(**where).rows:
             value = row.get(what) if isinstance(what, str) else what(row)
             if value is not None:
-                assert row["cell"]["seed"] not in found, f"several runs with seed {row['cell']['seed']} for {where}"
-                found[row["cell"]["seed"]] = value
-        return found
+                seed = row["cell"]["seed"]
+                assert seed not in by_seed, f"several runs with seed {seed} for {where}"
+                by_seed[seed] = value
+        return by_seed
 
-    def of(self, **where: Value) -> "Rows":
+    def of(self, **where: Scalar) -> "Rows":
         """The runs where the cell has these values."""
-        return Rows([row for row in self.rows if all(row["cell"].get(name) == v for name, v in where.items())])
+        rows = list(self.rows)
+        for name, value in where.items():
+            rows = [row for row in rows if row["cell"].get(name) == value]
+        return Rows(rows)
 
     def values(self, name: str) -> list[Any]:
         """The different values that a name has in the cells, in order of appearance."""
         return list(dict.fromkeys(row["cell"][name] for row in self.rows if name in row["cell"]))
 
-    def best(self, name: str, what: str = "dev", **where: Value) -> Value:
+    def best(self, name: str, what: str = "dev", **where: Scalar) -> Scalar:
         """The value of a name in the cells whose runs have the best mean of `what`, of those where it was measured."""
-        found: dict[Value, list[float]] = {}
+        results: dict[Scalar, list[float]] = {}
         for row in self.of(**where).rows:
             if row.get(what) is not None:
-                found.setdefault(row["cell"].get(name), []).append(row[what])
-        return max(found, key=lambda value: statistics.fmean(found[value])) if found else None
+                results.setdefault(row["cell"].get(name), []).append(row[what])
+        means = {value: statistics.fmean(measured) for value, measured in results.items()}
+        return max(means, key=means.__getitem__, default=None)
 
-    def mean(self, what: str | Callable[[Row], float | None] = "score", digits: int = 2, **where: Value) -> Mean | None:
+    def mean(
+        self, what: str | Callable[[Row], float | None] = "score", digits: int = 2, **where: Scalar
+    ) -> Estimate | None:
         """Mean and deviation over seeds."""
-        return Mean.of(self.by_seed(what, **where).values(), digits)
-
-
-def _deviation(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+        return mean_of(self.by_seed(what, **where).values(), digits)
 
 
 @cache
@@ -258,7 +231,7 @@ class Experiment(ABC):
     """An experiment of a paper: which runs it has, how one is done, and what the outcome says of the claims.
 
     A subclass is one experiment. `run` may only depend on the cell and on the options, for cells run in any order and
-    in other processes. Data is read by functions that remember what they have read (`reproducing.data`).
+    in other processes. Data is read by functions that cache what they have read (`crosstask_papers.data`).
     """
 
     name: ClassVar[str]
@@ -293,10 +266,10 @@ class Experiment(ABC):
         """All that can change a result but the cell, as plain data: sizes, updates, learning rate, encoder."""
 
     @abstractmethod
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """What to run, the most important first."""
 
-    def follow_up(self, rows: Rows) -> list[Cell]:
+    def follow_up(self, rows: Rows) -> list[RunKey]:
         """What to run after all of `cells`, where their dev scores choose a setting; nothing by default.
 
         It is asked again when those are done, until it names nothing new.
@@ -304,8 +277,8 @@ class Experiment(ABC):
         return []
 
     @abstractmethod
-    def run(self, cell: Cell) -> Row:
-        """Train and measure one cell; returns at least `score`, the test score, in the paper's unit."""
+    def run(self, cell: RunKey) -> Row:
+        """Train and measure one run; returns at least `score`, the test score, in the paper's unit."""
 
     @abstractmethod
     def tables(self, rows: Rows) -> list[Table]:
@@ -319,8 +292,8 @@ class Experiment(ABC):
         """What is worth a look, from whatever runs there are; one without points is not shown."""
         return []
 
-    def work(self, cell: Cell) -> Row:
-        """What a process does: one run, with its cell and time written beside."""
+    def work(self, cell: RunKey) -> Row:
+        """What a process does: one run, with its time written beside."""
         started = time.perf_counter()
-        found = self.run(cell)
-        return {"cell": dict(cell.values), **found, "seconds": round(time.perf_counter() - started, 2)}
+        results = self.run(cell)
+        return {**results, "seconds": round(time.perf_counter() - started, 2)}

@@ -14,7 +14,7 @@ from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.runs.events import Row
 from crosstask.validation import name_and_options
 from crosstask_papers.data import AMAZON, TOPICS
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Named, Options, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Named, Options, Rows, RunKey, Table, paired
 from crosstask_papers.metaweighting_runs import (
     METHODS,
     SENTIMENT_BENCHMARK,
@@ -184,23 +184,23 @@ class MethodsCompared(WeighingExperiment):
         long = {LONG: asdict(self.benchmark.long), JOINED: asdict(self.benchmark.joined)}
         return {**super().settings(), "pretrained": pretrained, **long}
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         texts = self.benchmark.texts[:1] if self.options.quick else self.benchmark.texts
         methods = QUICK_METHODS if self.options.quick else tuple(METHODS)
         found = [
-            Cell.of(text=text, method=method, seed=seed)
+            RunKey.of(text=text, method=method, seed=seed)
             for seed in self.used_seeds
             for text in texts
             for method in methods
         ]
         if not (self.options.quick or self.options.encoder):
             found += [
-                Cell.of(encoder=PRETRAINED, text=texts[0], method=method, seed=seed)
+                RunKey.of(encoder=PRETRAINED, text=texts[0], method=method, seed=seed)
                 for seed in range(PRETRAINED_SEEDS)
                 for method in PRETRAINED_METHODS
             ]
             found += [
-                Cell.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
+                RunKey.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
                 for seed in self.used_seeds
                 for vectors, chosen in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
                 for method in chosen
@@ -209,14 +209,14 @@ class MethodsCompared(WeighingExperiment):
             if self.benchmark.by_date:
                 refits.append(("latest", LATEST_SEEDS, LATEST_METHODS))
             found += [
-                Cell.of(length=LONG, vectors=JOINED, dev=dev, text=texts[0], method=method, seed=seed)
+                RunKey.of(length=LONG, vectors=JOINED, dev=dev, text=texts[0], method=method, seed=seed)
                 for dev, seeds, chosen in refits
                 for seed in range(seeds)
                 for method in chosen
             ]
         return found
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         values: dict[str, Any] = dict(cell.values)
         encoder, long = values.get("encoder"), values.get("length") == LONG
         return self.train(

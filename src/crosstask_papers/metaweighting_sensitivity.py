@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from crosstask.runs.events import Row
-from crosstask_papers.experiment import Cell, Claim, Figure, Rows, Table, Verdict, paired
+from crosstask_papers.experiment import Claim, Figure, Rows, RunKey, Table, Verdict, paired
 from crosstask_papers.figures import measured
 from crosstask_papers.metaweighting import OURS, WeighingExperiment
 from crosstask_papers.metaweighting_runs import BENCHMARKS, Benchmark
@@ -35,17 +35,17 @@ class Sensitivity(WeighingExperiment):
     def benchmarks(self) -> list[Benchmark]:
         return list(BENCHMARKS.values())[: 1 if self.options.quick else None]
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         values = self.quick_values if self.options.quick else self.values
         return [
-            Cell.of(benchmark=benchmark.name, method=method, **{self.key: value}, seed=seed)
+            RunKey.of(benchmark=benchmark.name, method=method, **{self.key: value}, seed=seed)
             for seed in self.used_seeds
             for benchmark in self.benchmarks()
             for method in METHODS
             for value in values
         ]
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         benchmark = BENCHMARKS[cell["benchmark"]]
         text, value = benchmark.texts[0], cell[self.key]
         found = self.train(benchmark, text, cell["method"], cell["seed"], **{self.option: value})

@@ -6,7 +6,7 @@ from typing import Any
 
 from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
-from crosstask_papers.experiment import Figure, Mean, Rows, Table, paired
+from crosstask_papers.experiment import Estimate, Figure, Rows, Table, mean_of, paired
 from crosstask_papers.metaweighting_runs import PARTS
 
 OURS = "metaweighting-normalised"
@@ -29,7 +29,7 @@ def averages(title: str, rows: Rows, published: Mapping[str, float]) -> Table:
         for text in texts:
             gains = gains_over(rows.of(text=text), method, "uniform") if method != "uniform" else []
             p = paired_t_test(gains)
-            line += [rows.mean(method=method, text=text), Mean.of(gains), None if p is None else f"{p:.2g}"]
+            line += [rows.mean(method=method, text=text), mean_of(gains), None if p is None else f"{p:.2g}"]
         lines.append(line)
     note = "Mean test accuracy of the tasks, over seeds; p of a paired t-test against uniform weights, two-sided."
     return Table(title, head, lines, note)
@@ -51,7 +51,7 @@ def gains_over(rows: Rows, better: str, worse: str) -> list[float]:
 def is_best(rows: Rows, task: str) -> bool | None:
     """Whether MetaWeighting's mean is above that of every baseline on a task; None where there is nothing to say."""
 
-    def mean(method: str) -> Mean | None:
+    def mean(method: str) -> Estimate | None:
         return rows.mean(lambda row: row["tasks"][task], method=method)
 
     own = mean("metaweighting")
@@ -100,7 +100,7 @@ def losses_on_the_way(title: str, rows: Rows) -> Table:
     looks: dict[float, dict[str, list[float]]] = {}
     for part, update, loss in loss_points(rows):
         looks.setdefault(update, {name: [] for name in PARTS})[part].append(loss)
-    lines: list[list[Any]] = [[update, *(Mean.of(found[part]) for part in PARTS)] for update, found in looks.items()]
+    lines: list[list[Any]] = [[update, *(mean_of(found[part]) for part in PARTS)] for update, found in looks.items()]
     return Table(title, ["update", *PARTS], lines, "Means over tasks, without dropout; of each task in the runs' file.")
 
 
@@ -131,7 +131,7 @@ def moves(title: str, rows: Rows, tasks: Sequence[str]) -> Table:
         paths = [row["weights"] for row in rows.of(method=method).rows]
         for place in (0, len(paths[0]) // 2, -1) if paths else ():
             found = [_relative(path[place]["weights"]) for path in paths]
-            lines.append([method, paths[0][place]["update"], *(Mean.of(one[task] for one in found) for task in tasks)])
+            lines.append([method, paths[0][place]["update"], *(mean_of(one[task] for one in found) for task in tasks)])
     note = "Weights over their mean, so that 1 is a task that counts like the average; more points in the runs' file."
     return Table(title, ["method", "update", *tasks], lines, note)
 

@@ -17,7 +17,7 @@ from crosstask.runs.run import Run
 from crosstask.studies.significance import paired_t_test
 from crosstask.training.paradigms import PARADIGMS
 from crosstask_papers.data import few, path_of, sentence_task, stars_task, without
-from crosstask_papers.experiment import SIGNIFICANT, Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
+from crosstask_papers.experiment import SIGNIFICANT, Claim, Estimate, Experiment, Figure, Rows, RunKey, Table, paired
 from crosstask_papers.figures import label_map_figure, mean_label_map, measured
 from crosstask_papers.metaxt_methods import (
     ADAPTER_FUSION,
@@ -81,34 +81,34 @@ class MetaXTSentiment(Experiment):
     def _sizes(self) -> Sequence[int]:
         return QUICK_SIZES if self.options.quick else SIZES
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """The trials that choose options, then the methods that have none."""
         if self.options.quick:  # where the encoder is frozen, some have nothing to do
             methods = [name for name in METHODS if name != ADAPTER_FUSION]
             return [*self._measured(methods), *self._chosen(QUICK_CHOICES)]
         trials = [
-            Cell.of(trial=name, options=options, k=k, seed=seed)
+            RunKey.of(trial=name, options=options, k=k, seed=seed)
             for seed in TRIAL_SEEDS for k in TRIAL_SIZES for name, known in TRIALS.items() for options in known
         ]  # fmt: skip
         return [*trials, *self._measured([*METHODS, SETFIT])]
 
-    def follow_up(self, rows: Rows) -> list[Cell]:
+    def follow_up(self, rows: Rows) -> list[RunKey]:
         """The other methods, with the options that the trials have chosen."""
         return self._chosen(chosen_options(rows))
 
-    def _measured(self, methods: Sequence[str]) -> list[Cell]:
+    def _measured(self, methods: Sequence[str]) -> list[RunKey]:
         return [
-            Cell.of(method=method, k=k, seed=seed)
+            RunKey.of(method=method, k=k, seed=seed)
             for seed in self.used_seeds for k in self._sizes for method in methods
         ]  # fmt: skip
 
-    def _chosen(self, choices: Mapping[str, str]) -> list[Cell]:
+    def _chosen(self, choices: Mapping[str, str]) -> list[RunKey]:
         return [
-            Cell.of(method=method, options=options, k=k, seed=seed)
+            RunKey.of(method=method, options=options, k=k, seed=seed)
             for seed in self.used_seeds for k in self._sizes for method, options in choices.items()
         ]  # fmt: skip
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """One method or trial with k labels."""
         known: dict[str, Any] = dict(cell.values)
         k, seed = cell["k"], cell["seed"]
@@ -132,7 +132,7 @@ class MetaXTSentiment(Experiment):
         sizes = list(self._sizes)
         head = ["method", *(f"k = {k}" for k in sizes)]
         ours = [[name, *(rows.mean(method=name, k=k) for k in sizes)] for name in rows.values("method")]
-        published: list[list[str | int | float | Mean | None]] = [
+        published: list[list[str | int | float | Estimate | None]] = [
             [f"{name} ({data})", *(figures[SIZES.index(k)] for k in sizes)]
             for data, table in (("Yelp", YELP), ("Amazon", AMAZON)) for name, figures in table.items()
         ]  # fmt: skip
@@ -323,7 +323,7 @@ def _map_table(rows: Rows, method: str) -> Table:
 def _trial_table(rows: Rows) -> Table:
     """Each method's options, the chosen ones marked."""
     choices = chosen_options(rows)
-    lines: list[list[str | int | float | Mean | None]] = [
+    lines: list[list[str | int | float | Estimate | None]] = [
         [
             name,
             f"{options} (chosen)" if choices.get(name) == options else options,

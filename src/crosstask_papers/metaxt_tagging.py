@@ -17,7 +17,7 @@ from crosstask.papers import METAXT, Paper
 from crosstask.runs.events import Row
 from crosstask.training.paradigms import PARADIGMS
 from crosstask_papers.data import EWT, path_of, without
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, paired
 from crosstask_papers.figures import label_map_figure, mean_label_map, measured
 
 STREUSLE = "tagging/streusle/streusle.ud"
@@ -75,14 +75,14 @@ class MetaXTTagging(Experiment):
     def _sizes(self) -> Sequence[int]:
         return QUICK_SIZES if self.options.quick else SIZES
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """Pairs, sizes and methods, seed by seed."""
         return [
-            Cell.of(pair=pair, method=method, k=k, seed=seed)
+            RunKey.of(pair=pair, method=method, k=k, seed=seed)
             for seed in self.used_seeds for pair in PAIRS for k in self._sizes for method in METHODS
         ]  # fmt: skip
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """One method with k sentences."""
         settings, seed = self.settings(), cell["seed"]
         target, source = drawn(*pair_of(self.options.data, cell["pair"]), cell["k"], seed, settings)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from crosstask.runs.estimate import DASH, Estimate
 from crosstask.runs.events import Row
 from crosstask.runs.record import REPORT_FILE, Record, finite
 from crosstask.storage import write_text
 from crosstask_papers.compute_cost import machine_minutes
-from crosstask_papers.experiment import Claim, Experiment, Figure, Mean, Rows, Table
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, Table, TableItem
 
 RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
 DIGITS = 2
@@ -117,20 +118,22 @@ def html_page(
     )
 
 
-def shown(item: "str | int | float | Mean | None") -> str:
+def shown(item: TableItem) -> str:
     """A cell of a table for people.
 
-    >>> shown(None), shown(12.345), shown(Mean(50.0, 1.25, 5)), shown("joint")
+    >>> shown(None), shown(12.345), shown(Estimate(50.0, 1.25, 5, digits=2)), shown("joint")
     ('–', '12.35', '50.00 ± 1.25', 'joint')
     """
     if item is None:
-        return "–"
-    return f"{item:.{DIGITS}f}" if isinstance(item, float) else str(item)
+        return DASH
+    if isinstance(item, float):
+        return f"{item:.{DIGITS}f}"
+    return str(item)
 
 
 def shown_json(item: Any) -> str:
     """The same for a cell as `results.json` holds it."""
-    return shown(Mean(**item) if isinstance(item, dict) else item)
+    return shown(Estimate.from_json(item) if isinstance(item, dict) else item)
 
 
 def unbroken(text: str) -> str:

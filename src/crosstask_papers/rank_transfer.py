@@ -16,7 +16,19 @@ from crosstask.papers import GRAD_TAG, Paper
 from crosstask.runs.events import Row
 from crosstask.transferability.verdict import VERDICTS, Gain, combined_score
 from crosstask_papers import data as sets
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, Verdict, paired
+from crosstask_papers.experiment import (
+    Claim,
+    Estimate,
+    Experiment,
+    Figure,
+    Options,
+    Rows,
+    RunKey,
+    Table,
+    Verdict,
+    mean_of,
+    paired,
+)
 from crosstask_papers.figures import dots
 
 COMBINED, LINEARISED = "combined", "linearised"
@@ -83,9 +95,9 @@ class RankTransfer(Experiment):
             for name, bench in self.benches.items()
         }  # fmt: skip
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         return [
-            Cell.of(bench=name, target=target, source=source, seed=seed)
+            RunKey.of(bench=name, target=target, source=source, seed=seed)
             for seed in range(max(self._seeds(bench) for bench in self.benches.values()))
             for name, bench in self.benches.items()
             if seed < self._seeds(bench)
@@ -93,7 +105,7 @@ class RankTransfer(Experiment):
             for source in ("rank", LINEARISED, "alone", *(other for other in bench.names if other != target))
         ]
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         bench = self.benches[cell["bench"]]
         target = self._target(bench, cell["target"], cell["seed"])
         metric = chosen_metric(target.spec).name
@@ -305,5 +317,5 @@ def _spearman(pairs: Sequence[tuple[Any, float]]) -> float | None:
     return spearman(gains, scores)
 
 
-def _mean(by_target: Mapping[str, float] | None) -> Mean | None:
-    return Mean.of(by_target.values()) if by_target else None
+def _mean(by_target: Mapping[str, float] | None) -> Estimate | None:
+    return mean_of(by_target.values()) if by_target else None

@@ -22,7 +22,7 @@ from crosstask.runs.events import Row
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
 from crosstask.transferability.distance import weighted_representation
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, mean_of
 
 LABELS, BATCH, MEASURED = 10, 100, 2000
 FLIPS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -55,13 +55,13 @@ class TAWTDistance(Experiment):
         """Sizes and training."""
         return dict(QUICK if self.options.quick else FULL)
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """Every source, and none; a run covers all sizes of the target, which need one representation."""
         return [
-            Cell.of(source=source, seed=seed) for seed in self.used_seeds for source in (ALONE, *map(name_of, FLIPS))
+            RunKey.of(source=source, seed=seed) for seed in self.used_seeds for source in (ALONE, *map(name_of, FLIPS))
         ]
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """One source: accuracies and losses by target size, in the order of the sizes."""
         settings, seed = self.settings(), cell["seed"]
         own, other = (np.random.default_rng([seed, place]) for place in (0, 1))
@@ -83,7 +83,7 @@ class TAWTDistance(Experiment):
         accuracies = [
             [name, *(rows.mean(_at("accuracies", i), source=name) for i in range(len(sizes)))] for name in sources
         ]
-        distances = [[name, Mean.of(_distances(rows, name).values(), 3)] for name in sources[1:]]
+        distances = [[name, mean_of(_distances(rows, name).values(), 3)] for name in sources[1:]]
         return [
             Table("Accuracy of the target", head, accuracies, "Mean and standard deviation over seeds."),
             Table(

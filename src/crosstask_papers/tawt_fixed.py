@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from crosstask.runs.events import Row
 from crosstask_papers.data import TAGGING
-from crosstask_papers.experiment import Cell, Claim, Figure, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Figure, Rows, RunKey, Table, paired
 from crosstask_papers.tawt_tagging import TaggingExperiment, average
 
 PAPER_FIXED = {"pretrain": (61.64, 59.08), "normalized-joint": (79.20, 78.89)}
@@ -22,16 +22,16 @@ class FixedWeights(TaggingExperiment):
     seeds: ClassVar[int] = 3
     paradigms: ClassVar[tuple[str, ...]] = ("pretrain", "normalized-joint")
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         targets = ("NER",) if self.options.quick else TAGGING
         return [
-            Cell.of(target=target, method=paradigm, seed=seed)
+            RunKey.of(target=target, method=paradigm, seed=seed)
             for seed in self.used_seeds
             for target in targets
             for paradigm in self.paradigms
         ]
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         target, sources = self.tasks(cell["target"], cell["seed"])
         sharpness = 10.0 if cell["method"] == "pretrain" else 1.0
         learned = self.fit(f"{cell['method']} + TAWT", target, sources, cell["seed"], sharpness=sharpness)

@@ -12,7 +12,7 @@ from crosstask.models.encoders.word_vectors import load_word_vectors
 from crosstask.papers import TAWT, Paper
 from crosstask.runs.events import Row
 from crosstask_papers.data import EWT, as_key, path_of, tagging_task
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, paired
 
 GLOVE = "glove/glove.6B.100d.vocab.f16.npz"
 WINDOW = 5
@@ -61,15 +61,15 @@ class TAWTSamples(Experiment):
             "original": (self.options.data / "ontonotes").is_dir(),
         }
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """Each paradigm plain and weighted, and the target alone."""
         methods = [(paradigm, weights) for paradigm in PARADIGMS for weights in ("plain", *WEIGHTED)]
         return [
-            Cell.of(paradigm=paradigm, weights=weights, seed=seed)
+            RunKey.of(paradigm=paradigm, weights=weights, seed=seed)
             for seed in self.used_seeds for paradigm, weights in [*methods, (SINGLE, "plain")]
         ]  # fmt: skip
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """One run with words drawn by the seed."""
         settings, seed = self.settings(), cell["seed"]
         target, source = drawn(self.options.data, seed)

@@ -15,7 +15,18 @@ from crosstask.learner import Learner
 from crosstask.papers import TAWT, Paper
 from crosstask.runs.events import Row
 from crosstask_papers.data import TAGGING, few, tagging_task, without
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Options, Rows, Table, paired
+from crosstask_papers.experiment import (
+    Claim,
+    Estimate,
+    Experiment,
+    Figure,
+    Options,
+    Rows,
+    RunKey,
+    Table,
+    mean_of,
+    paired,
+)
 from crosstask_papers.figures import measured
 
 LABELS = {"PoS": 100, "chunking": 100, "predicates": 300, "NER": 500}
@@ -122,16 +133,16 @@ class Table1(TaggingExperiment):
     def methods(self) -> list[str]:
         return ["single", self.long, *(m for p in PARADIGMS for m in (p, f"{p} + TAWT"))]
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         targets = ("NER",) if self.options.quick else TAGGING
         return [
             *(
-                Cell.of(target=target, method=SEARCHED, sharpness=sharpness, seed=CHOOSING_SEED)
+                RunKey.of(target=target, method=SEARCHED, sharpness=sharpness, seed=CHOOSING_SEED)
                 for target in targets
                 for sharpness in SHARPNESS
             ),
             *(
-                Cell.of(target=target, method=method, sharpness=1.0, seed=seed)
+                RunKey.of(target=target, method=method, sharpness=1.0, seed=seed)
                 for seed in self.used_seeds
                 for target in targets
                 for method in self.methods
@@ -139,14 +150,14 @@ class Table1(TaggingExperiment):
             ),
         ]
 
-    def follow_up(self, rows: Rows) -> list[Cell]:
+    def follow_up(self, rows: Rows) -> list[RunKey]:
         return [
-            Cell.of(target=target, method=SEARCHED, sharpness=best_sharpness(rows, target), seed=seed)
+            RunKey.of(target=target, method=SEARCHED, sharpness=best_sharpness(rows, target), seed=seed)
             for seed in self.used_seeds
             for target in rows.values("target")
         ]
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         target, sources = self.tasks(cell["target"], cell["seed"])
         if cell["method"] == self.long:
             return self.fit("single", target, sources, cell["seed"], training={"updates": self.updates(sources)})
@@ -156,11 +167,11 @@ class Table1(TaggingExperiment):
         targets = [target for target in TAGGING if target in rows.values("target")]
         lines: list[list[Any]] = []
         for method in self.methods:
-            means = [Mean.of(chosen(rows, target, method).values()) for target in targets]
+            means = [mean_of(chosen(rows, target, method).values()) for target in targets]
             lines.append([method, *means, average(means)])
             if method in PAPER:
                 figures = [PAPER[method][TAGGING.index(target)] for target in targets]
-                lines.append([f"{method} (paper)", *figures, average([Mean(value, None, 1) for value in figures])])
+                lines.append([f"{method} (paper)", *figures, average([Estimate(value, None, 1) for value in figures])])
         weights = [
             [f"{method}, target {target}", *(_weight(rows, target, method, task) for task in TAGGING)]
             for target in targets
@@ -229,16 +240,16 @@ def _sharpness(rows: Rows, target: str, method: str) -> float:
     return best_sharpness(rows, target) if method == SEARCHED and has_choice else 1.0
 
 
-def average(means: Sequence[Mean | None]) -> float | None:
+def average(means: Sequence[Estimate | None]) -> float | None:
     """Over all four targets; None where one is missing."""
     known = [mean.mean for mean in means if mean is not None]
     return statistics.fmean(known) if len(known) == len(TAGGING) else None
 
 
-def _weight(rows: Rows, target: str, method: str, task: str) -> Mean | None:
+def _weight(rows: Rows, target: str, method: str, task: str) -> Estimate | None:
     found = rows.of(target=target, method=method, sharpness=_sharpness(rows, target, method))
     weights = found.by_seed(lambda row: row["weights"].get(task))
-    return Mean.of((weight for seed, weight in weights.items() if seed != CHOOSING_SEED), 3)
+    return mean_of((weight for seed, weight in weights.items() if seed != CHOOSING_SEED), 3)
 
 
 class Ratio(TaggingExperiment):
@@ -259,16 +270,16 @@ class Ratio(TaggingExperiment):
         count = 100 if self.options.quick else 500
         return count, count * value
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         methods = ("normalized-joint", "normalized-joint + TAWT")
         return [
-            Cell.of(method=method, value=value, seed=seed)
+            RunKey.of(method=method, value=value, seed=seed)
             for seed in self.used_seeds
             for value in self.values
             for method in methods
         ]
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         count, source = self.sizes(cell["value"])
         target, sources = self.tasks("NER", cell["seed"], count=count, source=source, sources=("PoS", "predicates"))
         return self.fit(cell["method"], target, sources, cell["seed"])

@@ -15,7 +15,7 @@ from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask_papers.data import path_of
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, mean_of, paired
 
 PAPER_GAIN, PAPER_PAIRS = 2.35, 7
 """Points of the mean GLUE score of five tasks, and pairs of ten that alignment improves."""
@@ -78,26 +78,26 @@ class TransferGlue(Experiment):
             "learning_rates": list(self.rates), "tuned_learning_rate": TUNED_RATE, "alignment": ALIGNMENT,
         }  # fmt: skip
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """All five tasks and pairs with a frozen encoder; then, with one that learns."""
         quick = self.options.quick
         groups = ["all", *PAIRS[: QUICK_PAIRS if quick else None]]
         found = []
         for seed in self.used_seeds:
             found += [
-                Cell.of(encoder="frozen", tasks=tasks, method=method, rate=rate, seed=seed)
+                RunKey.of(encoder="frozen", tasks=tasks, method=method, rate=rate, seed=seed)
                 for tasks in groups
                 for method in ("plain", "aligned")
                 for rate in self.rates
             ]
             found += [
-                Cell.of(encoder="learning", tasks=tasks, method=method, rate=TUNED_RATE, seed=seed)
+                RunKey.of(encoder="learning", tasks=tasks, method=method, rate=TUNED_RATE, seed=seed)
                 for tasks in ([] if quick else groups)
                 for method in ("plain", "aligned")
             ]
         return found
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """Train these tasks jointly; their mean score."""
         names = tuple(FILES) if cell["tasks"] == "all" else cell["tasks"].split("+")
         dev, tested = (QUICK_DEV, QUICK_TESTED) if self.options.quick else (DEV, None)
@@ -158,8 +158,8 @@ def _five(rows: Rows, encoder: str) -> Table:
     lines: list[list[Any]] = []
     for task in FILES:
         of = [found.by_seed(lambda row, task=task: row["tasks"][task]) for found in (plain, aligned)]  # type: ignore[misc]
-        lines.append([task, *(Mean.of(values.values()) for values in of), Mean.of(paired(of[1], of[0]))])
-    lines.append(["mean", plain.mean(), aligned.mean(), Mean.of(paired(aligned.by_seed(), plain.by_seed()))])
+        lines.append([task, *(mean_of(values.values()) for values in of), mean_of(paired(of[1], of[0]))])
+    lines.append(["mean", plain.mean(), aligned.mean(), mean_of(paired(aligned.by_seed(), plain.by_seed()))])
     rates = [found.values("rate") for found in (plain, aligned)]
     note = "Learning rates: " + ", ".join(f"{values[0]:g}" if values else "–" for values in rates) + "."
     return Table(f"Five tasks together, encoder {encoder}", ["task", "without", "aligned", "gain"], lines, note)
@@ -170,7 +170,7 @@ def _pairs(rows: Rows, encoder: str) -> Table:
         [
             pair,
             *(chosen(rows, encoder, pair, method).mean() for method in ("plain", "aligned")),
-            Mean.of(_pair_gains(rows, encoder, pair)),
+            mean_of(_pair_gains(rows, encoder, pair)),
         ]
         for pair in PAIRS
     ]

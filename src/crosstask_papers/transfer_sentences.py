@@ -25,7 +25,7 @@ from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask_papers.data import SENTENCE_FILES, path_of, sentence_task
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, mean_of, paired
 from crosstask_papers.figures import dots, measured
 
 TABLE_1 = {
@@ -90,7 +90,7 @@ class TransferSentences(Experiment):
         """The encoder of all studies but the pairs, which have every encoder."""
         return str(self.size["encoders"][0])
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """By seed: pairs of the main encoder, tasks alone, from SST, capacity, pairs of others; then narrow ones."""
         size = self.size
         pairs = ["+".join(pair) for pair in list(combinations(TASKS, 2))[:: 15 // size["pairs"]][: size["pairs"]]]
@@ -98,27 +98,27 @@ class TransferSentences(Experiment):
         found = []
         for seed in self.used_seeds:
             in_pairs = [
-                Cell.of(study="pair", encoder=encoder, tasks=pair, method=method, seed=seed)
+                RunKey.of(study="pair", encoder=encoder, tasks=pair, method=method, seed=seed)
                 for encoder in size["encoders"]
                 for pair in pairs
                 for method in ("joint", "aligned")
             ]
             found += in_pairs[: 2 * len(pairs)]
-            found.append(Cell.of(study="alone", encoder=self.main, seed=seed))
+            found.append(RunKey.of(study="alone", encoder=self.main, seed=seed))
             found += [
-                Cell.of(study="source", encoder=self.main, tasks=task, method=method, seed=seed)
+                RunKey.of(study="source", encoder=self.main, tasks=task, method=method, seed=seed)
                 for task in targets
                 for method in ("fine-tuned", "aligned")
             ]
             found += [
-                Cell.of(study="capacity", encoder=self.main, tasks=tasks, width=width, seed=seed)
+                RunKey.of(study="capacity", encoder=self.main, tasks=tasks, width=width, seed=seed)
                 for width in size["widths"]
                 for tasks in ("all", *TASKS)
             ]
             found += in_pairs[2 * len(pairs) :]
         if not self.options.quick:
             found += [
-                Cell.of(study="narrow", encoder=encoder, tasks=pair, method=method, seed=seed)
+                RunKey.of(study="narrow", encoder=encoder, tasks=pair, method=method, seed=seed)
                 for encoder in reversed(size["encoders"])
                 for seed in self.used_seeds
                 for pair in pairs
@@ -126,7 +126,7 @@ class TransferSentences(Experiment):
             ]
         return found
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """One training run, or six for the study `alone`, which compares single-task models."""
         if cell["study"] == "alone":
             return self._alone(cell)
@@ -145,7 +145,7 @@ class TransferSentences(Experiment):
             found["similarity"] = row["similarity"][names[0]][names[1]]
         return found
 
-    def _alone(self, cell: Cell) -> Row:
+    def _alone(self, cell: RunKey) -> Row:
         """Every task by itself: accuracies, and how alike the covariances of their embeddings are, pair by pair."""
         found, covariances = {}, {}
         for task in self._tasks(TASKS, cell["seed"]):
@@ -161,7 +161,7 @@ class TransferSentences(Experiment):
             },
         }
 
-    def _learner(self, cell: Cell, **options: Any) -> Learner:
+    def _learner(self, cell: RunKey, **options: Any) -> Learner:
         encoder = {**ENCODERS[cell["encoder"]], "vectors": path_of(self.options.data, VECTORS), "train_vectors": True}
         width: Any = NARROW if cell["study"] == "narrow" else dict(cell.values).get("width")
         if width is not None:
@@ -189,7 +189,7 @@ class TransferSentences(Experiment):
             joint, aligned = (own.of(tasks=pair, method=method) for method in ("joint", "aligned"))
             gains = paired(aligned.by_seed(), joint.by_seed())
             similarity = aligned.mean("similarity")
-            lines.append([pair, joint.mean(), aligned.mean(), Mean.of(gains), before.get(pair), similarity])
+            lines.append([pair, joint.mean(), aligned.mean(), mean_of(gains), before.get(pair), similarity])
         return Table(f"Figure 6, {_called(study, encoder)}: mean test accuracy of both tasks", head, lines)
 
     def figures(self, rows: Rows) -> list[Figure]:
@@ -265,7 +265,7 @@ def _capacity(rows: Rows) -> Table:
         lines.append([task, best[task], alone, best.get("all"), together, width, *accuracies])
     singles = [best[task] for task in TASKS if task in best]
     scores = _capacity_scores(rows)
-    total = [Mean.of(list(values.values())) for values in scores]
+    total = [mean_of(list(values.values())) for values in scores]
     width, *accuracies = TABLE_1["overall"]
     lines.append(["overall", sum(singles), total[0], best.get("all"), total[1], width, *accuracies])
     head = ["task", "width alone", "accuracy alone", "width together", "accuracy together"]
@@ -301,7 +301,7 @@ def _sources(rows: Rows) -> Table:
     lines: list[list[Any]] = []
     for task in own.values("tasks"):
         plain, aligned = (own.of(tasks=task, method=method) for method in ("fine-tuned", "aligned"))
-        lines.append([task, plain.mean(), aligned.mean(), Mean.of(paired(aligned.by_seed(), plain.by_seed()))])
+        lines.append([task, plain.mean(), aligned.mean(), mean_of(paired(aligned.by_seed(), plain.by_seed()))])
     return Table(f"Figure 5b: from {SOURCE}, test accuracy", ["target", "fine-tuned", "aligned", "gain"], lines)
 
 

@@ -12,7 +12,7 @@ from crosstask.learner import Learner
 from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.runs.events import Row
 from crosstask_papers.data import path_of
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, paired
 from crosstask_papers.figures import dots
 
 PAPER = {
@@ -78,11 +78,11 @@ class TransferSVD(Experiment):
         """One layer of ReLU, unless another encoder of vectors is asked for."""
         return self.options.encoder or {"name": "relu", "hidden": HIDDEN}
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """Pairs with noise, then all tasks, then pairs without."""
         pairs = ["+".join(pair) for pair in task_pairs(self.options.data, self.num_pairs)]
         usual = [
-            Cell.of(tasks=tasks, noise=noise, method=method, rate=rate, seed=seed)
+            RunKey.of(tasks=tasks, noise=noise, method=method, rate=rate, seed=seed)
             for seed in self.used_seeds
             for noise, groups in ((NOISE, pairs), (0.0, ["all"]), (0.0, pairs))
             for tasks in groups
@@ -90,7 +90,7 @@ class TransferSVD(Experiment):
             for rate in RATES
         ]
         scarce = [
-            Cell.of(tasks=tasks, noise=NOISE, method=method, rate=rate, capacity=SCARCE, seed=seed)
+            RunKey.of(tasks=tasks, noise=NOISE, method=method, rate=rate, capacity=SCARCE, seed=seed)
             for seed in self.used_seeds
             for tasks in pairs
             for method in (*METHODS, *KNOWING)
@@ -98,7 +98,7 @@ class TransferSVD(Experiment):
         ]
         return usual + ([] if self.options.quick or self.options.encoder else scarce)
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """Train the tasks jointly; the mean AUC on dev, whose labels are clean, and on test."""
         whole = multilabel_task(self.options.data)
         names = whole.labels if cell["tasks"] == "all" else tuple(cell["tasks"].split("+"))

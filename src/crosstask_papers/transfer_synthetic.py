@@ -10,7 +10,7 @@ from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 from crosstask.transfer.alignment import Alignment
 from crosstask_papers import sampled_problems as drawn
-from crosstask_papers.experiment import SIGNIFICANT, Cell, Claim, Experiment, Figure, Mean, Rows, Table, paired
+from crosstask_papers.experiment import SIGNIFICANT, Claim, Experiment, Figure, Rows, RunKey, Table, mean_of, paired
 from crosstask_papers.sampled_problems import Bulk, Drawn, Kind
 
 SIZES = (200, 500, 2000, 8000)
@@ -71,35 +71,35 @@ class TransferSynthetic(Experiment):
             "pair_noise": drawn.PAIR_NOISE, "rank_examples": drawn.RANK_EXAMPLES,
         }  # fmt: skip
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         """By figure, that of alignment with the one it amends; the target alone first, for all gains are over it."""
         return [cell for seed in self.used_seeds for cell in self._cells(seed)]
 
-    def _cells(self, seed: int) -> list[Cell]:
+    def _cells(self, seed: int) -> list[RunKey]:
         found = []
         for kind in COVARIANCE_KINDS:
-            found.append(Cell.of(figure=3, kind=kind, method="alone", size=None, seed=seed))
+            found.append(RunKey.of(figure=3, kind=kind, method="alone", size=None, seed=seed))
             methods = ("same", "other", *(ALIGNED if kind != "logistic" else ()))
             found += [
-                Cell.of(figure=3, kind=kind, method=method, size=size, seed=seed)
+                RunKey.of(figure=3, kind=kind, method=method, size=size, seed=seed)
                 for size in self.sizes
                 for method in methods
             ]
         found += [
-            Cell.of(figure=7, kind=kind, method=method, cosine=cosine, seed=seed)
+            RunKey.of(figure=7, kind=kind, method=method, cosine=cosine, seed=seed)
             for kind in COSINE_KINDS
             for cosine in self.cosines
             for method in ("alone", "same")
         ]
-        found.append(Cell.of(figure=8, kind="relu", method="alone", similarity=None, size=None, seed=seed))
+        found.append(RunKey.of(figure=8, kind="relu", method="alone", similarity=None, size=None, seed=seed))
         found += [
-            Cell.of(figure=8, kind="relu", method="same", similarity=similarity, size=size, seed=seed)
+            RunKey.of(figure=8, kind="relu", method="same", similarity=similarity, size=size, seed=seed)
             for similarity in self.similarities
             for size in self.sizes
         ]
         return found
 
-    def run(self, cell: Cell) -> Row:
+    def run(self, cell: RunKey) -> Row:
         """Draw the seed's problems, train them all, measure."""
         problems = self._draw(cell)
         method = cell["method"]
@@ -119,7 +119,7 @@ class TransferSynthetic(Experiment):
         ]
         return {"score": fmean(scores)}
 
-    def _draw(self, cell: Cell) -> Drawn:
+    def _draw(self, cell: RunKey) -> Drawn:
         if cell["figure"] == 7:
             return drawn.cosine_problems(cell["kind"], cell["cosine"], cell["seed"], self.bulk)
         size = cell["size"] or min(self.sizes)  # alone, the source plays no part
@@ -131,13 +131,13 @@ class TransferSynthetic(Experiment):
         """One for each figure; Figure 9 stands with Figure 3."""
         found = [_by_size(rows, kind) for kind in COVARIANCE_KINDS]
         cosine_lines = [
-            [f"{cosine:g}", *(Mean.of(_cosine_gains(rows, kind, cosine), DIGITS) for kind in COSINE_KINDS)]
+            [f"{cosine:g}", *(mean_of(_cosine_gains(rows, kind, cosine), DIGITS) for kind in COSINE_KINDS)]
             for cosine in rows.of(figure=7).values("cosine")
         ]
         title = "Figure 7: gain of joint training over each task alone, mean of both tasks"
         found.append(Table(title, ["cos(theta_1, theta_2)", *COSINE_KINDS], cosine_lines))
         rank_lines = [
-            [f"{similarity:g}", *(Mean.of(_rank_gains(rows, similarity, size), DIGITS) for size in self.sizes)]
+            [f"{similarity:g}", *(mean_of(_rank_gains(rows, similarity, size), DIGITS) for size in self.sizes)]
             for similarity in rows.of(figure=8, method="same").values("similarity")
         ]
         head = ["similarity", *(f"source of {size}" for size in self.sizes)]
@@ -218,7 +218,7 @@ def _by_size(rows: Rows, kind: Kind) -> Table:
     own = rows.of(figure=3, kind=kind)
     methods = [method for method in COLUMNS if method in own.values("method")]
     lines = [
-        [size, *(Mean.of(_gains(rows, kind, method, size), DIGITS) for method in methods)]
+        [size, *(mean_of(_gains(rows, kind, method, size), DIGITS) for method in methods)]
         for size in own.values("size")
         if size is not None
     ]

@@ -12,6 +12,7 @@ from crosstask.automl.search import LEAST_UPDATES, Search
 from crosstask.data.metrics import METRICS
 from crosstask.errors import CrossTaskError
 from crosstask.runs.record import Record
+from crosstask.studies.grid import Grid
 from crosstask.training.config import Training
 
 SECONDS = {"probe": 0.4, "stacking": 1.0, "stacking, all sources": 1.5}
@@ -50,7 +51,7 @@ class Pretended:
         seconds *= self.slower * self.rng.uniform(0.9, 1.1)
         self.clock.spent += seconds
         found = {"score": self.rng.random()} if candidate.level == "solved" else {"curve": [self.rng.random()] * 10}
-        return {"candidate": candidate.name, "fold": fold, **found, "seconds": seconds}
+        return {**found, "seconds": seconds}
 
     def trial(self, candidate):
         cost = COSTS[candidate.name]
@@ -64,15 +65,15 @@ def searched(minutes, slower=1.0, record=None, refuses=(), board=None):
     clock = StillClock(minutes)
     clock.spent = 10.0  # reading, ranking and features
     bench = Pretended(clock, slower, refuses)
-    record = Record() if record is None else record
-    search = Search(bench, candidates, record, clock, board or Board(), finish=5.0, speed=130.0 / slower)
+    grid = Grid(record, ("candidate", "fold"))
+    search = Search(bench, candidates, grid, clock, board or Board(), finish=5.0, speed=130.0 / slower)
     search.run()
     return search
 
 
 def last_fit(search):
     """What the winner, or any other candidate that was measured, still takes."""
-    tried = {cell.candidate for cell in search.rows}
+    tried = {key["candidate"] for key in search.rows}
     return max((max(row["seconds"] for row in search._rows_of(name).values()) for name in tried), default=0.0)
 
 

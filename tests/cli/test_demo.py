@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 import torch
 
+from command_line import crosstask
 from crosstask import demo
 from crosstask.cli.demo import print_demo
-from crosstask.demo import MADE_BY, check_output, compare, make_learner, run_demo
+from crosstask.demo import MADE_BY, check_output, compare, make_study, run_demo
 from crosstask.demo import sentences as text_demo
 from crosstask.demo.digits import CLOSED_LOOPS, TRAINING, digits_problem
-from crosstask.demo.methods import demo_methods
 from crosstask.demo.problem import Pool
 from crosstask.demo.sentences import FILES, Sentence, choose, load_sentences, read_package
 from crosstask.errors import CrossTaskError
-from crosstask.progress import Progress
 from crosstask.runs.run import load
+from crosstask.studies.compare_runs import run_key
 from crosstask.training.paradigms import PARADIGMS
+
+TABLES = ["comparison.csv", "comparison.json", "comparison.md", "comparison.tex"]
 
 
 def quick_digits(updates=6):
@@ -70,21 +72,23 @@ def test_sources_say_what_they_claim():
 
 def test_every_method_has_the_same_number_of_updates():
     problem = quick_digits()
-    target, sources = problem.make(0)
+    study = make_study(problem)
+    tasks = study.tasks(0)
+    target, *sources = tasks.values()
     for method in [name for name, paradigm in PARADIGMS.items() if not paradigm.frozen_features]:
-        run = make_learner(problem, method, target, sources, 0).fit(target, sources)
+        run = study.learner(run_key(method, "digit", 0), tasks).fit(target, sources)
         assert sum(row["updates"] for row in run.history if row["event"] == "phase_end") == 6
 
 
 def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path, capsys):
     output = tmp_path / "runs" / "demo"
     threads = torch.get_num_threads()
-    rows = compare(quick_digits(), [0], output, Progress())
+    rows = compare(quick_digits(), [0], output, progress=False)
     assert torch.get_num_threads() == threads
-    assert sorted(path.name for path in output.iterdir()) == ["report.html", "results.json", "run"]
-    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    assert sorted(path.name for path in output.iterdir()) == [*TABLES, "report.html", "run"]
+    results = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert results["made_by"] == MADE_BY
-    assert [cell["method"] for cell in results["cells"]] == list(demo_methods(digits_problem()))
+    assert [cell["method"] for cell in results["cells"]] == list(digits_problem().methods())
     for cell in results["cells"]:
         assert cell["seed"] == 0
         assert 0 <= cell["scores"]["test"]["accuracy"] <= 1
@@ -97,33 +101,42 @@ def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path
 
     print_demo(rows, output)
     shown = capsys.readouterr().out
-    assert all(method in shown for method in demo_methods(digits_problem()))
+    assert all(method in shown for method in digits_problem().methods())
     assert str(output / "report.html") in shown.replace("\n", "")
 
-    compare(quick_digits(), [1], output, Progress())
-    assert json.loads((output / "results.json").read_text(encoding="utf-8"))["cells"][0]["seed"] == 1
+    compare(quick_digits(), [1], output, progress=False)
+    assert json.loads((output / "comparison.json").read_text(encoding="utf-8"))["cells"][0]["seed"] == 1
     assert sorted(path.name for path in output.parent.iterdir()) == ["demo"]
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"made_by": "me"}'])
-def test_a_folder_that_no_demo_made_is_left_alone(tmp_path, monkeypatch, content):
+@pytest.mark.parametrize("name", ["comparison.json", "results.json"])
+def test_a_folder_that_no_demo_made_is_left_alone(tmp_path, monkeypatch, name, content):
     (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     if content is not None:
-        (tmp_path / "results.json").write_text(content, encoding="utf-8")
-    monkeypatch.setattr(demo, "compare", lambda *given: pytest.fail("nothing may be trained"))
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    monkeypatch.setattr(demo, "compare", lambda *given, **more: pytest.fail("nothing may be trained"))
     with pytest.raises(CrossTaskError, match="nothing was written over"):
         run_demo(seeds=1, output=tmp_path, quiet=True)
     assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_demo_folder_with_something_added_is_left_alone(tmp_path):
-    (tmp_path / "results.json").write_text(json.dumps({"made_by": MADE_BY}), encoding="utf-8")
+@pytest.mark.parametrize("name", ["comparison.json", "results.json"])  # the latter is that of version 0.1
+def test_a_demo_folder_with_something_added_is_left_alone(tmp_path, name):
+    (tmp_path / name).write_text(json.dumps({"made_by": MADE_BY}), encoding="utf-8")
     check_output(tmp_path)
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(CrossTaskError, match=r"notes\.txt"):
         check_output(tmp_path)
     with pytest.raises(CrossTaskError, match="was not made by an earlier demo"):
         check_output(tmp_path / "notes.txt")
+
+
+def test_a_folder_of_version_0_1_has_no_page(tmp_path):
+    (tmp_path / "results.json").write_text(json.dumps({"made_by": MADE_BY}), encoding="utf-8")
+    outcome = crosstask("report", tmp_path)
+    assert outcome.code == 2
+    assert "the demo of version 0.1 wrote such folders" in outcome.err
 
 
 def package():

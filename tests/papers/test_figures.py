@@ -12,7 +12,7 @@ from crosstask.runs.record import Record
 from crosstask_papers import EXPERIMENTS, find
 from crosstask_papers import pages as written
 from crosstask_papers.charts import chart
-from crosstask_papers.experiment import Cell, Claim, Experiment, Figure, Options, Rows, Table
+from crosstask_papers.experiment import Claim, Experiment, Figure, Options, Rows, RunKey, Table
 from crosstask_papers.figures import label_map_figure, measured
 from crosstask_papers.tawt_distance import FULL
 from html_page import Page
@@ -46,10 +46,10 @@ class Drawn(Experiment):
     def settings(self) -> dict[str, Any]:
         return {}
 
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[RunKey]:
         return []
 
-    def run(self, cell: Cell) -> dict[str, Any]:
+    def run(self, cell: RunKey) -> dict[str, Any]:
         return {}
 
     def tables(self, rows: Rows) -> list[Table]:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from crosstask.errors import CrossTaskError
+from crosstask.runs.estimate import Estimate
 from crosstask_papers import find, reproduce
 from crosstask_papers import metaweighting as compared
 from crosstask_papers import metaweighting_runs as runs
 from crosstask_papers import metaweighting_sensitivity as sensitivity
 from crosstask_papers.data import AMAZON, TOPICS
-from crosstask_papers.experiment import Cell, Mean, Options, Rows
+from crosstask_papers.experiment import Options, Rows, RunKey
 
 WORDS = [f"word{letter}" for letter in "abcdefghijkl"]
 SMALL = runs.Sizes(train=24, test=8, max_length=12, batch_size=4, updates=3)
@@ -70,7 +71,7 @@ def test_topics_end_to_end_and_not_run_twice(data: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("method", sorted({*runs.METHODS} - {*compared.QUICK_METHODS}))
 def test_methods_of_the_full_version(data: Path, method: str) -> None:
     experiment = compared.MetaWeightingTopics(Options(data, quick=True))
-    row = experiment.run(Cell.of(text="stripped", method=method, seed=0))
+    row = experiment.run(RunKey.of(text="stripped", method=method, seed=0))
     assert list(row["tasks"]) == list(TOPICS)
     assert row["score"] == pytest.approx(sum(row["tasks"].values()) / len(TOPICS))
     assert row["weights"][-1]["update"] == SMALL.updates
@@ -82,7 +83,7 @@ def test_a_pretrained_encoder(data: Path, method: str, tiny_encoder, monkeypatch
     benchmark = replace(compared.MetaWeightingTopics.benchmark, tuned=SMALL)
     monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", benchmark)
     experiment = compared.MetaWeightingTopics(Options(data))
-    row = experiment.run(Cell.of(encoder=str(tiny_encoder("bert")), text="whole", method=method, seed=0))
+    row = experiment.run(RunKey.of(encoder=str(tiny_encoder("bert")), text="whole", method=method, seed=0))
     assert list(row["tasks"]) == list(TOPICS)
     moved = {round(weight, 3) for weight in row["weights"][-1]["weights"].values()}
     assert (moved == {1.0}) == (method == "uniform on support")
@@ -93,7 +94,7 @@ def test_long_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", benchmark)
     monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
     experiment = compared.MetaWeightingTopics(Options(data))
-    cell = Cell.of(length="long", text="whole", method="uniform", seed=0)
+    cell = RunKey.of(length="long", text="whole", method="uniform", seed=0)
     assert cell in experiment.cells()
     row = experiment.run(cell)
     assert row["weights"][-1]["update"] == SMALL.updates + 2
@@ -117,12 +118,12 @@ def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_enc
     rows = []
     joined = {"vectors": "joined"}
     for more in ({}, joined, {**joined, "dev": "none"}, {**joined, "dev": "latest"}):
-        cell = Cell.of(length="long", **more, text="whole", method="uniform", seed=0)
+        cell = RunKey.of(length="long", **more, text="whole", method="uniform", seed=0)
         assert cell in experiment.cells()
         rows.append({"cell": dict(cell.values), **experiment.run(cell)})
     assert [row["dev"] is None for row in rows] == [False, False, True, False]
     tables = [table for table in experiment.tables(Rows(rows)) if "long" in table.title]
-    means = [[found for found in table.lines[0] if isinstance(found, Mean)][-1] for table in tables]
+    means = [[found for found in table.lines[0] if isinstance(found, Estimate)][-1] for table in tables]
     assert [found.mean for found in means] == [row["score"] for row in rows]
     claims = {claim.text: claim.verdict for claim in experiment.claims(Rows(rows))}
     text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe's alone (uniform)"
@@ -131,7 +132,7 @@ def test_vectors_joined_to_those_of_an_encoder(data: Path, monkeypatch, tiny_enc
 
 def test_reviews_of_all_domains(data: Path) -> None:
     experiment = compared.MetaWeightingSentiment(Options(data, quick=True))
-    row = experiment.run(Cell.of(text="clean", method="metaweighting", seed=0))
+    row = experiment.run(RunKey.of(text="clean", method="metaweighting", seed=0))
     assert list(row["tasks"]) == list(AMAZON)
     assert experiment.tables(Rows([{"cell": {"text": "leaked", "method": "metaweighting", "seed": 0}, **row}]))
 
@@ -154,7 +155,7 @@ def test_dev_is_the_same_for_every_method_and_another_for_another_seed(data: Pat
 
 def test_watching_losses_changes_no_result(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = compared.MetaWeightingTopics(Options(data, quick=True))
-    cell = Cell.of(text="whole", method="metaweighting", seed=0)
+    cell = RunKey.of(text="whole", method="metaweighting", seed=0)
     watched = experiment.run(cell)
     monkeypatch.setattr(runs.LossWatch, "facts", lambda self: {})
     unwatched = experiment.run(cell)
@@ -166,7 +167,7 @@ def test_missing_vectors_are_named(data: Path) -> None:
     (data / compared.TEXTCNN["vectors"]).unlink()
     experiment = compared.MetaWeightingTopics(Options(data, quick=True))
     with pytest.raises(CrossTaskError, match=r"glove\.6B"):
-        experiment.run(Cell.of(text="whole", method="uniform", seed=0))
+        experiment.run(RunKey.of(text="whole", method="uniform", seed=0))
 
 
 def test_sensitivity_end_to_end(data: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from crosstask_papers import metaxt_sentiment, metaxt_tagging, reproduce, tawt_distance, tawt_samples
 from crosstask_papers.data import few
-from crosstask_papers.experiment import Cell, Options, Rows
+from crosstask_papers.experiment import Options, Rows, RunKey
 from crosstask_papers.setfit import _pairs
 from helpers import WORDS, make_text
 
@@ -118,9 +118,9 @@ class TestMetaXTSentiment:
         write_sentiment(tmp_path / "sentence_classification")
         experiment = metaxt_sentiment.MetaXTSentiment(Options(tmp_path, tiny_encoder("bert")))
         for method in (metaxt_sentiment.ADAPTER_FUSION, metaxt_sentiment.SETFIT):
-            assert 0 <= experiment.run(Cell.of(method=method, k=20, seed=0))["score"] <= 100
+            assert 0 <= experiment.run(RunKey.of(method=method, k=20, seed=0))["score"] <= 100
         for name, options in metaxt_sentiment.QUICK_CHOICES.items():
-            trial = experiment.run(Cell.of(trial=name, options=options, k=20, seed=100))
+            trial = experiment.run(RunKey.of(trial=name, options=options, k=20, seed=100))
             assert 0 <= trial["score"] <= 100
         assert {dict(cell.values).get("trial") for cell in experiment.cells()} == {None, *metaxt_sentiment.TRIALS}
 

@@ -12,10 +12,11 @@ import crosstask_papers as reproducing
 from command_line import crosstask
 from crosstask.papers import TAWT
 from crosstask.runs.record import read_history
+from crosstask.studies.grid import Grid
 from crosstask_papers import EXPERIMENTS, find, reproduce
 from crosstask_papers import rank_transfer as ranking
 from crosstask_papers import tawt_tagging as tagging
-from crosstask_papers.experiment import Cell, Claim, Experiment, Mean, Options, Rows, Table, paired
+from crosstask_papers.experiment import Claim, Estimate, Experiment, Options, Rows, RunKey, Table, paired
 from crosstask_papers.ontonotes import ontonotes_task
 
 
@@ -32,16 +33,16 @@ class Pretended(Experiment):
     def settings(self) -> dict[str, Any]:
         return {"offset": 1, "encoder": self.options.encoder}
 
-    def cells(self) -> list[Cell]:
-        return [Cell.of(method=method, rate=1, seed=seed) for seed in self.used_seeds for method in ("a", "b")] + [
-            Cell.of(method="trial", rate=rate, seed=100) for rate in (1, 2)
+    def cells(self) -> list[RunKey]:
+        return [RunKey.of(method=method, rate=1, seed=seed) for seed in self.used_seeds for method in ("a", "b")] + [
+            RunKey.of(method="trial", rate=rate, seed=100) for rate in (1, 2)
         ]
 
-    def follow_up(self, rows: Rows) -> list[Cell]:
+    def follow_up(self, rows: Rows) -> list[RunKey]:
         best = max((1, 2), key=lambda rate: rows.by_seed("dev", method="trial", rate=rate)[100])
-        return [Cell.of(method="chosen", rate=best, seed=seed) for seed in self.used_seeds]
+        return [RunKey.of(method="chosen", rate=best, seed=seed) for seed in self.used_seeds]
 
-    def run(self, cell: Cell) -> dict[str, Any]:
+    def run(self, cell: RunKey) -> dict[str, Any]:
         self.ran.append(str(cell))
         return {"score": {"a": 1.0, "b": 3.0, "trial": 0.0, "chosen": 4.0}[cell["method"]] + 0.1 * cell["seed"] ** 2,
                 "dev": cell["rate"]}  # fmt: skip
@@ -68,10 +69,10 @@ def test_cells_rows_and_pairs():
     )
     assert rows.by_seed(method="a") == {0: 1.0, 1: 2.0}
     assert paired(rows.by_seed(method="b"), rows.by_seed(method="a")) == [3.0]
-    assert rows.mean(method="a") == Mean(1.5, pytest.approx(0.5**0.5), 2)
+    assert rows.mean(method="a") == Estimate(1.5, pytest.approx(0.5**0.5), 2)
     assert rows.mean(method="c") is None
-    cell = Cell.of(method="a", k=20, seed=3)
-    assert Cell.read(json.loads(json.dumps({"cell": dict(cell.values)}))) == cell
+    cell = RunKey.of(method="a", k=20, seed=3)
+    assert Grid().key_of(json.loads(json.dumps({"cell": cell.to_json()}))) == cell
 
 
 @pytest.mark.parametrize(

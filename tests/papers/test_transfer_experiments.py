@@ -12,7 +12,7 @@ from crosstask.models.build import build_encoder
 from crosstask.transfer.alignment import Alignment
 from crosstask_papers import find, reproduce, transfer_glue, transfer_sentences, transfer_svd, transfer_synthetic
 from crosstask_papers import sampled_problems as drawn_problems
-from crosstask_papers.experiment import Cell, Options, Rows
+from crosstask_papers.experiment import Options, Rows, RunKey
 from helpers import WORDS, make_text
 
 QUIET = Options(Path("nowhere"))
@@ -174,7 +174,7 @@ def test_sentences_end_to_end(sentences, tmp_path):
 def test_pairs_with_a_narrow_shared_part(encoder, sentences, monkeypatch):
     monkeypatch.setattr(transfer_sentences, "UPDATES", 1)
     experiment = find("transfer-sentences")(Options(sentences, seeds=1))
-    cells = [Cell.of(study="narrow", encoder=encoder, tasks="MR+CR", method=m, seed=0) for m in ("joint", "aligned")]
+    cells = [RunKey.of(study="narrow", encoder=encoder, tasks="MR+CR", method=m, seed=0) for m in ("joint", "aligned")]
     assert set(cells) <= set(experiment.cells())
     expected = transfer_sentences.NARROW // 3 * 3 if encoder == "cnn" else transfer_sentences.NARROW
     built = build_encoder(experiment._learner(cells[0]).encoder, experiment._tasks(["MR", "CR"], 0))

@@ -14,9 +14,9 @@ from crosstask.runs.record import (
     Record,
     write_rows,
 )
-from crosstask.studies.compare_runs import Cell, run_folder
+from crosstask.studies.compare_runs import run_folder, run_key
 from crosstask.studies.grid import CELLS_FILE
-from crosstask.studies.method import Words, read_methods
+from crosstask.studies.method import Definitions, read_methods
 from crosstask.studies.table import Comparison, make_lines
 from crosstask.training.config import Training
 from crosstask.transferability.table import RankResult, RankRow
@@ -96,20 +96,20 @@ def write_run(folder: Path, tasks, target, *, accuracy=0.5, **options) -> Path:
 def write_comparison(folder: Path, targets, *, methods=METHODS, seeds=5, sources=("polarity",), **options) -> Path:
     """The folder of a comparison in which every method with sources is better than `single`."""
     rng = random.Random(1)
-    chosen = read_methods(methods, Words())
+    chosen = read_methods(methods, Definitions())
     rows = {}
     for target in targets:
         tasks = [target, *(task for task in (*targets, *sources) if task != target)]
         for place, method in enumerate(methods):
             for seed in range(seeds):
-                cell = Cell(method, target, seed)
+                cell = run_key(method, target, seed)
                 score = round(0.5 + 0.02 * place + rng.uniform(-0.01, 0.01), 4)
                 write_run(folder / run_folder(cell), tasks, target, accuracy=score, rng=rng, **options)
                 weights = {"joint": {task: (i + 1) / 10 for i, task in enumerate(tasks)}}
                 own = weights if method != "single" else {"single": {target: 1.0}}
                 scores = {"dev": {"accuracy": score + 0.02}, "test": {"accuracy": score}}
                 facts = {"scores": scores, "weights": own, "seconds": 1.0 + place, "run": run_folder(cell)}
-                rows[cell] = {**asdict(cell), **facts}
+                rows[cell] = {**cell.to_json(), **facts}
     metrics = dict.fromkeys(targets, "accuracy")
     lines, parts = make_lines(rows, chosen, metrics, "single")
     settings = {"encoder": "minilm", "training": asdict(Training())}

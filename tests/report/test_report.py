@@ -5,15 +5,15 @@ import re
 import sys
 
 import pytest
+from demo_table import as_comparison
 
 from crosstask.errors import CrossTaskError
 from crosstask.report import write_comparison_page, write_run_page
 from crosstask.report.charts import Chart
 from crosstask.report.comparison_view import comparison_view
-from crosstask.report.files import RESULTS_FILE, Metrics, RunFiles, from_json
+from crosstask.report.files import COMPARISON_FILE, Metrics, RunFiles, from_json
 from crosstask.report.formatting import plain_sentence
 from crosstask.report.html import Contents, _environment, render, script_json
-from crosstask.report.results_file import as_comparison
 from crosstask.report.run_view import Remark, run_view
 from crosstask.report.series import Point, thin
 from crosstask.runs.events import read_events
@@ -113,7 +113,7 @@ def results(target="stars", source="polarity", gain=0.1):
 def comparison_folder(tmp_path, **names):
     folder = tmp_path / "comparison"
     folder.mkdir()
-    (folder / RESULTS_FILE).write_text(json.dumps(results(**names)), encoding="utf-8")
+    (folder / COMPARISON_FILE).write_text(json.dumps(as_comparison(results(**names))), encoding="utf-8")
     return folder
 
 

@@ -2,20 +2,20 @@
 
 import pytest
 
-from crosstask.studies.compare_runs import Bench
+from crosstask.studies.compare_runs import MethodStudy
 
 
 @pytest.fixture
 def counted(monkeypatch):
     """The cells that are run for true."""
     cells = []
-    train = Bench.run
+    train = MethodStudy.run
 
     def run(self, cell):
         cells.append(cell)
         return train(self, cell)
 
-    monkeypatch.setattr(Bench, "run", run)
+    monkeypatch.setattr(MethodStudy, "run", run)
     return cells
 
 
@@ -27,10 +27,10 @@ def pretended(monkeypatch):
         def run(self, cell):
             score = rule(cell)
             if isinstance(score, str):
-                return {**vars(cell), "refused": score}
+                return {"refused": score}
             scores = {"dev": {metric: dev(cell)}, "test": {metric: score}}
-            return {**vars(cell), "scores": scores, "weights": {}, "seconds": seconds(cell)}
+            return {"scores": scores, "weights": {}, "seconds": seconds(cell)}
 
-        monkeypatch.setattr(Bench, "run", run)
+        monkeypatch.setattr(MethodStudy, "run", run)
 
     return put

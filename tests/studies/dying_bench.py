@@ -4,18 +4,18 @@ import os
 import signal
 from dataclasses import dataclass
 
-from crosstask.studies.compare_runs import Bench
+from crosstask.studies.compare_runs import MethodStudy
 
 
 @dataclass(frozen=True, eq=False)
-class DyingBench(Bench):
+class DyingStudy(MethodStudy):
     """Trains like any other, but the process of one cell dies the first time, when its run folder is half written."""
 
-    def _train(self, learner, cell, tasks, folder):
+    def _train(self, learner, key, tasks, folder):
         mark = folder.parents[3] / "died"
-        if (cell.method, cell.target, cell.seed) == ("joint+tawt", "a", 1) and not mark.exists():
+        if (key["method"], key["target"], key["seed"]) == ("joint+tawt", "a", 1) and not mark.exists():
             mark.touch()
             folder.mkdir(parents=True)
             (folder / "history.jsonl").write_text('{"event": "sta')
             os.kill(os.getpid(), signal.SIGKILL)
-        return super()._train(learner, cell, tasks, folder)
+        return super()._train(learner, key, tasks, folder)

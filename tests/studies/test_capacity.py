@@ -11,7 +11,7 @@ from crosstask.cli.capacity import print_capacity
 from crosstask.runs.record import read_history
 from crosstask.studies.capacity import CAPACITY_FILE, width_option
 from crosstask.studies.grid import CELLS_FILE
-from crosstask.studies.study import Study
+from crosstask.studies.study import TaskStudy, is_single
 
 QUICK = {"encoder": "linear", "updates": 2, "seeds": 2, "progress": False}
 TABLE_1 = {"SST": 200, "MR": 200, "CR": 5, "SUBJ": 200, "MPQA": 500, "TREC": 100}
@@ -31,11 +31,11 @@ def pretended(monkeypatch):
         def run(self, cell):
             scores = {
                 task: {part: {metric: rule(cell, task) - (part == "test") / 100} for part in ("dev", "test")}
-                for task in cell.targets
+                for task in cell["targets"]
             }
-            return {**vars(cell), "scores": scores, "seconds": 1.0}
+            return {"scores": scores, "seconds": 1.0}
 
-        monkeypatch.setattr(Study, "run", run)
+        monkeypatch.setattr(TaskStudy, "run", run)
 
     return put
 
@@ -76,8 +76,8 @@ def test_table_1_from_its_best_widths(pretended, capsys):
     """Scores that peak where the paper's do give the paper's widths: 1205 in sum, 100 together."""
 
     def rule(cell, task):
-        best = TABLE_1[task] if cell.is_single else 100
-        return 0.9 - abs(cell.width - best) / 1000 + cell.seed / 100
+        best = TABLE_1[task] if is_single(cell) else 100
+        return 0.9 - abs(cell["width"] - best) / 1000 + cell["seed"] / 100
 
     pretended(rule)
     found = ct.capacity(tasks(TABLE_1), **QUICK)
@@ -97,7 +97,7 @@ def test_table_1_from_its_best_widths(pretended, capsys):
 
 
 def test_dev_chooses_and_test_is_told(pretended, capsys):
-    pretended(lambda cell, task: 0.5 + cell.width / 100)
+    pretended(lambda cell, task: 0.5 + cell["width"] / 100)
     rng = np.random.default_rng(1)
     test = (rng.normal(size=(9, 4)), np.arange(9) % 2 > 0)
     found = ct.capacity(tasks(test=test), widths=[4, 2, 2], **QUICK)
@@ -109,14 +109,14 @@ def test_dev_chooses_and_test_is_told(pretended, capsys):
 
 
 def test_of_equal_widths_the_smallest_and_the_unknown_never(pretended):
-    pretended(lambda cell, task: float("nan") if cell.width == 2 else 0.5)
+    pretended(lambda cell, task: float("nan") if cell["width"] == 2 else 0.5)
     found = ct.capacity(tasks(), widths=[2, 4, 8], **QUICK)
     assert found.best_alone == {"a": 4, "b": 4}
     assert found.best_together == 4
 
 
 def test_a_metric_that_is_better_when_smaller(pretended):
-    pretended(lambda cell, task: cell.width / 10, "rmse")
+    pretended(lambda cell, task: cell["width"] / 10, "rmse")
     rng = np.random.default_rng(0)
     made = [
         ct.Task.from_arrays(name, rng.normal(size=(30, 4)), rng.normal(size=30), kind="regression", metric="rmse")

@@ -14,10 +14,10 @@ from scipy import stats
 import crosstask as ct
 from command_line import crosstask, refused
 from crosstask.cli.compare import print_comparison
-from crosstask.studies.compare_runs import Bench, Cell, SeededTasks
+from crosstask.studies.compare_runs import MethodStudy, SeededTasks, run_key
 from crosstask.studies.formats import to_csv, to_latex, to_markdown
 from crosstask.studies.grid import CELLS_FILE
-from crosstask.studies.method import Words, read_method, read_methods
+from crosstask.studies.method import Definitions, read_method, read_methods
 
 
 class TestRuns:
@@ -57,16 +57,16 @@ class TestRuns:
         tasks = tiny()
         tasks[0] = replace(tasks[0], train=tasks[0].train.take(range(8)))
         by_name = {task.name: task for task in tasks}
-        methods = read_methods(["single", "joint", "pretrain"], Words())
-        bench = Bench(SeededTasks(lambda seed: tasks), "linear", ct.Training(epochs=4, batch_size=8), methods)
+        methods = read_methods(["single", "joint", "pretrain"], Definitions())
+        bench = MethodStudy(SeededTasks(lambda seed: tasks), "linear", ct.Training(epochs=4, batch_size=8), methods)
         updates = {name: bench.budget(method, "a", by_name).updates for name, method in methods.items()}
         assert updates == {"single": 16, "joint": 16, "pretrain": 8}  # ceil(32 / 8) x 4, and two halves
 
     def test_settings_of_a_method_and_of_one_target(self):
         by_name = {task.name: task for task in tiny()}
         section = {"method": "joint", "training": {"learning_rate": 0.5}, "targets": {"b": {"epochs": 2}}}
-        method = read_method("mine", Words({"mine": section}))
-        bench = Bench(
+        method = read_method("mine", Definitions({"mine": section}))
+        bench = MethodStudy(
             SeededTasks(lambda seed: tiny()), "linear", ct.Training(updates=7, batch_size=8), {"mine": method}
         )
         assert (bench.budget(method, "a", by_name).updates, bench.budget(method, "a", by_name).learning_rate) == (
@@ -110,7 +110,10 @@ class TestTable:
     @pytest.fixture
     def found(self, pretended):
         scores = {"single": SINGLE, "joint": JOINT, "tawt": TAWT}
-        pretended(lambda cell: scores[cell.method][cell.seed], seconds=lambda cell: 1.0 + 0.5 * (cell.method == "tawt"))
+        pretended(
+            lambda cell: scores[cell["method"]][cell["seed"]],
+            seconds=lambda cell: 1.0 + 0.5 * (cell["method"] == "tawt"),
+        )
         return ct.compare(tiny(), ["single", "joint", "tawt"], targets="a", **{**QUICK, "seeds": 4})
 
     def test_figures(self, found):
@@ -133,7 +136,7 @@ class TestTable:
         assert [line.has_negative_transfer for line in found.lines] == [False, False, True]
 
     def test_another_baseline(self, pretended):
-        pretended(lambda cell: {"single": 0.5, "joint": 0.6, "tawt": 0.7}[cell.method])
+        pretended(lambda cell: {"single": 0.5, "joint": 0.6, "tawt": 0.7}[cell["method"]])
         found = ct.compare(tiny(), ["single", "joint", "tawt"], targets="a", baseline="joint", **QUICK)
         assert found.line("tawt").gain.mean == pytest.approx(0.1)
         assert found.line("tawt").over_single.mean == pytest.approx(0.2)
@@ -148,7 +151,7 @@ class TestTable:
         assert any("One seed" in note for note in found.notes())
 
     def test_missing_cells_are_left_out_of_the_pairs(self, pretended):
-        pretended(lambda cell: None if cell == Cell("joint", "a", 1) else 0.5 + 0.1 * (cell.method == "joint"))
+        pretended(lambda cell: None if cell == run_key("joint", "a", 1) else 0.5 + 0.1 * (cell["method"] == "joint"))
         found = ct.compare(tiny(), ["single", "joint"], targets="a", **{**QUICK, "seeds": 3})
         assert (found.line("joint").pairs, found.line("joint").score.count) == (2, 2)
         assert found.line("single").score.count == 3
@@ -156,7 +159,7 @@ class TestTable:
     def test_only_seeds_that_both_have_are_pairs(self, pretended):
         """single lacks seed 2, joint lacks seed 0: three pairs, and scipy's test of those."""
         scores = {"single": (0.5, 0.6, None, 0.4, 0.7), "joint": (None, 0.7, 0.9, 0.6, 0.75)}
-        pretended(lambda cell: scores[cell.method][cell.seed])
+        pretended(lambda cell: scores[cell["method"]][cell["seed"]])
         line = ct.compare(tiny(), ["single", "joint"], targets="a", **{**QUICK, "seeds": 5}).line("joint")
         assert (line.pairs, line.wins, line.score.count) == (3, 3, 4)
         assert line.gain.mean == pytest.approx((0.1 + 0.2 + 0.05) / 3)
@@ -164,7 +167,7 @@ class TestTable:
         assert line.p_rank == 0.25
 
     def test_a_baseline_that_did_not_run(self, pretended):
-        pretended(lambda cell: "It rains." if cell.method == "single" else 0.5)
+        pretended(lambda cell: "It rains." if cell["method"] == "single" else 0.5)
         found = ct.compare(tiny(), ["single", "joint"], targets="a", **QUICK)
         assert (found.line("joint").gain, found.line("joint").verdict, found.line("joint").is_best) == (
             None,
@@ -174,7 +177,7 @@ class TestTable:
         assert "single did not run on a: It rains." in to_markdown(found)
 
     def test_a_metric_that_is_better_when_smaller(self, pretended):
-        pretended(lambda cell: {"single": 3.0, "joint": 2.0 + cell.seed / 10}[cell.method], "rmse")
+        pretended(lambda cell: {"single": 3.0, "joint": 2.0 + cell["seed"] / 10}[cell["method"]], "rmse")
         rng = np.random.default_rng(0)
         tasks = [
             ct.Task.from_arrays(name, rng.normal(size=(30, 4)), rng.normal(size=30), kind="regression", metric="rmse")
@@ -191,13 +194,13 @@ class TestTable:
         assert any("No test set: a measured on dev" in note for note in found.notes())
 
     def test_holm_counts_the_whole_table(self, pretended):
-        pretended(lambda cell: 0.5 + (cell.method == "joint") * (0.1 + cell.seed / 100))
+        pretended(lambda cell: 0.5 + (cell["method"] == "joint") * (0.1 + cell["seed"] / 100))
         found = ct.compare(tiny("ab"), ["single", "joint"], **{**QUICK, "seeds": 3})
         for target in "ab":
             assert found.line("joint", target).p_t_holm == pytest.approx(2 * found.line("joint", target).p_t)
 
     def test_formats(self, pretended, capsys, monkeypatch):
-        pretended(lambda cell: 0.5 + (cell.method != "single") * (0.1 + cell.seed / 100))
+        pretended(lambda cell: 0.5 + (cell["method"] != "single") * (0.1 + cell["seed"] / 100))
         name = "my_method [50%] | <b>"
         tasks = tiny()
         methods = {"single": {}, "joint": {}, name: {"method": "tawt"}}
@@ -220,14 +223,16 @@ class TestTable:
 
 class TestMethods:
     def test_names(self):
-        words = Words.of("joint", [{"name": "tawt", "every": 7}, "alignment"], {"mine": {"weighting": "dwa"}})
+        words = Definitions.of_recipe(
+            "joint", [{"name": "tawt", "every": 7}, "alignment"], {"mine": {"weighting": "dwa"}}
+        )
         found = read_methods(["tawt", "normalized-joint+tawt+alignment", "mine", "joint"], words)
         assert found["tawt"].paradigm == "joint"
         assert found["tawt"].weighting == {"name": "tawt", "every": 7}
         assert found["normalized-joint+tawt+alignment"].transfer == ("alignment",)
         assert (found["mine"].paradigm, found["mine"].weighting) == ("joint", "dwa")
         assert found["joint"].weighting is None
-        assert Words.of("single", [], {}).paradigm == "normalized-joint"
+        assert Definitions.of_recipe("single", [], {}).paradigm == "normalized-joint"
 
     @pytest.mark.parametrize(
         ("methods", "sentence"),

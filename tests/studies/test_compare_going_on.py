@@ -14,7 +14,7 @@ from compare_problem import KILLED, QUICK, table, tiny
 
 import crosstask as ct
 from command_line import crosstask
-from crosstask.studies.compare_runs import Cell
+from crosstask.studies.compare_runs import run_key
 from crosstask.studies.grid import CELLS_FILE
 
 HOW = {**QUICK, "targets": ["a", "b"], "methods": ["single", "joint", "tawt"]}
@@ -40,7 +40,12 @@ class TestGoingOn:
         ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK)
         counted.clear()
         ct.compare(tiny(), ["single", "joint"], targets="a", output=tmp_path / "out", **{**QUICK, "seeds": 3})
-        assert counted == [Cell("joint", "a", 0), Cell("joint", "a", 1), Cell("single", "a", 2), Cell("joint", "a", 2)]
+        assert counted == [
+            run_key("joint", "a", 0),
+            run_key("joint", "a", 1),
+            run_key("single", "a", 2),
+            run_key("joint", "a", 2),
+        ]
 
     def test_a_refused_cell_is_tried_again(self, tmp_path, pretended):
         pretended(lambda cell: "Not today.")
@@ -111,7 +116,7 @@ def test_killed_at_random_moments(tmp_path, keep_runs):
     """kill -9 eight times; called again, it ends with the same table and the same runs as one that was left alone."""
     script = Path(__file__).with_name("killed_compare.py")
     command = [sys.executable, str(script), str(tmp_path / "killed"), keep_runs, "3"]
-    path = os.pathsep.join(map(str, (script.parent, script.parent.parent)))
+    path = os.pathsep.join([str(script.parent), str(script.parent.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=True)
     assert len(done.stdout.split()) == 8
     ct.compare(tiny(), output=tmp_path / "killed", keep_runs=keep_runs == "keep", **KILLED)

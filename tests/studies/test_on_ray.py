@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from compare_problem import QUICK, table, tiny, without_times
-from dying_bench import DyingBench
+from dying_bench import DyingStudy
 from dying_work import Work
 
 import crosstask as ct
@@ -12,7 +12,6 @@ from command_line import crosstask, tree
 from crosstask.errors import CrossTaskError
 from crosstask.studies import compare as comparing
 from crosstask.studies.executors import finished
-from crosstask.studies.ray_executor import finished_on_ray
 
 HOW = {**QUICK, "targets": ["a", "b"], "methods": ["single", "joint+tawt"]}
 
@@ -48,11 +47,11 @@ class TestOnACluster:
             dict(finished(abs, ["one"], None, on="ray"))
 
     def test_nothing_is_begun_when_the_time_is_over(self, cluster, tmp_path):
-        assert dict(finished_on_ray(Work(tmp_path, deadly=9), range(4), None, stop=0.0)) == {}
+        assert dict(finished(Work(tmp_path, deadly=9), range(4), None, on="ray", minutes=1e-9)) == {}
 
     def test_the_same_cells_bit_for_bit_also_when_one_dies(self, cluster, tmp_path, monkeypatch):
         here = ct.compare(tiny(), output=tmp_path / "here", **HOW)
-        monkeypatch.setattr(comparing, "Bench", DyingBench)
+        monkeypatch.setattr(comparing, "MethodStudy", DyingStudy)
         there = ct.compare(tiny(), output=tmp_path / "there", on="ray", **HOW)
         assert (tmp_path / "there" / "died").exists()
         assert without_times(list(there.cells)) == without_times(list(here.cells))

@@ -22,6 +22,6 @@ def test_a_killed_process_loses_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_work_that_always_kills_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "MOST_DEATHS", 1)
+    monkeypatch.setattr(processes, "MAX_DEATHS", 1)
     with pytest.raises(CrossTaskError, match="before they had a result"):
         dict(finished(Work(tmp_path, deadly=0, always=True), range(2), 2))

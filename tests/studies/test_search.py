@@ -10,20 +10,20 @@ from compare_problem import QUICK, table, tiny
 
 import crosstask as ct
 from command_line import crosstask
-from crosstask.studies.compare_runs import Bench, Cell, SeededTasks, run_folder
+from crosstask.studies.compare_runs import MethodStudy, SeededTasks, run_folder, run_key
 from crosstask.studies.formats import to_csv, to_markdown
 from crosstask.studies.grid import CELLS_FILE
-from crosstask.studies.hyperparameters import choose, make_trials, read_grids
-from crosstask.studies.method import Words, read_methods
+from crosstask.studies.hyperparameters import choose, make_trials, read_spaces
+from crosstask.studies.method import Definitions, read_methods
 
 SLOW, FAST = "learning_rate=0.001", "learning_rate=0.1"
 HOW = {**QUICK, "targets": "a", "methods": ["single", "joint"], "search": {"learning_rate": [0.001, 0.1]}}
 
 
 def trials_of(names, search=None, most=None, **defined):
-    words = Words(defined)
+    words = Definitions(defined)
     methods = read_methods([*names, *defined], words)
-    return make_trials(methods, read_grids(methods, words, search), most)
+    return make_trials(methods, read_spaces(methods, words, search), most)
 
 
 class TestTrials:
@@ -51,7 +51,7 @@ class TestTrials:
         trials = trials_of([], {"learning_rate": [0.1]}, mine=mine)
         method = trials["mine"]["learning_rate=0.1"].method
         by_name = {task.name: task for task in tiny()}
-        bench = Bench(SeededTasks(lambda seed: tiny()), "linear", ct.Training(batch_size=8), {"mine": method})
+        bench = MethodStudy(SeededTasks(lambda seed: tiny()), "linear", ct.Training(batch_size=8), {"mine": method})
         found = bench.budget(method, "a", by_name)
         assert (found.learning_rate, found.updates) == (0.1, 3 * 4)
 
@@ -118,8 +118,8 @@ class TestChoice:
     def test_each_method_and_target_has_its_own(self, pretended):
         best = {("single", "a"): SLOW, ("joint", "a"): FAST, ("single", "b"): FAST, ("joint", "b"): SLOW}
         pretended(
-            lambda cell: 0.3 + 0.1 * (cell.trial == FAST),
-            dev=lambda cell: 0.5 + 0.1 * (cell.trial == best[cell.method, cell.target]) + 0.01 * cell.seed,
+            lambda cell: 0.3 + 0.1 * (cell["trial"] == FAST),
+            dev=lambda cell: 0.5 + 0.1 * (cell["trial"] == best[cell["method"], cell["target"]]) + 0.01 * cell["seed"],
         )
         found = ct.compare(tiny(), **{**HOW, "targets": ["a", "b"]})
         for (method, target), trial in best.items():
@@ -145,20 +145,22 @@ class TestChoice:
         monkeypatch.setattr("crosstask.studies.table.choose", spy)
         chosen = []
         for sign in (1, -1):
-            pretended(lambda cell, sign=sign: 0.5 + sign * 0.2 * (cell.trial == FAST), dev=lambda cell: 0.4 + cell.seed)
+            pretended(
+                lambda cell, sign=sign: 0.5 + sign * 0.2 * (cell["trial"] == FAST), dev=lambda cell: 0.4 + cell["seed"]
+            )
             chosen.append(ct.compare(tiny(), **HOW).to_json()["search"])
         assert chosen[0] == chosen[1]
         assert all(scores == {SLOW: {0: 0.4, 1: 1.4}, FAST: {0: 0.4, 1: 1.4}} for scores in seen)
 
     def test_a_trial_that_does_not_run_is_not_chosen(self, pretended):
-        pretended(lambda cell: "Too fast." if cell.trial == FAST else 0.5)
+        pretended(lambda cell: "Too fast." if cell["trial"] == FAST else 0.5)
         found = ct.compare(tiny(), **HOW)
         assert found.line("joint").settings == {"learning_rate": 0.001}
         assert found.line("joint").refused is None
         assert [tried.refused for tried in found.tried] == [None, "Too fast."] * 2
 
     def test_a_method_of_which_no_trial_runs_says_why(self, pretended):
-        pretended(lambda cell: "It rains." if cell.method == "joint" else 0.5)
+        pretended(lambda cell: "It rains." if cell["method"] == "joint" else 0.5)
         assert ct.compare(tiny(), **HOW).line("joint").refused == "It rains."
 
     def test_without_dev_there_is_no_choice(self):
@@ -214,13 +216,13 @@ class TestRuns:
         counted.clear()
         more = {**HOW, "search": {"learning_rate": [0.001, 0.01, 0.1]}}
         found = ct.compare(tiny(), output=tmp_path / "cut", **more)
-        assert {cell.trial for cell in counted} == {"learning_rate=0.01"}
+        assert {cell["trial"] for cell in counted} == {"learning_rate=0.01"}
         assert len(found.tried) == 6
 
     def test_names_of_folders(self):
-        assert run_folder(Cell("joint+tawt", "a/b", 3)) == "runs/a%2Fb/joint+tawt/seed-3"
-        assert run_folder(Cell("..", "a", 0)) == "runs/a/%2E./seed-0"
-        long = [run_folder(Cell("m", "a", 0, "tawt.every=10, " * 20 + end)) for end in "xy"]
+        assert run_folder(run_key("joint+tawt", "a/b", 3)) == "runs/a%2Fb/joint+tawt/seed-3"
+        assert run_folder(run_key("..", "a", 0)) == "runs/a/%2E./seed-0"
+        long = [run_folder(run_key("m", "a", 0, "tawt.every=10, " * 20 + end)) for end in "xy"]
         assert long[0] != long[1]
 
 

@@ -1,4 +1,4 @@
-"""The transfer matrix: known helpers and harmers, pairs of runs, going on after a kill, rank correlation, bad input."""
+"""The transfer matrix: known helpers and harmers, pairs of runs, going on after a kill, bad input."""
 
 import json
 import math
@@ -6,15 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr, t, ttest_1samp
+from scipy.stats import t, ttest_1samp
 
 import crosstask as ct
 from command_line import crosstask, refused
 from crosstask.cli.transfer_matrix import print_matrix
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.record import read_history
 from crosstask.studies.grid import CELLS_FILE
-from crosstask.studies.study import Cell, Estimate, Study, content, same_budget
-from crosstask.studies.transfer_matrix import MATRIX_FILE, rank_correlation
+from crosstask.studies.options import content, same_budget
+from crosstask.studies.study import TaskStudy, is_single, task_key
+from crosstask.studies.transfer_matrix import MATRIX_FILE
 
 LINEAR = {"name": "linear", "hidden": 1}
 FAST = {"encoder": LINEAR, "updates": 60, "evaluate_every": 30, "batch_size": 50, "learning_rate": 0.05}
@@ -48,13 +50,13 @@ QUICK = {"encoder": "linear", "updates": 2, "seeds": 2, "progress": False}
 def counted(monkeypatch):
     """The cells that are run for true."""
     cells = []
-    train = Study.run
+    train = TaskStudy.run
 
     def run(self, cell):
         cells.append(cell)
         return train(self, cell)
 
-    monkeypatch.setattr(Study, "run", run)
+    monkeypatch.setattr(TaskStudy, "run", run)
     return cells
 
 
@@ -64,10 +66,10 @@ def pretended(monkeypatch):
 
     def put(rule, metric="accuracy"):
         def run(self, cell):
-            scores = {task: {"dev": {metric: rule(cell, task)}} for task in cell.targets}
-            return {**vars(cell), "scores": scores, "seconds": 1.0}
+            scores = {task: {"dev": {metric: rule(cell, task)}} for task in cell["targets"]}
+            return {"scores": scores, "seconds": 1.0}
 
-        monkeypatch.setattr(Study, "run", run)
+        monkeypatch.setattr(TaskStudy, "run", run)
 
     return put
 
@@ -104,7 +106,12 @@ def test_every_run_has_the_same_budget(counted):
     assert training.evaluate_every == 1
     assert same_budget(ct.Training(updates=40), [small, large]).evaluate_every == 4
     ct.transfer_matrix([small, large], encoder="linear", epochs=1, seeds=1, progress=False)
-    assert counted == [Cell(("a",), (), 0), Cell(("b",), (), 0), Cell(("a",), ("b",), 0), Cell(("b",), ("a",), 0)]
+    assert counted == [
+        task_key(("a",), (), 0),
+        task_key(("b",), (), 0),
+        task_key(("a",), ("b",), 0),
+        task_key(("b",), ("a",), 0),
+    ]
 
 
 @pytest.mark.parametrize("paradigm", ["pretrain", "joint", "stacking"])
@@ -115,14 +122,14 @@ def test_other_paradigms(paradigm):
 
 
 def test_a_metric_that_is_better_when_smaller(pretended):
-    pretended(lambda cell, task: 3.0 if cell.is_single else 2.0, "rmse")
+    pretended(lambda cell, task: 3.0 if is_single(cell) else 2.0, "rmse")
     matrix = ct.transfer_matrix(problem(kind="regression", metric="rmse"), **QUICK)
     assert matrix.gain("like", "few").dev.mean == 1.0
     assert matrix.metrics["few"] == "rmse"
 
 
 def test_a_score_that_is_not_known_is_left_out(pretended):
-    pretended(lambda cell, task: None if cell.seed == 0 and not cell.is_single else 0.5)
+    pretended(lambda cell, task: None if cell["seed"] == 0 and not is_single(cell) else 0.5)
     found = ct.transfer_matrix(tiny(), **{**QUICK, "seeds": 3}).gain("a", "b").dev
     assert (found.mean, found.count) == (0.0, 2)
 
@@ -137,7 +144,7 @@ def test_intervals_are_those_of_the_t_test():
 
 
 def test_one_seed_is_no_verdict(pretended):
-    pretended(lambda cell, task: 0.1 if cell.is_single else 0.9)
+    pretended(lambda cell, task: 0.1 if is_single(cell) else 0.9)
     assert ct.transfer_matrix(tiny(), **{**QUICK, "seeds": 1}).gain("a", "b").verdict == "unclear"
 
 
@@ -167,15 +174,15 @@ class TestGoingOn:
         assert len(self.cells(tmp_path / "cut")) == total
 
     def test_stopped_in_the_middle(self, tmp_path, monkeypatch):
-        train = Study.run
+        train = TaskStudy.run
 
         def run(self, cell):
-            if cell == Cell(("c",), (), 0):
+            if cell == task_key(("c",), (), 0):
                 raise KeyboardInterrupt
             return train(self, cell)
 
         with monkeypatch.context() as stopping:
-            stopping.setattr(Study, "run", run)
+            stopping.setattr(TaskStudy, "run", run)
             with pytest.raises(KeyboardInterrupt):
                 ct.transfer_matrix(tiny(), output=tmp_path / "study", **QUICK)
         assert len(self.cells(tmp_path / "study")) == 2
@@ -187,7 +194,7 @@ class TestGoingOn:
         ct.transfer_matrix(tiny(), output=tmp_path, **QUICK)
         counted.clear()
         ct.transfer_matrix(tiny(), output=tmp_path, **{**QUICK, "seeds": 3})
-        assert {cell.seed for cell in counted} == {2}
+        assert {cell["seed"] for cell in counted} == {2}
 
     @pytest.mark.parametrize(
         ("change", "named"),
@@ -219,41 +226,6 @@ def test_processes_side_by_side_give_the_same_table():
     tasks = tiny("ab")
     one, two = (ct.transfer_matrix(tasks, jobs=jobs, **QUICK) for jobs in (1, 2))
     assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
-
-
-GAINS = {("a", "b"): 0.1, ("c", "b"): -0.2, ("d", "b"): 0.3, ("a", "c"): 0.0, ("b", "c"): 0.5, ("d", "c"): 0.2}
-
-
-class TestRankCorrelation:
-    @pytest.fixture
-    def matrix(self, pretended):
-        pretended(lambda cell, task: 0.5 + sum(GAINS[source, task] for source in cell.sources))
-        return ct.transfer_matrix(tiny("abcd"), targets=["b", "c"], **QUICK)
-
-    def test_against_scipy(self, matrix):
-        scores = {"b": {"a": 3.0, "c": 1.0, "d": 2.0}, "c": {"a": 0.1, "b": 0.4, "d": 0.2}}
-        found = rank_correlation(scores, matrix)
-        assert found.by_target["b"] == pytest.approx(spearmanr([3, 1, 2], [0.1, -0.2, 0.3]).statistic)
-        assert found.by_target["c"] == pytest.approx(1.0)
-        assert found.mean == pytest.approx((found.by_target["b"] + 1.0) / 2)
-        pairs = [(scores[target][source], gain) for (source, target), gain in GAINS.items()]
-        assert found.pooled == pytest.approx(spearmanr(*zip(*pairs, strict=True)).statistic)
-
-    def test_what_is_not_scored_is_left_out(self, matrix):
-        found = rank_correlation({"b": {"a": 1.0, "c": math.nan, "d": 2.0, "b": 9.0}, "c": {"a": 1.0}}, matrix)
-        assert found.by_target == {"b": pytest.approx(1.0)}
-
-    @pytest.mark.parametrize(
-        ("scores", "sentence"),
-        [
-            ({"a": {"b": 1.0}}, "Unknown target 'a'"),
-            ({"b": {"z": 1.0}}, "Unknown source 'z'"),
-            ({"b": {"a": 1.0}}, "at least two sources"),
-        ],
-    )
-    def test_bad_input(self, matrix, scores, sentence):
-        with pytest.raises(ct.CrossTaskError, match=sentence):
-            rank_correlation(scores, matrix)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +260,7 @@ def test_a_task_is_no_source_of_itself(pretended):
 
 
 def test_a_table_that_does_not_fit_becomes_a_list(pretended, capsys, monkeypatch):
-    pretended(lambda cell, task: 0.5 if cell.is_single else 0.5 + ord(cell.sources[0][0]) / 1000)
+    pretended(lambda cell, task: 0.5 if is_single(cell) else 0.5 + ord(cell["sources"][0][0]) / 1000)
     monkeypatch.setenv("COLUMNS", "60")
     print_matrix(ct.transfer_matrix(tiny("abcd"), **QUICK))
     lines = capsys.readouterr().out.splitlines()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import crosstask as ct
-from crosstask.demo.methods import OPTIONS
+from crosstask.demo.problem import OPTIONS
 from crosstask.training import checkpoints
 from crosstask.training.forward import Stepper
 from crosstask.weighting import WEIGHTINGS

@@ -12,8 +12,8 @@ from crosstask.automl.leaderboard import Board, make_board
 from crosstask.automl.result import Found, read_found
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.studies.grid import Fact, open_cells
-from crosstask.studies.study import as_training, content
+from crosstask.studies.grid import Fact, open_grid
+from crosstask.studies.options import as_training, content
 from crosstask.training.config import Training
 from crosstask.validation import shown
 
@@ -73,14 +73,14 @@ def auto(
     folder = Path(output) if output is not None else None
     by_name = {source.name: source for source in sources}
     facts: list[Fact] = [
-        ("settings", "", {"encoder": encoder, "training": asdict(given), "seed": seed, "num_folds": NUM_FOLDS}),
-        *(("data", task.name, {"content": content(task)}) for task in (target, *sources)),
+        Fact("settings", "", {"encoder": encoder, "training": asdict(given), "seed": seed, "num_folds": NUM_FOLDS}),
+        *(Fact("data", task.name, {"content": content(task)}) for task in (target, *sources)),
     ]
     described = {"settings": "encoder, training or seed", "data": "the data of task '{}'"}
-    record = open_cells(folder, facts, sort="search", names=described)
+    grid = open_grid(folder, facts, kind="search", names=described, axes=("candidate", "fold"))
     done = read_found(folder) if folder is not None else None
     if done is not None:
         return done
     with (board or make_board(progress)).shown() as watched:
-        session = Session(whole, by_name, encoder, given, seed, folder, record, clock, watched)
+        session = Session(whole, by_name, encoder, given, seed, folder, grid, clock, watched)
         return session.run(recipe, failed or {})

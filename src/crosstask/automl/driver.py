@@ -22,8 +22,9 @@ from crosstask.automl.source_selection import (
     select_sources,
 )
 from crosstask.data.task import Task
-from crosstask.runs.record import Record, finite
+from crosstask.runs.record import finite
 from crosstask.runs.run import Run
+from crosstask.studies.grid import Grid
 from crosstask.training.config import Training
 
 WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
@@ -32,7 +33,7 @@ WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """What a call was given. `record` holds what calls before it, in the same folder, have found."""
+    """What a call was given. `grid` holds what calls before it, in the same folder, have found."""
 
     target: Task
     sources: Mapping[str, Task]
@@ -40,7 +41,7 @@ class Session:
     training: Training
     seed: int
     folder: Path | None
-    record: Record
+    grid: Grid
     clock: Clock
     board: Board
 
@@ -66,7 +67,7 @@ class Session:
             notes.append("the test set is too large to be measured in this time: `crosstask evaluate` does it")
         finish = WRITING_SECONDS if speed is None else PRETRAINED_WRITING_SECONDS
         finish += test_seconds if measures else 0.0
-        search = Search(bench, candidates, self.record, self.clock, self.board, finish=finish, speed=speed)
+        search = Search(bench, candidates, self.grid, self.clock, self.board, finish=finish, speed=speed)
         search.run()
         times["search"] = self.clock.spent - sum(times.values())
         choice = search.choice() or _without_evidence(candidates)
@@ -101,14 +102,14 @@ class Session:
 
     def _selection(self, target: Task, speed: float | None, failed: Mapping[str, str]) -> Selection:
         """As a call that was stopped made it, or anew: its cells were run with these sources."""
-        before = self.record.of("selection")
+        before = self.grid.record.of("selection")
         if before:
             return Selection.of_row(before[-1])
         made = select_sources(
             target, list(self.sources.values()), self.encoder, speed=speed, clock=self.clock, seed=self.seed,
             failed=failed,
         )  # fmt: skip
-        self.record.append({"event": "selection", **asdict(made)})
+        self.grid.record.append({"event": "selection", **asdict(made)})
         return made
 
     def _last_fit(

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,6 @@ from crosstask.runs.run import Run
 from crosstask.training.config import Training
 
 TRIAL_UPDATES, TRIAL_EVERY = 6, 2
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One candidate on one fold."""
-
-    candidate: str
-    fold: int
-
-    @classmethod
-    def of(cls, row: Row) -> "Cell":
-        """The cell that a row of the file is about."""
-        return cls(row["candidate"], row["fold"])
 
 
 class Bench:
@@ -64,7 +51,7 @@ class Bench:
         started = time.perf_counter()
         target, sources = self.folds.tasks(fold, self._sources(candidate))
         run = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold).fit(target, sources)
-        row = asdict(Cell(candidate.name, fold))
+        row: Row = {}
         if candidate.level == "solved":
             row["score"] = self._signed(run.scores[target.name]["dev"])
         else:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from crosstask.automl.selection import FIRST_FOLDS, Margin, choose
-from crosstask.studies.study import Estimate
+from crosstask.runs.estimate import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,11 +46,11 @@ class Line:
             ahead += f" ± {self.margin.error:.3f}"
         note = "chosen" if self.is_winner else "not tried" if self.note and not self.folds else ""
         seconds = f"{self.seconds:.1f}" if self.folds else ""
-        return (self.candidate, str(len(self.folds)), self.score.shown(), ahead, seconds, note)
+        return (self.candidate, str(len(self.folds)), self.score.text("standard_error"), ahead, seconds, note)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
-        return asdict(self)
+        return {**asdict(self), "score": self.score.to_json()}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Line":
@@ -60,7 +60,7 @@ class Line:
             **{
                 **data,
                 "sources": tuple(data["sources"]),
-                "score": Estimate.of([]) if score["mean"] is None else Estimate(**score),
+                "score": Estimate.from_json(score),
                 "margin": ahead
                 and Margin(_number(ahead["mean"], math.nan), _number(ahead["error"], math.inf), ahead["count"]),
                 "folds": {int(fold): value for fold, value in data["folds"].items()},
@@ -144,7 +144,7 @@ class LineBoard(Board):
             if is_new and (count in (FIRST_FOLDS, *ROUNDS) or (line.note and not count)):
                 self.said.add((line.candidate, count))
                 what = f"not tried: {line.note}" if line.note else ""
-                score = f"{search.bench.metric.name} {line.score.shown()} on {count} folds"
+                score = f"{search.bench.metric.name} {line.score.text('standard_error')} on {count} folds"
                 self.write(f"{line.candidate}: {what or score}")
 
 

@@ -5,14 +5,13 @@ from dataclasses import asdict
 
 from crosstask.automl.budget import ALL_LABELS, CARE, Clock, Cost, affordable_updates
 from crosstask.automl.candidates import LEVELS, LOOKS, Candidate, Level, look_every
-from crosstask.automl.evaluator import Bench, Cell
+from crosstask.automl.evaluator import Bench
 from crosstask.automl.folds import NUM_FOLDS
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.selection import FIRST_FOLDS, Choice, Standing, better_half, choose, stopped
 from crosstask.errors import CrossTaskError
 from crosstask.runs.events import Row
-from crosstask.runs.record import Record
-from crosstask.studies.grid import duration, run_cells
+from crosstask.studies.grid import Grid, RunKey, duration
 
 ROUNDS = (NUM_FOLDS, 2 * NUM_FOLDS, 4 * NUM_FOLDS)
 """Folds after each further round: of all candidates, of the better half, and of the better half of that."""
@@ -32,7 +31,7 @@ class Search:
     Args:
         bench: runs a cell.
         candidates: from cheap to costly.
-        record: where finished cells, and the number of updates that was settled, are kept.
+        grid: where finished cells, and the number of updates that was settled, are kept.
         clock: the time.
         board: shows how candidates stand.
         finish: seconds to measure and write the last model.
@@ -43,17 +42,18 @@ class Search:
         self,
         bench: Bench,
         candidates: Sequence[Candidate],
-        record: Record,
+        grid: Grid,
         clock: Clock,
         board: Board,
         *,
         finish: float,
         speed: float | None,
     ) -> None:
-        self.bench, self.record, self.clock, self.board = bench, record, clock, board
+        self.bench, self.grid, self.clock, self.board = bench, grid, clock, board
+        self.record = grid.record
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.finish, self.speed = finish, speed
-        self.rows: dict[Cell, Row] = {Cell.of(row): row for row in record.of("cell")}
+        self.rows: dict[RunKey, Row] = dict(grid.rows)
         self.trials: dict[str, Cost] = {}
         self.dropped: dict[str, str] = {}
         self.short_of_time: set[str] = set()
@@ -64,12 +64,14 @@ class Search:
             group = [candidate for candidate in self.candidates.values() if candidate.level == level]
             if group and level != "solved":
                 group = self._planned(level, group)
-            self._folds([Cell(candidate.name, fold) for candidate in group for fold in range(FIRST_FOLDS)])
+            self._folds(
+                [RunKey.of(candidate=candidate.name, fold=fold) for candidate in group for fold in range(FIRST_FOLDS)]
+            )
         left = [standing.name for standing in self.standings() if standing.scores]
         for number, count in enumerate(ROUNDS):
             if number:
                 left = better_half([standing for standing in self.standings() if standing.name in left])
-            self._folds([Cell(name, fold) for fold in range(count) for name in left])  # pairs first
+            self._folds([RunKey.of(candidate=name, fold=fold) for fold in range(count) for name in left])  # pairs first
         if not self.rows and len(self.dropped) == len(self.candidates):
             raise CrossTaskError(next(iter(self.dropped.values())))
 
@@ -111,34 +113,34 @@ class Search:
         return self.dropped.get(name, "")
 
     def _rows_of(self, name: str) -> dict[int, Row]:
-        return {cell.fold: row for cell, row in self.rows.items() if cell.candidate == name}
+        return {cell["fold"]: row for cell, row in self.rows.items() if cell["candidate"] == name}
 
-    def _solved(self) -> list[tuple[Cell, Row]]:
+    def _solved(self) -> list[tuple[RunKey, Row]]:
         return [(cell, row) for cell, row in self.rows.items() if "score" in row]
 
     def _curves(self, name: str) -> dict[int, list[float]]:
         rows = self._rows_of(name)
         return {fold: row["curve"] for fold, row in rows.items() if "curve" in row and None not in row["curve"]}
 
-    def _folds(self, cells: Sequence[Cell]) -> None:
+    def _folds(self, cells: Sequence[RunKey]) -> None:
         """Run cells, as far as time allows."""
-        done = run_cells(self._work, cells, self.record, Cell.of, progress=False)
+        done = self.grid.run(self._work, cells, progress=False)
         self.rows |= {cell: row for cell, row in done.items() if "refused" not in row}
         self.board.show(self)
 
-    def _work(self, cell: Cell) -> Row:
+    def _work(self, cell: RunKey) -> Row:
         """A cell's row, or why there is none: no time, or a candidate that does not go with these tasks."""
-        candidate = self.candidates[cell.candidate]
-        if cell.candidate in self.dropped:
-            return {"refused": self.dropped[cell.candidate]}
+        candidate = self.candidates[cell["candidate"]]
+        if cell["candidate"] in self.dropped:
+            return {"refused": self.dropped[cell["candidate"]]}
         if self.clock.left < self._expected(candidate) + self._reserve(candidate):
-            self.short_of_time.add(cell.candidate)
+            self.short_of_time.add(cell["candidate"])
             return {"refused": "no time is left for it"}
-        self.board.working(f"{cell.candidate}, fold {cell.fold + 1}")
+        self.board.working(f"{cell['candidate']}, fold {cell['fold'] + 1}")
         try:
-            row = self.bench.run(candidate, cell.fold)
+            row = self.bench.run(candidate, cell["fold"])
         except CrossTaskError as error:
-            self.drop(cell.candidate, f"it does not go with these tasks: {error}")
+            self.drop(cell["candidate"], f"it does not go with these tasks: {error}")
             return {"refused": str(error)}
         self.rows[cell] = row
         self.board.show(self)
@@ -157,14 +159,16 @@ class Search:
         if candidate.name in self.trials:
             return self.trials[candidate.name].of(self.bench.updates[candidate.level])
         # A solver fits a linear model to each task, and one with sources at several shares of theirs.
-        per_task = [row["seconds"] / (1 + len(self.candidates[cell.candidate].sources)) for cell, row in self._solved()]
+        per_task = [
+            row["seconds"] / (1 + len(self.candidates[cell["candidate"]].sources)) for cell, row in self._solved()
+        ]
         if not per_task:
             return FIRST_SHARE * self.clock.seconds
         return CARE * max(per_task) * (1 + 2 * len(candidate.sources))
 
     def _reserve(self, candidate: Candidate | None = None) -> float:
         """Seconds for the last fit of the costliest candidate so far, or of this one, and what comes after it."""
-        measured = {cell.candidate for cell in self.rows} | ({candidate.name} if candidate else set())
+        measured = {cell["candidate"] for cell in self.rows} | ({candidate.name} if candidate else set())
         costs = [self._expected(self.candidates[name]) for name in measured]
         return ALL_LABELS * max(costs, default=FIRST_SHARE * self.clock.seconds) + self.finish
 

@@ -85,7 +85,13 @@ def print_capacity(result: "Capacity") -> None:
             alone, together = result.alone[task][result.best_alone[task]], result.together[task][result.best_together]
         scores.append((alone.mean, together.mean))
         width = str(result.best_together)
-        table.add_row(escape(task), str(result.best_alone[task]), alone.shown(), width, together.shown())
+        table.add_row(
+            escape(task),
+            str(result.best_alone[task]),
+            alone.text("standard_error"),
+            width,
+            together.text("standard_error"),
+        )
     means = ["", ""]
     # Scores of one metric have a mean; those of several have not.
     if len(set(result.metrics.values())) == 1:

@@ -23,7 +23,7 @@ from crosstask.errors import CrossTaskError, did_you_mean
 if TYPE_CHECKING:
     from crosstask.data.task import Task
     from crosstask.recipe import RecipeFile
-    from crosstask.studies.executors import Place
+    from crosstask.studies.executors import ExecutorName
     from crosstask.studies.table import Comparison
 
 DEFAULT_SEEDS = 5
@@ -95,7 +95,7 @@ def compare(
     from crosstask.studies.compare_runs import RUNS_FOLDER
     from crosstask.studies.executors import num_processes
     from crosstask.studies.grid import CELLS_FILE
-    from crosstask.studies.method import DEFAULT_METHODS, Words
+    from crosstask.studies.method import DEFAULT_METHODS, Definitions
 
     # 1. Options win over the recipe's section `compare`.
     file = read_recipe(recipe)
@@ -111,10 +111,11 @@ def compare(
     folder = folder_beside(file, output, "comparison")
 
     # 2. The comparison itself, and its page.
-    comparison = study.compare(
+    comparison = study.compare_names(
         partial(_seeded_tasks, file),
         _split_names(methods) or [str(name) for name in section_methods],
-        targets=target_names,
+        Definitions.of_recipe(file.recipe.paradigm, [file.recipe.weighting, *file.recipe.transfer], defined_methods),
+        target_names,
         baseline=baseline or section.get("baseline"),
         encoder=file.resolved()["encoder"],
         training=file.settings,
@@ -123,10 +124,9 @@ def compare(
         search=_search_values(search or []) or section.get("search"),
         trials=trials or section.get("trials"),
         jobs=jobs,
-        on=cast("Place", on),
+        on=cast("ExecutorName", on),
         keep_runs=keep_runs,
         progress=show_progress(quiet),
-        words=Words.of(file.recipe.paradigm, [file.recipe.weighting, *file.recipe.transfer], defined_methods),
     )
     write_comparison_page(folder)
     if json:

@@ -76,7 +76,9 @@ def print_matrix(matrix: "TransferMatrix") -> None:
         table.add_column("source", style="cyan", no_wrap=True)
         for target in matrix.targets:
             table.add_column(f"→ {escape(target)} [dim]{matrix.metrics[target]}[/dim]", justify="right", no_wrap=True)
-        table.add_row("(alone)", *(f"{_any_gain(matrix, target).alone.shown()}  " for target in matrix.targets))
+        table.add_row(
+            "(alone)", *(f"{_any_gain(matrix, target).alone.text('standard_error')}  " for target in matrix.targets)
+        )
         for source in matrix.sources:
             if matrix.targets != (source,):  # the line would be empty
                 table.add_row(escape(source), *(_gain_text(matrix, source, target) for target in matrix.targets))
@@ -100,7 +102,7 @@ def _gain_text(matrix: "TransferMatrix", source: str, target: str) -> str:
     if source == target:
         return "·  "
     gain = matrix.cells[source, target]
-    return f"[{STYLES[gain.verdict]}]{gain.dev.shown(signed=True)}{MARKS[gain.verdict]}[/]"
+    return f"[{STYLES[gain.verdict]}]{gain.dev.text('standard_error', signed=True)}{MARKS[gain.verdict]}[/]"
 
 
 def _by_target_and_gain(gain: "Gain") -> tuple[str, float]:

@@ -1,6 +1,5 @@
 """What a page shows of a comparison, as plain data: methods x targets x seeds, from the files of its folder alone."""
 
-import json
 import math
 import statistics
 from collections import Counter
@@ -8,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from crosstask.errors import CrossTaskError
 from crosstask.papers import Paper
 from crosstask.report.citations import papers_of_keys, papers_of_names
 from crosstask.report.files import (
@@ -23,7 +23,6 @@ from crosstask.report.files import (
     Metrics,
     Ranking,
     Session,
-    Spread,  # noqa: F401
     TaskFacts,
     damaged,
     from_json,
@@ -137,12 +136,12 @@ class ComparisonView:
 def read_comparison(folder: Path) -> ComparisonView:
     """The view of the folder of a comparison: the table, and one run in full for each target."""
     path = folder / COMPARISON_FILE
-    if (folder / RESULTS_FILE).is_file():  # TODO(report): gone when the demo writes comparison.json
-        from crosstask.report.results_file import as_comparison
-
-        results = json.loads((folder / RESULTS_FILE).read_text(encoding="utf-8"))
-        return _comparison_view(from_json(as_comparison(results), ComparisonFile), folder)
     file = read_json(path, ComparisonFile)
+    if file is None and (folder / RESULTS_FILE).is_file():
+        raise CrossTaskError(
+            f"'{folder}' holds {RESULTS_FILE} and no {COMPARISON_FILE}: the demo of version 0.1 wrote such folders. "
+            "Run `crosstask demo` again."
+        )
     if file is None:
         raise damaged(path, "there is no such file")
     return _comparison_view(file, folder)

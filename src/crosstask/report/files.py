@@ -4,13 +4,13 @@ Reading checks the types. Keys that no field is named after are ignored, so that
 """
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from crosstask.errors import CrossTaskError
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.events import (
     DevEvaluation,
     Event,
@@ -128,27 +128,6 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation; one value alone has no deviation."""
-
-    mean: float
-    deviation: float | None
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread | None":
-        """Of some values; None where there are none.
-
-        >>> Spread.of([0.5, 0.7]).mean, Spread.of([0.5]).deviation, Spread.of([])
-        (0.6, None, None)
-        """
-        if not values:
-            return None
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.fmean(values), deviation, len(values))
-
-
-@dataclass(frozen=True)
 class ComparedMethod:
     """A method of `comparison.json`; `uses_sources` and `papers` are None in folders of version 0.1."""
 
@@ -176,9 +155,9 @@ class ComparisonLine:
 
     method: str
     target: str
-    score: Spread | None
-    dev: Spread | None
-    gain: Spread | None
+    score: Estimate | None
+    dev: Estimate | None
+    gain: Estimate | None
     wins: int
     pairs: int
     p_t_holm: float | None

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crosstask.report.comparison_view import TargetView
-from crosstask.report.files import Spread
+from crosstask.runs.estimate import DASH, Estimate
 
 METRIC_NAMES = {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}
-UNKNOWN = "–"
 
 
 def metric_name(metric: str) -> str:
@@ -22,24 +21,21 @@ def number(value: float | None, digits: int = 3) -> str:
     ('0.846', '–', '12,346')
     """
     if value is None:
-        return UNKNOWN
+        return DASH
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.{digits}f}"
 
 
-def spread(value: Spread | None, *, signed: bool = False) -> str:
+def spread(value: Estimate | None, *, signed: bool = False) -> str:
     """Mean and standard deviation.
 
-    >>> spread(Spread(0.8, 0.02, 5)), spread(Spread(0.05, None, 1), signed=True)
+    >>> spread(Estimate(0.8, 0.02, 5)), spread(Estimate(0.05, None, 1), signed=True)
     ('0.800 ± 0.020', '+0.050')
     """
     if value is None:
-        return UNKNOWN
-    mean = f"{value.mean:+.3f}" if signed else number(value.mean)
-    if value.deviation is None:
-        return mean
-    return f"{mean} ± {number(value.deviation)}"
+        return DASH
+    return value.text(signed=signed)
 
 
 @dataclass(frozen=True)

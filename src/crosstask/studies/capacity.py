@@ -4,24 +4,28 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from crosstask.data.metrics import chosen_metric, higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.methods import Named
 from crosstask.models.encoders import ENCODERS, encoder_class
+from crosstask.runs.estimate import Estimate, EstimateFields
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
-from crosstask.studies.study import Cell, Estimate, Named, make_study, run_cells, seed_list
-from crosstask.training.config import Training
+from crosstask.studies.grid import RunKey
+from crosstask.studies.method import Method, Section
+from crosstask.studies.options import Conditions, StudyOptions
+from crosstask.studies.study import TaskStudy, score_of, task_key
 from crosstask.validation import name_and_options, option_names
 
 CAPACITY_FILE = "capacity.json"
 WIDTHS = (5, 20, 50, 100, 200, 500)
 """From 5 to 500, as in the paper."""
 PARADIGMS = ("joint", "normalized-joint")
+DEFAULT_SEEDS = 3
 Curve = Mapping[int, Estimate]
 """Scores by width."""
 
@@ -48,7 +52,7 @@ class Capacity:
     best_together: int
     width_option: str
     seconds: float
-    settings: Mapping[str, Any]
+    settings: Section
 
     @property
     def total_alone(self) -> int:
@@ -58,20 +62,21 @@ class Capacity:
     @property
     def notes(self) -> list[str]:
         """What the grid of widths leaves open."""
-        ends = {width: end for width, end in ((self.widths[0], "smallest"), (self.widths[-1], "largest")) if width > 1}
-        found = {**{f"'{task}' alone": width for task, width in self.best_alone.items()}, "all": self.best_together}
-        return [
-            f"The best width of {who} is the {ends[width]} that was tried, {width}; there may be better ones beyond."
-            for who, width in found.items()
-            if width in ends
-        ]
+        ends = {self.widths[0]: "smallest", self.widths[-1]: "largest"}
+        ends.pop(1, None)  # nothing is narrower
+        best = {f"'{task}' alone": width for task, width in self.best_alone.items()}
+        best["all"] = self.best_together
+        notes: list[str] = []
+        for who, width in best.items():
+            if width in ends:
+                notes.append(
+                    f"The best width of {who} is the {ends[width]} that was tried, {width}; there may be better ones "
+                    "beyond."
+                )
+        return notes
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-
-        def curves(found: Mapping[str, Curve]) -> dict[str, Any]:
-            return {task: {str(width): one.to_json() for width, one in curve.items()} for task, curve in found.items()}
-
         return finite(
             {
                 "tasks": list(self.tasks),
@@ -82,10 +87,10 @@ class Capacity:
                 "best_alone": dict(self.best_alone),
                 "total_alone": self.total_alone,
                 "best_together": self.best_together,
-                "alone": curves(self.alone),
-                "together": curves(self.together),
-                "alone_test": {task: one.to_json() for task, one in self.alone_test.items()},
-                "together_test": {task: one.to_json() for task, one in self.together_test.items()},
+                "alone": {task: _curve_json(curve) for task, curve in self.alone.items()},
+                "together": {task: _curve_json(curve) for task, curve in self.together.items()},
+                "alone_test": {task: score.to_json() for task, score in self.alone_test.items()},
+                "together_test": {task: score.to_json() for task, score in self.together_test.items()},
                 "notes": self.notes,
                 "seconds": self.seconds,
                 "settings": dict(self.settings),
@@ -93,20 +98,18 @@ class Capacity:
         )
 
 
+def _curve_json(curve: Curve) -> dict[str, EstimateFields]:
+    return {str(width): score.to_json() for width, score in curve.items()}
+
+
 def capacity(
     tasks: Sequence[Task],
     *,
     widths: Sequence[int] = WIDTHS,
-    encoder: Named = "lstm",
     paradigm: str = "normalized-joint",
     weighting: Named | None = None,
     transfer: Sequence[Named] = (),
-    training: Training | Mapping[str, Any] | None = None,
-    seeds: int | Sequence[int] = 3,
-    output: str | Path | None = None,
-    jobs: int = 1,
-    progress: bool | None = None,
-    **settings: Any,
+    **options: Unpack[StudyOptions],
 ) -> Capacity:
     """The best width of the shared module for each task alone, and for all together (Wu et al. 2020, Sec. 2.2 and 3.3).
 
@@ -121,61 +124,82 @@ def capacity(
     Args:
         tasks: at least two, each with a dev set.
         widths: to be tried.
-        encoder: as a recipe names it, with an option `hidden` (textcnn: `channels`), which is varied.
         paradigm: "joint" or "normalized-joint", how tasks are trained together.
         weighting, transfer: of the runs together, as a recipe names them.
-        training: settings of the loop; single ones can also be given by name (`epochs=10`). Epochs are those of the
-            largest task.
-        seeds: how many, or which.
-        output: folder for `cells.jsonl`, which grows run by run, and the table as JSON. What it holds already is not
-            run again.
-        jobs: processes side by side; a script that asks for several needs `if __name__ == "__main__":`.
-        progress: show a bar; by default when the error stream is a terminal.
+        options: `encoder` ("lstm" when left out), whose option `hidden` (textcnn: `channels`) is varied; `training` or
+            single settings of it by name (`epochs=10`), `seeds` (3), `output`, `jobs`, `on` and `progress`; see
+            `StudyOptions`. `output` also gets the table as JSON.
     """
+    # 1. Check everything that can be checked before training.
     if paradigm not in PARADIGMS:
         raise CrossTaskError(
             "The capacity study trains tasks together: `paradigm` must be 'joint' or 'normalized-joint', found "
             f"'{paradigm}'."
         )
-    option = width_option(encoder)
-    study = make_study(
-        tasks, encoder, paradigm=paradigm, weighting=weighting, transfer=transfer, training=training, settings=settings,
-        purpose="The capacity study", width_option=option,
-    )  # fmt: skip
-    tried, used, names = check_widths(widths), seed_list(seeds), tuple(study.tasks)
-    singles = {(name, w): [Cell((name,), (), seed, w) for seed in used] for name in names for w in tried}
-    joints = {w: [Cell(names, (), seed, w) for seed in used] for w in tried}
-    cells = [cell for group in (*singles.values(), *joints.values()) for cell in group]
-    rows = run_cells(study, cells, output=output, jobs=jobs, progress=progress)
-    metrics = {name: chosen_metric(study.tasks[name].spec).name for name in names}
-
-    def scores(cells: Sequence[Cell], task: str, part: str) -> Estimate:
-        return Estimate.of([_score(rows[cell], task, part, metrics[task]) for cell in cells])
-
-    alone = {name: {w: scores(singles[name, w], name, "dev") for w in tried} for name in names}
-    together = {name: {w: scores(joints[w], name, "dev") for w in tried} for name in names}
-    signs = {name: 1.0 if higher(metrics[name]) else -1.0 for name in names}
-    best_alone = {name: _best({w: signs[name] * alone[name][w].mean for w in tried}) for name in names}
-    best_together = _best({w: sum(signs[name] * together[name][w].mean for name in names) for w in tried})
-    has_test = [name for name in names if study.tasks[name].test is not None]
-    found = Capacity(
-        names,
-        tried,
-        metrics,
-        used,
-        alone,
-        together,
-        {name: scores(singles[name, best_alone[name]], name, "test") for name in has_test},
-        {name: scores(joints[best_together], name, "test") for name in has_test},
-        best_alone,
-        best_together,
-        option,
-        round(sum(row["seconds"] for row in rows.values()), 1),
-        study.describe(),
+    conditions = Conditions.of(options, encoder="lstm", seeds=DEFAULT_SEEDS)
+    method = Method("together", paradigm, weighting, tuple(transfer))
+    option = width_option(conditions.encoder)
+    study = TaskStudy.of(tasks, method, conditions, "The capacity study", option)
+    widths, names = check_widths(widths), tuple(study.tasks)
+    # 2. Train every task alone, then all together, at every width.
+    keys: list[RunKey] = []
+    for targets in [*((name,) for name in names), names]:
+        for width in widths:
+            keys += [task_key(targets, [], seed, width) for seed in conditions.seeds]
+    rows = study.rows(keys, conditions)
+    # 3. Choose widths by dev scores.
+    metrics = {name: chosen_metric(task.spec).name for name, task in study.tasks.items()}
+    scores = _Scores(rows, metrics, conditions.seeds)
+    alone: dict[str, Curve] = {}
+    together: dict[str, Curve] = {}
+    best_alone: dict[str, int] = {}
+    for name in names:
+        alone[name] = {width: scores.estimate(name, (name,), width) for width in widths}
+        together[name] = {width: scores.estimate(name, names, width) for width in widths}
+        best_alone[name] = _best_width({width: scores.sign(name) * alone[name][width].mean for width in widths})
+    sums: dict[int, float] = {}
+    for width in widths:
+        sums[width] = sum(scores.sign(name) * together[name][width].mean for name in names)
+    best_together = _best_width(sums)
+    # 4. Test scores at the best widths.
+    tested = [name for name, task in study.tasks.items() if task.test is not None]
+    result = Capacity(
+        tasks=names,
+        widths=widths,
+        metrics=metrics,
+        seeds=conditions.seeds,
+        alone=alone,
+        together=together,
+        alone_test={name: scores.estimate(name, (name,), best_alone[name], "test") for name in tested},
+        together_test={name: scores.estimate(name, names, best_together, "test") for name in tested},
+        best_alone=best_alone,
+        best_together=best_together,
+        width_option=option,
+        seconds=round(sum(row["seconds"] for row in rows.values()), 1),
+        settings=study.describe(),
     )
-    if output is not None:
-        write_text(Path(output) / CAPACITY_FILE, json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
-    return found
+    if conditions.folder is not None:
+        text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
+        write_text(conditions.folder / CAPACITY_FILE, text + "\n")
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """Scores of tasks by width, over seeds."""
+
+    rows: Mapping[RunKey, Row]
+    metrics: Mapping[str, str]
+    seeds: tuple[int, ...]
+
+    def estimate(self, task: str, targets: tuple[str, ...], width: int, split: str = "dev") -> Estimate:
+        """Of a task in the runs with these targets."""
+        rows = [self.rows[task_key(targets, [], seed, width)] for seed in self.seeds]
+        return Estimate.of([score_of(row, task, split, self.metrics[task]) for row in rows])
+
+    def sign(self, task: str) -> float:
+        """By which a score is multiplied so that more is better."""
+        return 1.0 if higher(self.metrics[task]) else -1.0
 
 
 def width_option(encoder: Named) -> str:
@@ -183,9 +207,9 @@ def width_option(encoder: Named) -> str:
     name, options = name_and_options("encoder", encoder)
     if options.get("freeze"):
         return "hidden"
-    known = option_names(encoder_class(name).from_tasks) if name in ENCODERS else []
+    names = option_names(encoder_class(name).from_tasks) if name in ENCODERS else []
     for option in ("hidden", "channels"):
-        if option in known:
+        if option in names:
             return option
     raise CrossTaskError(
         f"The capacity study varies the width of the shared module, but that of the encoder '{name}' is fixed. Use "
@@ -195,16 +219,16 @@ def width_option(encoder: Named) -> str:
 
 def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     """Different widths of at least 1, in order."""
-    found = sorted(set(widths))
-    if not found or found[0] < 1:
+    ordered = sorted(set(widths))
+    if not ordered or ordered[0] < 1:
         raise CrossTaskError(f"`widths` must be whole numbers of at least 1, found {list(widths)}.")
-    return tuple(found)
+    return tuple(ordered)
 
 
-def _score(row: Row, task: str, part: str, metric: str) -> float | None:
-    return row["scores"].get(task, {}).get(part, {}).get(metric)
+def _best_width(scores: Mapping[int, float]) -> int:
+    """The width of the highest score; of equal ones the smallest. One that is not defined is the worst."""
 
+    def rank(width: int) -> tuple[bool, float, int]:
+        return not math.isnan(scores[width]), scores[width], -width
 
-def _best(goodness: Mapping[int, float]) -> int:
-    """The width of the highest value; of equal ones the smallest. One that is not known is the worst."""
-    return max(goodness, key=lambda width: (not math.isnan(goodness[width]), goodness[width], -width))
+    return max(scores, key=rank)

@@ -2,54 +2,66 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.storage import write_text
-from crosstask.studies.compare_runs import Bench, Cell, SeededTasks, run_cells
-from crosstask.studies.executors import Place, check_place
+from crosstask.studies.compare_runs import MethodStudy, SeededTasks, run_key
 from crosstask.studies.formats import to_csv, to_latex, to_markdown
-from crosstask.studies.hyperparameters import Grid, make_trials, read_grids
-from crosstask.studies.method import DEFAULT_METHODS, Method, Named, Words, read_methods
-from crosstask.studies.study import as_training, seed_list
+from crosstask.studies.hyperparameters import SearchSpace, Trials, Tried, make_trials, read_spaces
+from crosstask.studies.method import DEFAULT_METHODS, Definitions, Method, Section, read_methods
+from crosstask.studies.options import Conditions, StudyOptions
 from crosstask.studies.table import SINGLE, Comparison, choose_trials, make_lines
-from crosstask.training.config import Training
 
 __all__ = ["Comparison", "compare"]
 
+Tasks = Sequence[Task] | Callable[[int], Sequence[Task]]
+"""The tasks, or a function from a seed to them."""
 TABLE_NAME = "comparison"
 """Of the files with the table, before their endings."""
+DEFAULT_SEEDS = 5
+
+
+def _to_json(comparison: Comparison) -> str:
+    return json.dumps(comparison.to_json(), indent=1, ensure_ascii=False) + "\n"
+
+
 WRITERS: dict[str, Callable[[Comparison], str]] = {
-    "json": lambda comparison: json.dumps(comparison.to_json(), indent=1, ensure_ascii=False) + "\n",
+    "json": _to_json,
     "csv": to_csv,
     "md": to_markdown,
     "tex": to_latex,
 }
 
 
+class CompareOptions(StudyOptions, total=False):
+    """Options of `compare` beside those of every study.
+
+    - `baseline`: the method that the others are tested against; "single" when left out, or else the first one;
+    - `search`: lists of values to try, by setting of training (`learning_rate`) or option of a weighting or transfer
+      (`tawt.every`). For each method and target the mean dev score over seeds chooses; test never does;
+    - `trials`: at most so many combinations of a method, sampled from what `search` gives. When left out, all methods
+      must have the same number, since who may try more often wins more often;
+    - `keep_runs`: whether `output` keeps the models too, with a page each; a run that was stopped half-way then goes on
+      from its last checkpoint.
+    """
+
+    baseline: str | None
+    search: SearchSpace | None
+    trials: int | None
+    keep_runs: bool
+
+
 def compare(
-    tasks: Sequence[Task] | Callable[[int], Sequence[Task]],
-    methods: Sequence[str] | Mapping[str, Mapping[str, Any]] = DEFAULT_METHODS,
+    tasks: Tasks,
+    methods: Sequence[str] | Mapping[str, Section] = DEFAULT_METHODS,
     *,
     targets: str | Sequence[str] | None = None,
-    baseline: str | None = None,
-    encoder: Named = "minilm",
-    training: Training | Mapping[str, Any] | None = None,
-    search: Grid | None = None,
-    trials: int | None = None,
-    seeds: int | Sequence[int] = 5,
-    output: str | Path | None = None,
-    jobs: int | None = None,
-    on: Place = "local",
-    keep_runs: bool = False,
-    progress: bool | None = None,
-    words: Words | None = None,
-    **settings: Any,
+    **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Train every method on every target with every seed, and say which is better and how sure that is.
 
@@ -62,90 +74,129 @@ def compare(
         methods: names such as "single", "tawt" or "joint+tawt+label-transfer"; or, by a name of one's own, mappings
             with `method`, or `paradigm`, `weighting` and `transfer`, and with what differs in `training` and `search`.
         targets: tasks that matter; all when left out.
-        baseline: the method that the others are tested against; "single" when left out, or else the first one.
-        encoder: as a recipe names it.
-        training: settings of the loop; single ones can also be given by name (`epochs=10`). Epochs are those of the
-            largest task.
-        search: lists of values to try, by setting of training (`learning_rate`) or option of a weighting or transfer
-            (`tawt.every`). For each method and target the mean dev score over seeds chooses; test never does.
-        trials: most combinations of a method, drawn from what `search` gives. When left out, all methods must have the
-            same number, for who may try more often wins more often.
-        seeds: how many, or which.
-        output: folder for `cells.jsonl`, which grows run by run, for what each run measured (`runs`), and for the table
-            as JSON, CSV, Markdown and LaTeX. What it holds already is not run again.
-        jobs: processes side by side; when left out, this one alone, or as many as a Ray cluster has CPUs. A script that
-            asks for several needs `if __name__ == "__main__":`.
-        on: "local", or "ray" for a Ray cluster: that of `RAY_ADDRESS`, or one on this machine. Its machines must see
-            the same files.
-        keep_runs: whether `output` keeps the models too, with a page each; a run that was stopped half-way then goes on
-            from its last checkpoint.
-        progress: show a bar; by default when the error stream is a terminal.
-        words: what names of methods stand for, from a recipe.
+        options: `encoder` ("minilm" when left out), `training` or single settings of it by name (`epochs=10`), `seeds`
+            (5), `baseline`, `search`, `trials`, `output`, `keep_runs`, `jobs`, `on` and `progress`; see
+            `CompareOptions` and `StudyOptions`. `output` also gets what each run measured (`runs`), and the table as
+            JSON, CSV, Markdown and LaTeX.
     """
-    words = words or Words()
-    if isinstance(methods, Mapping):
-        words = Words({**words.defined, **methods}, words.options, words.paradigm)
-    chosen = read_methods([methods] if isinstance(methods, str) else list(methods), words)
-    tries = make_trials(chosen, read_grids(chosen, words, search), trials)
-    is_searched = any(name for own in tries.values() for name in own)
-    against = _baseline(baseline, chosen)
-    check_place(on)
-    if jobs is not None and jobs < 1:
-        raise CrossTaskError(f"`jobs` must be at least 1, found {jobs}.")
-    if keep_runs and output is None:
+    names = [methods] if isinstance(methods, str) else list(methods)
+    definitions = Definitions(methods if isinstance(methods, Mapping) else {})
+    return compare_names(tasks, names, definitions, targets, **options)
+
+
+def compare_names(
+    tasks: Tasks,
+    names: Sequence[str],
+    definitions: Definitions,
+    targets: str | Sequence[str] | None,
+    **options: Unpack[CompareOptions],
+) -> Comparison:
+    """`compare` with methods whose names are defined elsewhere, as in a recipe."""
+    methods = read_methods(names, definitions)
+    spaces = read_spaces(methods, definitions, options.pop("search", None))
+    plan = ComparisonPlan(
+        methods,
+        make_trials(methods, spaces, options.pop("trials", None)),
+        baseline=_baseline(options.pop("baseline", None), methods),
+        targets=[targets] if isinstance(targets, str) else targets,
+        keep_runs=options.pop("keep_runs", False),
+    )
+    return compare_methods(tasks, plan, Conditions.of(options, encoder="minilm", seeds=DEFAULT_SEEDS))
+
+
+@dataclass(frozen=True, eq=False)
+class ComparisonPlan:
+    """What is compared, by names in their order; see `CompareOptions`."""
+
+    methods: Mapping[str, Method]
+    trials: Trials
+    baseline: str
+    targets: Sequence[str] | None = None
+    keep_runs: bool = False
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether dev chooses settings."""
+        return any(name for trials in self.trials.values() for name in trials)
+
+
+def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) -> Comparison:
+    """Run a comparison and write its table."""
+    # 1. Check everything that can be checked before training.
+    if plan.keep_runs and conditions.folder is None:
         raise CrossTaskError("Runs can be kept only in a folder: give `output` as well.")
-    used = seed_list(seeds)
-    folder = Path(output) if output is not None else None
-    make = tasks if callable(tasks) else partial(_same, tuple(tasks))
-    bench = Bench(SeededTasks(make), encoder, as_training(training, settings), chosen, folder, keep_runs, tries)
-    metrics = _metrics(bench.tasks(used[0]), [targets] if isinstance(targets, str) else targets, chosen)
-    if is_searched:
-        _check_dev(bench.tasks(used[0]), metrics)
-    cells = [
-        Cell(method, target, seed, trial)
-        for seed in used
-        for target in metrics
-        for method, own in tries.items()
-        for trial in own
-    ]
-    here = jobs or (None if on == "ray" else 1)
-    rows = run_cells(bench, cells, output=folder, jobs=here, on=on, progress=progress)
-    rows, tried = choose_trials(rows, tries, metrics) if is_searched else (rows, ())
-    lines, parts = make_lines(rows, chosen, metrics, against, tried)
-    described = {"encoder": encoder, "training": asdict(bench.training)}
-    comparison = Comparison(lines, against, metrics, parts, used, chosen, described, tuple(rows.values()), tried)
-    if folder is not None:
+    make_tasks = tasks if callable(tasks) else partial(_same_tasks, tuple(tasks))
+    study = MethodStudy(
+        SeededTasks(make_tasks),
+        conditions.encoder,
+        conditions.training,
+        plan.methods,
+        conditions.folder,
+        plan.keep_runs,
+        plan.trials,
+    )
+    first_tasks = study.tasks(conditions.seeds[0])
+    metrics = _metrics(first_tasks, plan)
+    if plan.is_searched:
+        _check_dev(first_tasks, metrics)
+    # 2. Train what the folder does not hold yet.
+    keys = []
+    for seed in conditions.seeds:
+        for target in metrics:
+            for method, trials in plan.trials.items():
+                keys += [run_key(method, target, seed, trial) for trial in trials]
+    grid = study.open(conditions.seeds)
+    rows = grid.run(study.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
+    # 3. Choose settings by dev scores, and make the table.
+    tried: tuple[Tried, ...] = ()
+    if plan.is_searched:
+        rows, tried = choose_trials(rows, plan.trials, metrics)
+    lines, splits = make_lines(rows, plan.methods, metrics, plan.baseline, tried)
+    comparison = Comparison(
+        lines=lines,
+        baseline=plan.baseline,
+        metrics=metrics,
+        parts=splits,
+        seeds=conditions.seeds,
+        methods=plan.methods,
+        settings={"encoder": conditions.encoder, "training": asdict(conditions.training)},
+        cells=tuple(rows.values()),
+        tried=tried,
+    )
+    if conditions.folder is not None:
         for ending, write in WRITERS.items():
-            write_text(folder / f"{TABLE_NAME}.{ending}", write(comparison))
+            write_text(conditions.folder / f"{TABLE_NAME}.{ending}", write(comparison))
     return comparison
 
 
-def _baseline(given: str | None, methods: Mapping[str, Method]) -> str:
-    if given is None:
+def _baseline(name: str | None, methods: Mapping[str, Method]) -> str:
+    if name is None:
         return SINGLE if SINGLE in methods else next(iter(methods))
-    if given not in methods:
+    if name not in methods:
         raise CrossTaskError(
-            f"The baseline '{given}' is not among the methods ({', '.join(methods)}): add it to them, or choose one."
+            f"The baseline '{name}' is not among the methods ({', '.join(methods)}): add it to them, or choose one."
         )
-    return given
+    return name
 
 
-def _metrics(tasks: Mapping[str, Task], targets: Sequence[str] | None, methods: Mapping[str, Method]) -> dict[str, str]:
+def _metrics(tasks: Mapping[str, Task], plan: ComparisonPlan) -> dict[str, str]:
     """The targets, checked, with the metric of each."""
-    wanted = list(dict.fromkeys(tasks if targets is None else targets))
-    by_target = [name for method in methods.values() for name in method.by_target]
-    for name in (*wanted, *by_target):
+    targets = list(dict.fromkeys(tasks if plan.targets is None else plan.targets))
+    names = list(targets)
+    for method in plan.methods.values():
+        names += method.by_target
+    for name in names:
         if name not in tasks:
             raise unknown("target", name, tasks)
-    if not wanted:
+    if not targets:
         raise CrossTaskError("There is no target: name at least one task that matters.")
-    for name in wanted:
+    for name in targets:
         if tasks[name].dev is None and tasks[name].test is None:
             raise CrossTaskError(
                 f"A comparison needs scores on examples that were not trained on, but task '{name}' has neither dev "
                 "nor test: give one, or more examples."
             )
-    return {name: chosen_metric(tasks[name].spec).name for name in wanted}
+    return {name: chosen_metric(tasks[name].spec).name for name in targets}
 
 
 def _check_dev(tasks: Mapping[str, Task], targets: Iterable[str]) -> None:
@@ -156,5 +207,5 @@ def _check_dev(tasks: Mapping[str, Task], targets: Iterable[str]) -> None:
             )
 
 
-def _same(tasks: Sequence[Task], seed: int) -> Sequence[Task]:
+def _same_tasks(tasks: Sequence[Task], seed: int) -> Sequence[Task]:
     return tasks

@@ -1,4 +1,4 @@
-"""The runs of a comparison: methods x targets x seeds, each written down as soon as it is done."""
+"""The runs of a comparison: methods x targets x seeds, each in a folder of its own."""
 
 import hashlib
 import json
@@ -13,41 +13,29 @@ from urllib.parse import quote
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
-from crosstask.methods import make_transfer, make_weighting
 from crosstask.runs.events import Row
-from crosstask.runs.record import METRICS_FILE, Record
+from crosstask.runs.record import METRICS_FILE
 from crosstask.runs.run import Run, RunFolder
 from crosstask.storage import remove_scratch
-from crosstask.studies import grid as cells_module
-from crosstask.studies.executors import Place
-from crosstask.studies.grid import Fact, open_cells
+from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
-from crosstask.studies.study import content, same_budget
+from crosstask.studies.options import content, same_budget, tasks_by_name
 from crosstask.training.config import Training
-from crosstask.training.paradigms import Plan, plan_phases
 
+AXES = ("method", "target", "seed", "trial")
 RUNS_FOLDER = "runs"
-LONGEST_NAME = 100
-"""Signs of a folder's name; file systems end at 255 bytes, and a sign can be four."""
+MAX_NAME_LENGTH = 100
+"""Characters of a folder's name; file systems allow 255 bytes, and UTF-8 needs up to 4 for a character."""
 
 
-@dataclass(frozen=True)
-class Cell:
+def run_key(method: str, target: str, seed: int, trial: str = "") -> RunKey:
     """One run; `trial` names the settings that are tried, where some are searched."""
-
-    method: str
-    target: str
-    seed: int
-    trial: str = ""
-
-    def __str__(self) -> str:
-        tried = f" with {self.trial}" if self.trial else ""
-        return f"{self.method}{tried} on {self.target}, seed {self.seed}"
+    return RunKey.of(method=method, target=target, seed=seed, trial=trial)
 
 
 class SeededTasks:
-    """The tasks for a seed, by name; the last ones are kept, for the methods of a seed come one after the other."""
+    """The tasks for a seed, by name; the last ones are kept, since the methods of a seed come one after the other."""
 
     def __init__(self, make: Callable[[int], Sequence[Task]]) -> None:
         self.make = make
@@ -55,25 +43,22 @@ class SeededTasks:
 
     def __call__(self, seed: int) -> dict[str, Task]:
         if self._last is None or self._last[0] != seed:
-            tasks = self.make(seed)
-            by_name = {task.name: task for task in tasks}
-            if len(by_name) < len(tasks):
-                raise CrossTaskError("Two tasks have the same name; every task needs a name of its own.")
-            self._last = seed, by_name
+            self._last = seed, tasks_by_name(self.make(seed))
         return self._last[1]
 
     def __getstate__(self) -> dict[str, Any]:
+        # A worker makes its own: what a function makes need not travel.
         return {"make": self.make, "_last": None}
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class MethodStudy:
     """What all runs of a comparison have in common.
 
     The same seed gives every method the same examples, the same start and the same number of updates, so that scores
-    are pairs. With several phases (`pretrain`) those share the updates.
+    are pairs. The phases of a method (`pretrain` has two) share the updates.
 
-    - `output`: where each run gets a folder of its own under `runs`, if anywhere;
+    - `folder`: where each run gets a folder of its own under `runs`, if anywhere;
     - `keep_models`: whether those hold the model too, and checkpoints from which a run that was killed goes on;
     - `trials`: of every method by name, where settings are searched.
     """
@@ -82,91 +67,92 @@ class Bench:
     encoder: Named
     training: Training
     methods: Mapping[str, Method]
-    output: Path | None = None
+    folder: Path | None = None
     keep_models: bool = False
     trials: Mapping[str, Mapping[str, Trial]] = field(default_factory=dict)
 
-    def run(self, cell: Cell) -> Row:
-        """Train one cell; returns its scores, or the reason why this method does not go with this recipe."""
-        method = self.method(cell)
-        tasks = self.tasks(cell.seed)
+    def run(self, key: RunKey) -> Row:
+        """Train one run; returns its scores, or the reason why this method does not go with these tasks."""
+        tasks = self.tasks(key["seed"])
         try:
-            learner = Learner(
-                self.encoder,
-                paradigm=method.paradigm,
-                weighting=method.weighting,
-                transfer=method.transfer,
-                training=self.budget(method, cell.target, tasks),
-                seed=cell.seed,
-                progress=False,
-            )
-            measured = self._measured(learner, cell, tasks)
+            return self._measure(key, tasks)
         except CrossTaskError as error:
-            return {**asdict(cell), "refused": str(error)}
-        return {**asdict(cell), **measured}
+            return {"refused": str(error)}
 
-    def _measured(self, learner: Learner, cell: Cell, tasks: Mapping[str, Task]) -> Row:
-        """What the run of a cell measured; a folder that was finished before a kill is read, not trained again."""
+    def _measure(self, key: RunKey, tasks: Mapping[str, Task]) -> Row:
+        """What a run measured; a folder that was finished before a kill is read, not trained again."""
+        learner = self.learner(key, tasks)
         started = time.perf_counter()
-        folder = self.output / run_folder(cell) if self.output is not None else None
+        seconds: float | None
+        folder = None if self.folder is None else self.folder / run_folder(key)
         if folder is not None and RunFolder(folder).is_finished:
             metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
             seconds = metrics["seconds"]
         else:
-            if folder is not None:
-                remove_scratch(folder)
-                if not self.keep_models:
-                    shutil.rmtree(folder, ignore_errors=True)
-            goes_on = folder is not None and RunFolder(folder).checkpoints.exists()
-            metrics = self._train(learner, cell, tasks, folder).metrics
-            # How long the part before the kill took is not known.
+            goes_on = folder is not None and self._prepare_folder(folder)
+            metrics = self._train(learner, key, tasks, folder).metrics
+            # How long the run took before the kill is not known.
             seconds = None if goes_on else round(time.perf_counter() - started, 3)
-        return {
-            "scores": metrics["scores"].get(cell.target, {}),
-            "weights": metrics["weights"],
-            "seconds": seconds,
-            **({"run": run_folder(cell)} if folder is not None else {}),
-        }
+        scores = metrics["scores"].get(key["target"], {})
+        row: Row = {"scores": scores, "weights": metrics["weights"], "seconds": seconds}
+        if folder is not None:
+            row["run"] = run_folder(key)
+        return row
 
-    def _train(self, learner: Learner, cell: Cell, tasks: Mapping[str, Task], folder: Path | None) -> Run:
-        method = self.method(cell)
-        ordered = {cell.target: tasks[cell.target], **tasks}
-        recipe = learner.describe(method.paradigm, ordered)
+    def _prepare_folder(self, folder: Path) -> bool:
+        """Remove what a killed run left behind; whether there is a checkpoint to go on from."""
+        remove_scratch(folder)
+        if not self.keep_models:
+            shutil.rmtree(folder, ignore_errors=True)
+        return RunFolder(folder).checkpoints.exists()
+
+    def _train(self, learner: Learner, key: RunKey, tasks: Mapping[str, Task], folder: Path | None) -> Run:
+        method, target = self.method(key), key["target"]
+        recipe = learner.describe(method.paradigm, {target: tasks[target], **tasks})
         return learner.fit(
-            tasks[cell.target],
-            [task for name, task in tasks.items() if name != cell.target],
+            tasks[target],
+            [task for name, task in tasks.items() if name != target],
             output=folder,
             resume=folder is not None and folder.exists(),
             recipe={**recipe, "weighting": method.weighting, "transfer": list(method.transfer)},
             keep_model=self.keep_models,
         )
 
-    def method(self, cell: Cell) -> Method:
-        """The method of a cell, with the settings that it tries."""
-        return self.trials[cell.method][cell.trial].method if cell.trial else self.methods[cell.method]
+    def learner(self, key: RunKey, tasks: Mapping[str, Task]) -> Learner:
+        """The learner of a run."""
+        method = self.method(key)
+        return method.learner(self.encoder, self.budget(method, key["target"], tasks), key["seed"])
+
+    def method(self, key: RunKey) -> Method:
+        """The method of a run, with the settings that it tries."""
+        if key["trial"]:
+            return self.trials[key["method"]][key["trial"]].method
+        return self.methods[key["method"]]
 
     def budget(self, method: Method, target: str, tasks: Mapping[str, Task]) -> Training:
         """Settings with which all phases together take as many updates as any other method."""
-        changes = method.settings(target)
-        if "epochs" in changes:
-            changes = {"updates": None, **changes}
-        given = replace(self.training, **changes)
-        updates = same_budget(given, list(tasks.values())).updates or 1
-        sources = tuple(name for name in tasks if name != target)
-        sizes = {name: len(task.train) for name, task in tasks.items()}
-        transfers = [make_transfer(item) for item in method.transfer]
-        names = tuple(transfer.name for transfer in transfers)
-        plan = Plan((target,), sources, sizes, given, make_weighting(method.weighting), names)
-        phases = plan_phases(method.paradigm, plan)
-        for transfer in transfers:
-            phases = transfer.plan(plan, phases)
-        return replace(given, updates=max(1, updates // len(phases)))
+        training = method.settings(target, self.training)
+        updates = same_budget(training, list(tasks.values())).updates or 1
+        return replace(training, updates=max(1, updates // method.num_phases(target, tasks, training)))
+
+    def open(self, seeds: Sequence[int]) -> Grid:
+        """The runs that are there already; methods, targets and seeds can be added later."""
+        facts = [Fact("settings", "", {"encoder": self.encoder, "training": asdict(self.training)})]
+        for name, method in self.methods.items():
+            facts.append(Fact("method", name, {"method": method.to_json()}))
+        for seed in sorted(seeds):
+            digests = {name: content(task) for name, task in self.tasks(seed).items()}
+            facts.append(Fact("data", str(seed), {"tasks": digests}))
+        names = {"settings": "encoder or training", "method": "method '{}'", "data": "the data of seed {}"}
+        return open_grid(self.folder, facts, kind="comparison", names=names, axes=AXES)
 
 
-def run_folder(cell: Cell) -> str:
-    """Where the run of a cell is, from the comparison's folder on."""
-    parts = [RUNS_FOLDER, _as_name(cell.target), _as_name(cell.method)]
-    return "/".join([*parts, *([_as_name(cell.trial)] if cell.trial else []), f"seed-{cell.seed}"])
+def run_folder(key: RunKey) -> str:
+    """Where a run is, from the comparison's folder on."""
+    names = [_as_name(key["target"]), _as_name(key["method"])]
+    if key["trial"]:
+        names.append(_as_name(key["trial"]))
+    return "/".join([RUNS_FOLDER, *names, f"seed-{key['seed']}"])
 
 
 def _as_name(text: str) -> str:
@@ -176,41 +162,9 @@ def _as_name(text: str) -> str:
     ('joint+tawt', 'a%2Fb', 100)
     """
     name = quote(text, safe=" +=,")
-    name = name.replace(".", "%2E", 1) if name.startswith(".") else name
-    if len(name) <= LONGEST_NAME:
+    if name.startswith("."):
+        name = name.replace(".", "%2E", 1)
+    if len(name) <= MAX_NAME_LENGTH:
         return name
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
-
-
-def run_cells(
-    bench: Bench,
-    cells: Sequence[Cell],
-    *,
-    output: Path | None = None,
-    jobs: int | None = 1,
-    on: Place = "local",
-    progress: bool | None = None,
-) -> dict[Cell, Row]:
-    """The rows of all cells; those that `output` holds already are not run again.
-
-    A cell that was refused is no finished one: it is tried again, in case what stood in its way is gone.
-    """
-    record = _record(output, bench, sorted({cell.seed for cell in cells}))
-    return cells_module.run_cells(bench.run, cells, record, _cell, jobs=jobs, on=on, progress=progress)
-
-
-def _cell(row: Row) -> Cell:
-    return Cell(row["method"], row["target"], row["seed"], row["trial"])
-
-
-def _record(folder: Path | None, bench: Bench, seeds: Sequence[int]) -> Record:
-    """The rows that are there already; methods, targets and seeds can be added later."""
-    facts: list[Fact] = [("settings", "", {"encoder": bench.encoder, "training": asdict(bench.training)})]
-    facts += [("method", name, {"method": method.to_json()}) for name, method in bench.methods.items()]
-    facts += [
-        ("data", str(seed), {"tasks": {name: content(task) for name, task in bench.tasks(seed).items()}})
-        for seed in seeds
-    ]
-    names = {"settings": "encoder or training", "method": "method '{}'", "data": "the data of seed {}"}
-    return open_cells(folder, facts, sort="comparison", names=names)
+    return f"{name[: MAX_NAME_LENGTH - len(digest) - 1]}-{digest}"

@@ -1,23 +1,44 @@
-"""The table for terminals, spreadsheets, pages and papers."""
+"""The table of a comparison for terminals, spreadsheets, pages and papers."""
 
 import csv
 import io
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from crosstask.report.comparison_view import Spread
+from crosstask.runs.estimate import DASH, Estimate
 from crosstask.studies.hyperparameters import settings_text
-from crosstask.studies.table import Comparison, Line
+from crosstask.studies.table import Comparison
 
 CSV_COLUMNS = (
-    "target", "metric", "part", "method", "seeds", "mean", "deviation", "dev_mean", "dev_deviation", "gain",
-    "gain_deviation", "wins", "pairs", "p_t", "p_t_holm", "p_rank", "p_rank_holm", "over_single", "verdict", "seconds",
-    "cost", "settings", "is_best", "is_baseline", "refused",
-)  # fmt: skip
-DASH = "–"
-METHOD, SCORE, T_TEST, RANK_TEST, SOURCES, SECONDS, COST = (
-    "method", "mean", "p (t)", "p (ranks)", "sources", "seconds", "cost",
-)  # fmt: skip
+    "target",
+    "metric",
+    "part",
+    "method",
+    "seeds",
+    "mean",
+    "deviation",
+    "dev_mean",
+    "dev_deviation",
+    "gain",
+    "gain_deviation",
+    "wins",
+    "pairs",
+    "p_t",
+    "p_t_holm",
+    "p_rank",
+    "p_rank_holm",
+    "over_single",
+    "verdict",
+    "seconds",
+    "cost",
+    "settings",
+    "is_best",
+    "is_baseline",
+    "refused",
+)
+METHOD, SCORE, T_TEST, RANK_TEST = "method", "mean", "p (t)", "p (ranks)"
+SOURCES, SECONDS, COST = "sources", "seconds", "cost"
 GAIN = "gain over {}"
 OVER_SINGLE = "over single"
 
@@ -25,29 +46,41 @@ OVER_SINGLE = "over single"
 def to_csv(comparison: Comparison) -> str:
     """A line per method and target, with every figure as it is."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for line in comparison.lines:
-        facts = {name: getattr(line, name) for name in CSV_COLUMNS if hasattr(line, name)}
-        facts |= {
-            "metric": comparison.metrics[line.target],
-            "part": comparison.parts[line.target],
-            "seeds": line.score.count if line.score else 0,
-            "over_single": line.over_single.mean if line.over_single else None,
-            "settings": settings_text(line.settings),
-        }
-        for prefix, found in (("", line.score), ("dev_", line.dev), ("gain_", line.gain)):
-            facts[f"{prefix}mean" if prefix != "gain_" else "gain"] = found.mean if found else None
-            facts[f"{prefix}deviation"] = found.deviation if found else None
-        writer.writerow(facts)
+        fields = dict(vars(line))
+        fields["metric"] = comparison.metrics[line.target]
+        fields["part"] = comparison.parts[line.target]
+        fields["seeds"] = line.score.count if line.score else 0
+        fields["settings"] = settings_text(line.settings)
+        fields["mean"], fields["deviation"] = _figures(line.score)
+        fields["dev_mean"], fields["dev_deviation"] = _figures(line.dev)
+        fields["gain"], fields["gain_deviation"] = _figures(line.gain)
+        fields["over_single"], _ = _figures(line.over_single)
+        writer.writerow(fields)
     return text.getvalue()
+
+
+def _figures(estimate: Estimate | None) -> tuple[float | None, float | None]:
+    if estimate is None:
+        return None, None
+    return estimate.mean, estimate.deviation
+
+
+@dataclass(frozen=True)
+class Markup:
+    """How a format writes special characters and bold text."""
+
+    escape: Callable[[str], str]
+    bold: Callable[[str], str]
 
 
 def to_markdown(comparison: Comparison) -> str:
     """A table per target."""
-    blocks = []
+    blocks: list[str] = []
     for target in comparison.targets:
-        headings, rows = _rows(comparison, target, lambda text: f"**{text}**", _markdown)
+        headings, rows = _rows(comparison, target, MARKDOWN)
         rule = ["---", *["---:"] * (len(headings) - 1)]
         lines = ["| " + " | ".join(row) + " |" for row in (headings, rule, *rows)]
         blocks.append("\n".join([f"### {_markdown(caption(comparison, target))}", "", *lines]))
@@ -57,20 +90,19 @@ def to_markdown(comparison: Comparison) -> str:
 
 def to_latex(comparison: Comparison) -> str:
     """A `tabular` per target, with the rules of the package booktabs."""
-    blocks = []
+    blocks: list[str] = []
     for target in comparison.targets:
-        headings, rows = _rows(comparison, target, lambda text: rf"\textbf{{{text}}}", _latex)
+        headings, rows = _rows(comparison, target, LATEX)
         lines = [
             _comment(caption(comparison, target)),
             rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
             r"\toprule",
             " & ".join(headings) + r" \\",
             r"\midrule",
-            *(" & ".join(row) + r" \\" for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
         ]
-        blocks.append("\n".join(lines))
+        for row in rows:
+            lines.append(" & ".join(row) + r" \\")
+        blocks.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
     notes = [_comment(note) for note in [*refusals(comparison), *comparison.notes()]]
     return "\n\n".join([*blocks, "\n".join(notes)]) + "\n"
 
@@ -86,50 +118,52 @@ def caption(comparison: Comparison, target: str) -> str:
 
 def refusals(comparison: Comparison) -> list[str]:
     """Which methods did not run, or not with every seed, and why; once where all targets have the same reason."""
-    found: dict[tuple[str, str], list[str]] = {}
+    targets: dict[tuple[str, str], list[str]] = {}
     for line in comparison.lines:
         if line.refused is not None:
-            found.setdefault((line.method, line.refused), []).append(line.target)
-    return [f"{method} did not run on {', '.join(targets)}: {reason}" for (method, reason), targets in found.items()]
+            targets.setdefault((line.method, line.refused), []).append(line.target)
+    return [f"{method} did not run on {', '.join(names)}: {reason}" for (method, reason), names in targets.items()]
 
 
 def table_columns(comparison: Comparison, target: str) -> dict[str, list[str]]:
     """The table as text, column by column; those that say nothing here are left out."""
-    makers: dict[str, Callable[[Line], str]] = {
-        METHOD: lambda line: line.method,
-        SCORE: lambda line: _spread(line.score) or DASH,
-        GAIN.format(comparison.baseline): lambda line: _spread(line.gain, signed=True),
-        "won": lambda line: f"{line.wins}/{line.pairs}" if line.pairs else "",
-        T_TEST: lambda line: _p_value(line.p_t_holm),
-        RANK_TEST: lambda line: _p_value(line.p_rank_holm),
-        OVER_SINGLE: lambda line: _spread(line.over_single, signed=True),
-        SOURCES: lambda line: line.verdict or "",
-        SECONDS: lambda line: f"{line.seconds:.1f}" if line.seconds is not None else "",
-        COST: lambda line: f"{line.cost:.2f}" if line.cost is not None else "",
-    }
+    columns: dict[str, list[str]] = {}
+    for line in comparison.of_target(target):
+        cells = {
+            METHOD: line.method,
+            SCORE: _estimate(line.score) or DASH,
+            GAIN.format(comparison.baseline): _estimate(line.gain, signed=True),
+            "won": f"{line.wins}/{line.pairs}" if line.pairs else "",
+            T_TEST: _p_value(line.p_t_holm),
+            RANK_TEST: _p_value(line.p_rank_holm),
+            OVER_SINGLE: _estimate(line.over_single, signed=True),
+            SOURCES: line.verdict or "",
+            SECONDS: "" if line.seconds is None else f"{line.seconds:.1f}",
+            COST: "" if line.cost is None else f"{line.cost:.2f}",
+        }
+        for name, cell in cells.items():
+            columns.setdefault(name, []).append(cell)
     if comparison.is_against_single:
-        del makers[OVER_SINGLE]  # the same as the gain over the baseline
-    columns = {name: [make(line) for line in comparison.of_target(target)] for name, make in makers.items()}
+        del columns[OVER_SINGLE]  # the same as the gain over the baseline
     return {name: cells for name, cells in columns.items() if any(cells)}
 
 
-def _rows(
-    comparison: Comparison, target: str, bold: Callable[[str], str], escape: Callable[[str], str]
-) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows, in the words of a format."""
-    columns = {name: [escape(cell) for cell in cells] for name, cells in table_columns(comparison, target).items()}
-    columns[SCORE] = [
-        bold(cell) if line.is_best else cell
-        for cell, line in zip(columns[SCORE], comparison.of_target(target), strict=True)
-    ]
-    return [escape(name) for name in columns], [list(row) for row in zip(*columns.values(), strict=True)]
+def _rows(comparison: Comparison, target: str, markup: Markup) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows in the markup of a format, the best score in bold."""
+    columns = table_columns(comparison, target)
+    rows: list[list[str]] = []
+    for index, line in enumerate(comparison.of_target(target)):
+        cells = {name: markup.escape(column[index]) for name, column in columns.items()}
+        if line.is_best:
+            cells[SCORE] = markup.bold(cells[SCORE])
+        rows.append(list(cells.values()))
+    return [markup.escape(name) for name in columns], rows
 
 
-def _spread(found: Spread | None, *, signed: bool = False) -> str:
-    if found is None:
+def _estimate(estimate: Estimate | None, *, signed: bool = False) -> str:
+    if estimate is None:
         return ""
-    mean = f"{found.mean:+.3f}" if signed else f"{found.mean:.3f}"
-    return mean if found.deviation is None else f"{mean} ± {found.deviation:.3f}"
+    return estimate.text(signed=signed)
 
 
 def _p_value(value: float | None) -> str:
@@ -138,16 +172,31 @@ def _p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "±": r"$\pm$", DASH: "--",
-}  # fmt: skip
+_LATEX_CHARACTERS = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "±": r"$\pm$",
+    DASH: "--",
+}
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in text)
+    return "".join(_LATEX_CHARACTERS.get(character, character) for character in text)
 
 
 def _markdown(text: str) -> str:
     return " ".join(re.sub(r"([\\|*_<>`\[\]])", r"\\\1", text).split())
+
+
+LATEX = Markup(_latex, lambda text: rf"\textbf{{{text}}}")
+MARKDOWN = Markup(_markdown, lambda text: f"**{text}**")

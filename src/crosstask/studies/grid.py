@@ -3,9 +3,10 @@
 import json
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
@@ -13,92 +14,201 @@ from crosstask.runs.environment import environment
 from crosstask.runs.events import Row
 from crosstask.runs.record import Record, finite, read_history
 from crosstask.storage import explain_write_errors, remove_scratch
-from crosstask.studies.executors import Place, finished
+from crosstask.studies.executors import ExecutorName, finished
 
 CELLS_FILE = "cells.jsonl"
-Cell = TypeVar("Cell", bound=Hashable)
-Fact = tuple[str, str, Mapping[str, Any]]
-"""What a row of the file must agree with to be used again: its sort, its name, and its values."""
+NESTED = "cell"
+"""Under which the rows of an experiment hold their key."""
+Scalar = str | int | float | bool | None
+Value = Scalar | tuple[str, ...]
 
 
-def open_cells(folder: Path | None, facts: Sequence[Fact], *, sort: str, names: Mapping[str, str]) -> Record:
-    """The rows that a folder holds already, or the beginning of new ones.
+@dataclass(frozen=True)
+class RunKey:
+    """What distinguishes one run of a study from the others: a value on each of the study's axes, in order.
 
-    Facts can be added later, such as one more method; what changed since under the same name is refused.
+    >>> key = RunKey.of(method="joint", sources=("a", "b"), seed=0, width=None)
+    >>> key["method"], str(key), RunKey.from_json(key.to_json()) == key
+    ('joint', 'method joint, sources a b, seed 0', True)
+    """
+
+    values: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, **values: Value) -> "RunKey":
+        """From axes and values."""
+        return cls(tuple(values.items()))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "RunKey":
+        """Read what `to_json` wrote; JSON has lists where a key has tuples."""
+        values: list[tuple[str, Value]] = []
+        for axis, value in data.items():
+            values.append((axis, tuple(value) if isinstance(value, list) else value))
+        return cls(tuple(values))
+
+    def to_json(self) -> dict[str, Value]:
+        """As plain data."""
+        return dict(self.values)
+
+    def __getitem__(self, axis: str) -> Any:
+        return dict(self.values)[axis]
+
+    def __str__(self) -> str:
+        texts: list[str] = []
+        for axis, value in self.values:
+            if isinstance(value, tuple):
+                value = " ".join(value)
+            if value is not None and value != "":
+                texts.append(f"{axis} {value}")
+        return ", ".join(texts)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that can change results, written to the file before them: a study goes on only if it is still so.
+
+    - `event`: kind of fact, such as "settings" or "method";
+    - `key`: which one of that kind;
+    - `values`: what must be the same.
+    """
+
+    event: str
+    key: str
+    values: Mapping[str, Any]
+
+
+class Grid:
+    """The runs of a study by their keys, in memory and, given a folder, in its file `cells.jsonl`.
+
+    Args:
+        record: the rows of the file.
+        axes: of the keys, where rows hold them beside the results; without any, rows hold the key under `cell`.
+    """
+
+    def __init__(self, record: Record | None = None, axes: Sequence[str] = ()) -> None:
+        self.record = Record() if record is None else record
+        self.axes = tuple(axes)
+        self.rows: dict[RunKey, Row] = {}
+        for row in self.record.of("cell"):
+            results = {name: value for name, value in row.items() if name != "event"}
+            self.rows[self.key_of(row)] = results
+
+    def key_of(self, row: Row) -> RunKey:
+        """The run that a row is about."""
+        if not self.axes:
+            return RunKey.from_json(row[NESTED])
+        return RunKey.from_json({axis: row[axis] for axis in self.axes})
+
+    def run(
+        self,
+        work: Callable[[RunKey], Row],
+        keys: Sequence[RunKey],
+        *,
+        jobs: int | None = 1,
+        on: ExecutorName = "local",
+        minutes: float | None = None,
+        progress: bool | None = None,
+    ) -> dict[RunKey, Row]:
+        """The rows of these keys; those that the grid holds already are not run again.
+
+        A row with `refused` says why there is no result: it is not written, and tried again the next time.
+
+        Args:
+            work: trains one run and returns its results.
+            keys: what to run, in this order.
+            jobs: processes side by side, with one thread each; 1 stays in this process, None takes all there is room
+                for.
+            on: "local" for this machine, "ray" for a Ray cluster.
+            minutes: after which no further run is begun; what is missing then is missing in the result.
+            progress: show a bar; by default when the error stream is a terminal.
+        """
+        check_jobs(jobs)
+        keys = list(dict.fromkeys(keys))
+        missing = [key for key in keys if key not in self.rows]
+        refused: dict[RunKey, Row] = {}
+        num_before, started = len(keys) - len(missing), time.perf_counter()
+        with shown(make_progress(progress)) as bar:
+            bar.start("runs", len(keys), num_before)
+            for count, (key, results) in enumerate(finished(work, missing, jobs, on=on, minutes=minutes), 1):
+                if count == 1:
+                    # Versions and machine of the lines that follow.
+                    self.record.append({"event": "session", "environment": environment(), "jobs": jobs})
+                row = as_written({**self._key_fields(key), **results})
+                if "refused" in row:
+                    refused[key] = row
+                else:
+                    self.record.append({"event": "cell", **row})
+                    self.rows[key] = row
+                seconds = (time.perf_counter() - started) / count * (len(missing) - count)
+                bar.advance(num_before + count, f"{duration(seconds)} left, last: {key}")
+        available = {**self.rows, **refused}
+        return {key: available[key] for key in keys if key in available}
+
+    def _key_fields(self, key: RunKey) -> Row:
+        if self.axes:
+            return dict(key.to_json())
+        return {NESTED: key.to_json()}
+
+
+def open_grid(
+    folder: Path | None,
+    facts: Sequence[Fact],
+    *,
+    kind: str,
+    names: Mapping[str, str],
+    axes: Sequence[str] = (),
+) -> Grid:
+    """The runs that a folder holds already, or the beginning of new ones.
+
+    Facts can be added later, such as one more method; one that changed since is refused.
 
     Args:
         folder: where `cells.jsonl` is or will be; without one nothing is written.
         facts: what can change a result.
-        sort: what such a folder holds, in a word for people.
-        names: how to call a fact of each sort, with a place for its name.
+        kind: what such a folder holds, in a word for people.
+        names: how to call a fact in an error, by its event, with `{}` for its key.
+        axes: of the keys, see `Grid`.
     """
-    if folder is None:
-        record = Record()
-    else:
+    record = Record()
+    rows: list[Row] = []
+    if folder is not None:
         path = folder / CELLS_FILE
         rows = read_history(path) if path.is_file() else []
-        known = {(row["event"], row["key"]): row for row in rows if "key" in row}
-        _check_folder(folder, rows, {event for event, _ in known}, {event for event, _, _ in facts}, sort)
-        for event, key, fact in facts:
-            before = known.get((event, key))
-            if before is not None and any(before.get(name) != as_written(value) for name, value in fact.items()):
-                raise CrossTaskError(
-                    f"The {sort} in '{folder}' was begun with other settings: {names[event].format(key)} changed "
-                    "since. Change it back to go on, or start anew with another --output."
-                )
+        _check_folder(folder, rows, {fact.event for fact in facts}, kind)
+    before = {(row["event"], row["key"]): row for row in rows if "key" in row}
+    for fact in facts:
+        row = before.get((fact.event, fact.key))
+        if row is not None and any(row.get(name) != as_written(value) for name, value in fact.values.items()):
+            raise CrossTaskError(
+                f"The {kind} in '{folder}' was begun with other settings: {names[fact.event].format(fact.key)} changed "
+                "since. Change it back to go on, or start anew with another --output."
+            )
+    if folder is not None:
         with explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             remove_scratch(path)
-        record = Record(path, keep=len(rows))  # a last line that a kill cut short goes
-        facts = [fact for fact in facts if fact[:2] not in known]
-    for event, key, fact in facts:
-        record.append({"event": event, "key": key, **as_written(fact)})
-    return record
+        record = Record(path, keep=len(rows))  # without a last line that a kill cut short
+    for fact in facts:
+        if (fact.event, fact.key) not in before:
+            record.append({"event": fact.event, "key": fact.key, **as_written(fact.values)})
+    return Grid(record, axes)
 
 
-def run_cells(
-    work: Callable[[Cell], Row],
-    cells: Sequence[Cell],
-    record: Record,
-    read: Callable[[Row], Cell],
-    *,
-    jobs: int | None = 1,
-    on: Place = "local",
-    minutes: float | None = None,
-    progress: bool | None = None,
-) -> dict[Cell, Row]:
-    """The rows of all cells; those that the record holds already are not run again.
+def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str) -> None:
+    """A folder may be written to if it is new, or holds a study of the same kind."""
+    is_foreign = folder.exists() and (not folder.is_dir() or any(path.name != CELLS_FILE for path in folder.iterdir()))
+    has_facts = any(row["event"] in events for row in rows if "key" in row)
+    if (rows and not has_facts) or (not rows and is_foreign):
+        raise CrossTaskError(
+            f"'{folder}' exists and holds no {kind}; nothing was written over. Choose another folder with --output."
+        )
 
-    A row with `refused` is no finished one: it is not written, and tried again the next time.
 
-    Args:
-        work: trains one cell and returns its row.
-        cells: what to run, in this order.
-        record: where rows are kept.
-        read: the cell that a row is about.
-        jobs: processes side by side, on one thread each; 1 stays in this process, None takes all there is room for.
-        on: "local" for this machine, "ray" for a Ray cluster.
-        minutes: after which no further cell is begun; what is missing then is missing in the result.
-        progress: show a bar; by default when the error stream is a terminal.
-    """
+def check_jobs(jobs: int | None) -> None:
+    """At least one process."""
     if jobs is not None and jobs < 1:
         raise CrossTaskError(f"`jobs` must be at least 1, found {jobs}.")
-    wanted = list(dict.fromkeys(cells))
-    rows = {read(row): _without_event(row) for row in record.of("cell")}
-    left = [cell for cell in wanted if cell not in rows]
-    num_done, started = len(wanted) - len(left), time.perf_counter()
-    with shown(make_progress(progress)) as bar:
-        bar.start("runs", len(wanted), num_done)
-        for number, (cell, row) in enumerate(finished(work, left, jobs, on=on, minutes=minutes), 1):
-            if number == 1:
-                # Versions and machine of the lines that follow.
-                record.append({"event": "session", "environment": environment(), "jobs": jobs})
-            if "refused" not in row:
-                record.append({"event": "cell", **row})
-            rows[cell] = as_written(row)
-            seconds = (time.perf_counter() - started) / number * (len(left) - number)
-            bar.advance(num_done + number, f"{duration(seconds)} left, last: {cell}")
-    return {cell: rows[cell] for cell in wanted if cell in rows}
 
 
 def as_written(value: Any) -> Any:
@@ -114,16 +224,6 @@ def duration(seconds: float) -> str:
     """
     if seconds < 60:
         return f"{seconds:.0f} s"
-    return f"{math.ceil(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _without_event(row: Row) -> Row:
-    return {key: value for key, value in row.items() if key != "event"}
-
-
-def _check_folder(folder: Path, rows: Sequence[Row], known: set[str], wanted: set[str], sort: str) -> None:
-    is_other = folder.exists() and (not folder.is_dir() or any(path.name != CELLS_FILE for path in folder.iterdir()))
-    if (rows and not known & wanted) or (not rows and is_other):
-        raise CrossTaskError(
-            f"'{folder}' exists and holds no {sort}; nothing was written over. Choose another folder with --output."
-        )
+    if seconds < 5400:
+        return f"{math.ceil(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"

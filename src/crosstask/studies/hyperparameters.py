@@ -1,4 +1,4 @@
-"""Settings that dev chooses: the same number of trials for every method, and the best one by its dev scores alone."""
+"""Hyperparameters that dev chooses: the same number of trials for every method, and dev scores alone choose."""
 
 import itertools
 import json
@@ -11,13 +11,13 @@ from typing import Any
 
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.methods import make_transfer, make_weighting
-from crosstask.report.comparison_view import Spread
-from crosstask.studies.method import Method, Named, Words
+from crosstask.runs.estimate import Estimate, estimate_json
+from crosstask.studies.method import Definitions, Method, Named, Section
 from crosstask.training.config import TRAINING_KEYS, Training
 from crosstask.validation import check_options, name_and_options, shown
 
-Grid = Mapping[str, Sequence[Any]]
-"""Values to try by setting: of training (`learning_rate`), or an option of a method's part (`tawt.every`)."""
+SearchSpace = Mapping[str, Sequence[Any]]
+"""Values to try by setting: of training (`learning_rate`), or an option of a method's component (`tawt.every`)."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,12 @@ class Trial:
     """
 
     name: str
-    settings: Mapping[str, Any]
+    settings: Section
     method: Method
+
+
+Trials = Mapping[str, Mapping[str, Trial]]
+"""By method, and then by the name of the trial."""
 
 
 @dataclass(frozen=True)
@@ -38,48 +42,58 @@ class Tried:
 
     method: str
     target: str
-    settings: Mapping[str, Any]
-    dev: Spread | None
+    settings: Section
+    dev: Estimate | None
     is_chosen: bool
     refused: str | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**vars(self), "dev": estimate_json(self.dev)}
 
-def read_grids(methods: Mapping[str, Method], words: Words, common: Grid | None) -> dict[str, Grid]:
-    """The grid of every method: what all share as far as it concerns the method, and its own `search`."""
-    shared = _checked(common or {}, "search")
-    unused = [key for key in shared if not any(_concerns(key, method) for method in methods.values())]
-    if unused:
-        raise _unknown_setting(unused[0], "search", list(methods.values()))
-    grids: dict[str, Grid] = {}
+
+def read_spaces(
+    methods: Mapping[str, Method], definitions: Definitions, common: SearchSpace | None
+) -> dict[str, SearchSpace]:
+    """The search space of every method: what all share as far as it concerns the method, and its own `search`."""
+    common = _checked_space(common or {}, "search")
+    for key in common:
+        if not any(_concerns(key, method) for method in methods.values()):
+            raise _unknown_setting(key, "search", list(methods.values()))
+    spaces: dict[str, SearchSpace] = {}
     for name, method in methods.items():
         where = f"method '{name}': search"
-        own = _checked((words.defined.get(name) or {}).get("search") or {}, where)
-        for key in own:
+        section = definitions.sections.get(name) or {}
+        specific = _checked_space(section.get("search") or {}, where)
+        for key in specific:
             if not _concerns(key, method):
                 raise _unknown_setting(key, where, [method])
-        grids[name] = {**{key: values for key, values in shared.items() if _concerns(key, method)}, **own}
-    return grids
+        concerned = {key: values for key, values in common.items() if _concerns(key, method)}
+        spaces[name] = {**concerned, **specific}
+    return spaces
 
 
 def make_trials(
-    methods: Mapping[str, Method], grids: Mapping[str, Grid], most: int | None = None
+    methods: Mapping[str, Method], spaces: Mapping[str, SearchSpace], max_trials: int | None = None
 ) -> dict[str, dict[str, Trial]]:
-    """The trials of every method by their names, in the order of its grid.
+    """The trials of every method by their names, in the order of its search space.
 
-    Who may try more often wins more often, so all methods have the same number of trials; with `most` they have at most
-    so many, drawn from the larger grids, and a method whose grid is smaller has all of its own.
+    Who may try more often wins more often, so all methods have the same number of trials. With `max_trials` they have
+    at most so many, sampled from the larger spaces, and a method whose space is smaller has all of its own.
     """
-    sizes = {name: math.prod(len(values) for values in grids[name].values()) for name in methods}
-    if most is None and len(set(sizes.values())) > 1:
-        found = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    sizes: dict[str, int] = {}
+    for name in methods:
+        sizes[name] = math.prod(len(values) for values in spaces[name].values())
+    if max_trials is None and len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise CrossTaskError(
-            f"All methods must have the same number of trials, but `search` gives them different ones ({found}). Give "
+            f"All methods must have the same number of trials, but `search` gives them different ones ({listed}). Give "
             f"some methods more values in a `search` of their own, or set `trials`: {min(sizes.values())} is what each "
             "of them has."
         )
-    if most is not None and most < 1:
-        raise CrossTaskError(f"`trials` must be at least 1, found {most}.")
-    return {name: _trials(method, grids[name], most) for name, method in methods.items()}
+    if max_trials is not None and max_trials < 1:
+        raise CrossTaskError(f"`trials` must be at least 1, found {max_trials}.")
+    return {name: _trials(method, spaces[name], max_trials) for name, method in methods.items()}
 
 
 def choose(dev_scores: Mapping[str, Mapping[int, float]], upward: bool) -> str | None:
@@ -91,48 +105,63 @@ def choose(dev_scores: Mapping[str, Mapping[int, float]], upward: bool) -> str |
     >>> choose({"low": {0: 0.4, 1: 0.5}, "high": {0: 0.6, 1: 0.4}, "lucky": {0: 0.9}}, upward=True)
     'high'
     """
-    most = max((len(scores) for scores in dev_scores.values()), default=0)
-    means = {name: statistics.fmean(scores.values()) for name, scores in dev_scores.items() if len(scores) == most > 0}
-    return max(means, key=lambda name: means[name] if upward else -means[name]) if means else None
+    sign = 1.0 if upward else -1.0
+    num_seeds = max((len(scores) for scores in dev_scores.values()), default=0)
+    means: dict[str, float] = {}
+    for name, scores in dev_scores.items():
+        if scores and len(scores) == num_seeds:
+            means[name] = sign * statistics.fmean(scores.values())
+    return max(means, key=means.__getitem__, default=None)
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
+def settings_text(settings: Section) -> str:
     """For people, and as the name of a trial.
 
     >>> settings_text({"learning_rate": 5e-5, "tawt.similarity": "dot"})
     'learning_rate=5e-05, tawt.similarity=dot'
     """
-    return ", ".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value, default=str)}"
-        for key, value in settings.items()
-    )
+    texts: list[str] = []
+    for key, value in settings.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        texts.append(f"{key}={text}")
+    return ", ".join(texts)
 
 
-def _trials(method: Method, grid: Grid, most: int | None) -> dict[str, Trial]:
-    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    if most is not None and most < len(combinations):
-        drawn = random.Random(0).sample(range(len(combinations)), most)  # equal grids give equal draws
-        combinations = [combinations[i] for i in sorted(drawn)]
-    trials = [Trial(settings_text(settings), settings, _with(method, settings)) for settings in combinations]
-    return {trial.name: trial for trial in trials}
+def _trials(method: Method, space: SearchSpace, max_trials: int | None) -> dict[str, Trial]:
+    combinations = list(itertools.product(*space.values()))
+    if max_trials is not None and max_trials < len(combinations):
+        indices = random.Random(0).sample(range(len(combinations)), max_trials)  # equal spaces give equal samples
+        combinations = [combinations[i] for i in sorted(indices)]
+    trials: dict[str, Trial] = {}
+    for values in combinations:
+        settings = dict(zip(space, values, strict=True))
+        name = settings_text(settings)
+        trials[name] = Trial(name, settings, _with_settings(method, settings))
+    return trials
 
 
-def _with(method: Method, settings: Mapping[str, Any]) -> Method:
+def _with_settings(method: Method, settings: Section) -> Method:
     """The method with these settings; they win over what it has for all targets and for single ones."""
-    training = {key: value for key, value in settings.items() if key in TRAINING_KEYS}
-    options: dict[str, dict[str, Any]] = {}
-    for key in settings.keys() - training.keys():
-        part, option = key.split(".", 1)
-        options.setdefault(part, {})[option] = settings[key]
+    training: dict[str, Any] = {}
+    options: dict[str, dict[str, Any]] = {}  # by component
+    for key, value in settings.items():
+        if key in TRAINING_KEYS:
+            training[key] = value
+        else:
+            component, option = key.split(".", 1)
+            options.setdefault(component, {})[option] = value
+    by_target: dict[str, Section] = {}
+    for target, section in method.by_target.items():
+        by_target[target] = {key: value for key, value in section.items() if key not in training}
+    weighting = method.weighting
+    if weighting is not None:
+        weighting = _with_options(weighting, options)
     changed = replace(
         method,
-        weighting=_with_options(method.weighting, options) if method.weighting is not None else None,
-        transfer=tuple(_with_options(part, options) for part in method.transfer),
+        weighting=weighting,
+        transfer=tuple(_with_options(item, options) for item in method.transfer),
         training={**method.training, **training},
-        by_target={
-            target: {key: value for key, value in own.items() if key not in training}
-            for target, own in method.by_target.items()
-        },
+        by_target=by_target,
     )
     try:
         check_options("training", Training, changed.training)
@@ -145,41 +174,46 @@ def _with(method: Method, settings: Mapping[str, Any]) -> Method:
     return changed
 
 
-def _with_options(part: Named, options: Mapping[str, Mapping[str, Any]]) -> Named:
-    name = name_and_options("part", part)[0]
+def _with_options(component: Named, options: Mapping[str, Section]) -> Named:
+    name, current = name_and_options("part", component)
     if name not in options:
-        return part
-    return {**({"name": part} if isinstance(part, str) else part), **options[name]}
+        return component
+    return {"name": name, **current, **options[name]}
 
 
 def _concerns(key: str, method: Method) -> bool:
-    return key in TRAINING_KEYS or ("." in key and key.split(".", 1)[0] in _parts(method))
+    """Whether a method has this setting."""
+    return key in TRAINING_KEYS or ("." in key and key.split(".", 1)[0] in _components(method))
 
 
-def _parts(method: Method) -> list[str]:
+def _components(method: Method) -> list[str]:
     """The names of weighting and transfers."""
-    parts = [method.weighting] if method.weighting is not None else []
-    return [name_and_options("part", part)[0] for part in (*parts, *method.transfer)]
+    components = list(method.transfer)
+    if method.weighting is not None:
+        components.insert(0, method.weighting)
+    return [name_and_options("part", component)[0] for component in components]
 
 
 def _unknown_setting(key: str, where: str, methods: Sequence[Method]) -> CrossTaskError:
-    if "." in key:
-        parts = sorted({part for method in methods for part in _parts(method)})
-        found = f"no method has such a part ({', '.join(parts) or 'there are none'})"
-        return CrossTaskError(f"{where}: the option '{key}' concerns nothing here: {found}.")
-    return CrossTaskError(
-        f"{where}: unknown setting '{key}'. {did_you_mean(key, TRAINING_KEYS)} Options of a weighting or transfer are "
-        "written with its name, as in tawt.every."
-    )
+    if "." not in key:
+        return CrossTaskError(
+            f"{where}: unknown setting '{key}'. {did_you_mean(key, TRAINING_KEYS)} Options of a weighting or transfer "
+            "are written with its name, as in tawt.every."
+        )
+    components: set[str] = set()
+    for method in methods:
+        components.update(_components(method))
+    listed = ", ".join(sorted(components)) or "there are none"
+    return CrossTaskError(f"{where}: the option '{key}' concerns nothing here: no method has such a part ({listed}).")
 
 
-def _checked(grid: Any, where: str) -> dict[str, list[Any]]:
+def _checked_space(space: object, where: str) -> dict[str, list[Any]]:
     """Lists of values that differ."""
-    if not isinstance(grid, Mapping):
-        raise CrossTaskError(f"{where}: expected lists of values by setting; found {shown(grid)}.")
-    for key, values in grid.items():
+    if not isinstance(space, Mapping):
+        raise CrossTaskError(f"{where}: expected lists of values by setting; found {shown(space)}.")
+    for key, values in space.items():
         if not isinstance(values, list | tuple) or not values:
             raise CrossTaskError(f"{where}: `{key}` must be a list of values to try; found {shown(values)}.")
         if len({settings_text({key: value}) for value in values}) < len(values):
             raise CrossTaskError(f"{where}: `{key}` has the same value twice; found {shown(values)}.")
-    return {str(key): list(values) for key, values in grid.items()}
+    return {str(key): list(values) for key, values in space.items()}

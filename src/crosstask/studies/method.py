@@ -1,19 +1,21 @@
 """What is compared: a method is a paradigm, a weighting, transfers, or a combination of them such as joint+tawt."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
-from crosstask.methods import make_transfer, make_weighting
+from crosstask.learner import Learner
+from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.training.config import Training
-from crosstask.training.paradigms import PARADIGMS, find_paradigm
+from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm
 from crosstask.transfer import TRANSFERS
 from crosstask.validation import check_options, name_and_options, shown
 from crosstask.weighting import WEIGHTINGS
 
-Named = str | Mapping[str, Any]
-"""A weighting or transfer as a recipe names it."""
+Section = Mapping[str, Any]
+"""Options by name, as a recipe holds them."""
 DEFAULT_METHODS = ("single", "joint", "tawt")
 DEFAULT_PARADIGM = "normalized-joint"
 """Of a method that names none, where the recipe has none for several tasks either."""
@@ -22,18 +24,22 @@ METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targe
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table.
+    """One way to train: everything but the tasks, the common settings and the seed.
 
-    - `training`: settings of the loop that differ from those of the others;
-    - `by_target`: settings for one target alone, by its name.
+    - `training`: settings of the loop that differ from those of the study;
+    - `by_target`: settings for one target alone, by its name;
+    - `encoder`: instead of that of the study;
+    - `summary`: one line for people.
     """
 
     name: str
     paradigm: str
     weighting: Named | None = None
     transfer: tuple[Named, ...] = ()
-    training: Mapping[str, Any] = field(default_factory=dict)
-    by_target: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    training: Section = field(default_factory=dict)
+    by_target: Mapping[str, Section] = field(default_factory=dict)
+    encoder: Named | None = None
+    summary: str = ""
 
     @property
     def uses_sources(self) -> bool:
@@ -50,104 +56,149 @@ class Method:
         """Whether it trains the target alone: what negative transfer is measured against."""
         return self.is_plain and not self.uses_sources and not PARADIGMS[self.paradigm].frozen_features
 
-    def settings(self, target: str) -> dict[str, Any]:
-        """What differs in training on this target."""
-        return {**self.training, **self.by_target.get(target, {})}
+    def learner(self, encoder: Named, training: Training, seed: int) -> Learner:
+        """The learner of one run; `encoder` is used where the method has none."""
+        return Learner(
+            self.encoder or encoder,
+            paradigm=self.paradigm,
+            weighting=self.weighting,
+            transfer=self.transfer,
+            training=training,
+            seed=seed,
+            progress=False,
+        )
+
+    def settings(self, target: str, training: Training) -> Training:
+        """The study's settings with what differs for this method on this target."""
+        changes = {**self.training, **self.by_target.get(target, {})}
+        if "epochs" in changes:
+            changes = {"updates": None, **changes}
+        return replace(training, **changes)
+
+    def num_phases(self, target: str, tasks: Mapping[str, Task], training: Training) -> int:
+        """How many phases share the updates of a run."""
+        sources = tuple(name for name in tasks if name != target)
+        sizes = {name: len(task.train) for name, task in tasks.items()}
+        transfers = [make_transfer(item) for item in self.transfer]
+        names = tuple(transfer.name for transfer in transfers)
+        plan = Plan((target,), sources, sizes, training, make_weighting(self.weighting), names)
+        phases = find_paradigm(self.paradigm).plan(plan)
+        for transfer in transfers:
+            phases = transfer.plan(plan, phases)
+        return len(phases)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return {**asdict(self), "transfer": list(self.transfer)}
+        """As plain data, without what says nothing: rows of version 0.1 have neither `encoder` nor `summary`."""
+        data = {**asdict(self), "transfer": list(self.transfer)}
+        for key in ("encoder", "summary"):
+            if not data[key]:
+                del data[key]
+        return data
 
 
 @dataclass(frozen=True)
-class Words:
+class Definitions:
     """What the names of methods stand for beside the registries.
 
-    - `defined`: methods that the user has given a name, as sections;
+    - `sections`: methods that the user has given a name;
     - `options`: weightings and transfers with the options that they have in the recipe;
     - `paradigm`: of a method that names none.
     """
 
-    defined: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sections: Mapping[str, Section] = field(default_factory=dict)
     options: Mapping[str, Named] = field(default_factory=dict)
     paradigm: str = DEFAULT_PARADIGM
 
     @classmethod
-    def of(cls, paradigm: str | None, parts: Sequence[Named | None], defined: Mapping[str, Any]) -> "Words":
-        """From what a recipe holds: its paradigm, weighting, transfers, and methods under `compare`."""
-        options = {name_and_options("method", part)[0]: part for part in parts if part is not None}
+    def of_recipe(
+        cls, paradigm: str | None, components: Sequence[Named | None], sections: Mapping[str, Section]
+    ) -> "Definitions":
+        """From what a recipe holds: its paradigm, its weighting and transfers, and the methods under `compare`."""
+        options: dict[str, Named] = {}
+        for component in components:
+            if component is not None:
+                options[name_and_options("method", component)[0]] = component
         if paradigm is not None:
-            known = find_paradigm(paradigm)
-            if known.uses_sources and not known.frozen_features:
-                return cls(defined, options, paradigm)
-        return cls(defined, options)
+            facts = find_paradigm(paradigm)
+            if facts.uses_sources and not facts.frozen_features:
+                return cls(sections, options, paradigm)
+        return cls(sections, options)
 
 
-def read_methods(names: Sequence[str], words: Words) -> dict[str, Method]:
+def read_methods(names: Sequence[str], definitions: Definitions) -> dict[str, Method]:
     """The methods of these names, in this order."""
     if not names:
         raise CrossTaskError("There is nothing to compare: name at least one method, such as single or joint+tawt.")
-    methods = {}
+    methods: dict[str, Method] = {}
     for name in names:
         if name in methods:
             raise CrossTaskError(f"Method '{name}' is named twice; once is enough.")
         try:
-            methods[name] = read_method(name, words)
+            methods[name] = read_method(name, definitions)
         except CrossTaskError as error:
             raise CrossTaskError(f"method '{name}': {error}") from error
     return methods
 
 
-def read_method(name: str, words: Words) -> Method:
-    """One method, by a name that the user has given it or by its parts.
+def read_method(name: str, definitions: Definitions) -> Method:
+    """One method, by a name that the user has given it or by its components.
 
-    >>> read_method("joint+tawt", Words())
-    Method(name='joint+tawt', paradigm='joint', weighting='tawt', transfer=(), training={}, by_target={})
+    >>> read_method("joint+tawt", Definitions()).to_json()["weighting"]
+    'tawt'
     """
-    section: Mapping[str, Any] = words.defined.get(name) or {}
+    section = definitions.sections.get(name) or {}
     _check_section(section)
     if "method" in section or not (section.keys() & {"paradigm", "weighting", "transfer"}):
-        paradigm, weighting, transfer = _parts(str(section.get("method", name)), words)
+        method = _of_components(name, str(section.get("method", name)), definitions)
     else:
-        paradigm, weighting, transfer = words.paradigm, None, []
-    method = Method(
-        name,
-        section.get("paradigm", paradigm),
-        section.get("weighting", weighting),
-        tuple(section.get("transfer", transfer)),
-        section.get("training", {}),
-        section.get("targets", {}),
+        method = Method(name, definitions.paradigm)
+    method = replace(
+        method,
+        paradigm=section.get("paradigm", method.paradigm),
+        weighting=section.get("weighting", method.weighting),
+        transfer=tuple(section.get("transfer", method.transfer)),
+        training=section.get("training", {}),
+        by_target=section.get("targets", {}),
     )
     if method.paradigm not in PARADIGMS:
         raise unknown("paradigm", method.paradigm, PARADIGMS)
     if method.weighting is not None and not method.uses_sources:
         raise CrossTaskError(f"paradigm '{method.paradigm}' has one task, so that there is nothing to weight.")
+    # Made once for the check alone: a wrong option is an error before anything is trained.
     make_weighting(method.weighting)
     for item in method.transfer:
         make_transfer(item)
     return method
 
 
-def _parts(text: str, words: Words) -> tuple[str, Named | None, list[Named]]:
+def _of_components(name: str, text: str, definitions: Definitions) -> Method:
+    """A method such as joint+tawt+alignment: at most one paradigm and one weighting, and any number of transfers."""
     paradigms: list[str] = []
     weightings: list[Named] = []
     transfers: list[Named] = []
-    for part in (part.strip() for part in text.split("+")):
-        if part in PARADIGMS:
-            paradigms.append(part)
-        elif part in WEIGHTINGS:
-            weightings.append(words.options.get(part, part))
-        elif part in TRANSFERS:
-            transfers.append(words.options.get(part, part))
+    for component in text.split("+"):
+        component = component.strip()
+        if component in PARADIGMS:
+            paradigms.append(component)
+        elif component in WEIGHTINGS:
+            weightings.append(definitions.options.get(component, component))
+        elif component in TRANSFERS:
+            transfers.append(definitions.options.get(component, component))
         else:
-            raise unknown("method", part, [*words.defined, *PARADIGMS, *WEIGHTINGS, *TRANSFERS])
-    for what, found in (("paradigm", paradigms), ("weighting", weightings)):
-        if len(found) > 1:
-            raise CrossTaskError(f"it names {len(found)} {what}s, and there is room for one.")
-    return paradigms[0] if paradigms else words.paradigm, weightings[0] if weightings else None, transfers
+            raise unknown("method", component, [*definitions.sections, *PARADIGMS, *WEIGHTINGS, *TRANSFERS])
+    for kind, count in (("paradigm", len(paradigms)), ("weighting", len(weightings))):
+        if count > 1:
+            raise CrossTaskError(f"it names {count} {kind}s, and there is room for one.")
+    return Method(
+        name,
+        next(iter(paradigms), definitions.paradigm),
+        next(iter(weightings), None),
+        tuple(transfers),
+    )
 
 
-def _check_section(section: Any) -> None:
+def _check_section(section: object) -> None:
+    """What a user wrote: keys that exist, and values of the right types."""
     if not isinstance(section, Mapping):
         raise CrossTaskError(f"expected a mapping such as {{method: joint+tawt}}; found {shown(section)}.")
     for key in section:
@@ -155,16 +206,16 @@ def _check_section(section: Any) -> None:
             raise CrossTaskError(f"unknown key '{key}'. {did_you_mean(str(key), METHOD_KEYS)}")
     if not isinstance(section.get("transfer", []), list | tuple):
         raise CrossTaskError(f"`transfer` must be a list; found {shown(section['transfer'])}.")
+    _check_training("training", section.get("training", {}))
     by_target = section.get("targets", {})
-    for where, settings in (("training", section.get("training", {})), *_items("targets", by_target)):
-        if not isinstance(settings, Mapping):
-            raise CrossTaskError(f"`{where}` must be a mapping with settings of training; found {shown(settings)}.")
-        check_options(where, Training, settings)
-        Training(**settings)
+    if not isinstance(by_target, Mapping):
+        _check_training("targets", by_target)
+    for target, settings in by_target.items():
+        _check_training(f"targets.{target}", settings)
 
 
-def _items(where: str, found: Any) -> list[tuple[str, Any]]:
-    """The entries of a mapping with their places, or the thing itself where it is none."""
-    return (
-        [(f"{where}.{key}", value) for key, value in found.items()] if isinstance(found, Mapping) else [(where, found)]
-    )
+def _check_training(where: str, settings: object) -> None:
+    if not isinstance(settings, Mapping):
+        raise CrossTaskError(f"`{where}` must be a mapping with settings of training; found {shown(settings)}.")
+    check_options(where, Training, settings)
+    Training(**settings)

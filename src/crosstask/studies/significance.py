@@ -3,7 +3,6 @@
 Each takes the differences of the pairs. None stands for what the data cannot tell: fewer than two pairs have no test.
 """
 
-import math
 import statistics
 from collections.abc import Sequence
 
@@ -14,33 +13,32 @@ DIGITS = 12
 
 
 def paired_t_test(differences: Sequence[float]) -> float | None:
-    """Two-sided p-value of Student's t-test for a mean difference of zero.
+    """Two-sided p-value of Student's t-test for a mean difference of zero, with n - 1 degrees of freedom.
 
-    t = mean / (deviation / sqrt(n)) with n - 1 degrees of freedom. It is 1 when all differences are zero, and None
-    when all are equal to another value: without any spread the test is not defined.
+    It is 1 when all differences are zero, and None when all are equal to another value: without any deviation the test
+    is not defined.
 
     >>> round(paired_t_test([1.0, 2.0, 3.0]), 4), paired_t_test([0.0, 0.0]), paired_t_test([0.5, 0.5])
     (0.0742, 1.0, None)
     """
-    from scipy.stats import t
+    from scipy.stats import ttest_1samp
 
     values = _rounded(differences)
     if len(values) < 2:
         return None
     if not any(values):
         return 1.0
-    mean, deviation = statistics.fmean(values), statistics.stdev(values)
-    if deviation <= 1e-9 * abs(mean):
+    if statistics.stdev(values) <= 1e-9 * abs(statistics.fmean(values)):
         return None
-    return float(2.0 * t.sf(abs(mean) / (deviation / math.sqrt(len(values))), len(values) - 1))
+    return float(ttest_1samp(values, 0.0).pvalue)
 
 
 def signed_rank_test(differences: Sequence[float]) -> float | None:
     """Two-sided p-value of Wilcoxon's signed-rank test, exact also with ties.
 
-    Zeros are left out, ties share their mean rank, and all 2^n ways to give the ranks signs are equally likely. The
-    p-value is twice the share of those whose sum of positive ranks is as extreme on its side as the one found; so n
-    pairs never give less than 2^(1 - n).
+    Zeros are left out, ties share their mean rank, and all 2^n sign patterns of the ranks are equally likely. The
+    p-value is twice the fraction of those whose sum of positive ranks is as extreme on its side as the observed one; so
+    n pairs never give less than 2^(1 - n).
 
     >>> signed_rank_test([1.0, 2.0, 3.0, 4.0, 5.0]), signed_rank_test([1.0, -1.0]), signed_rank_test([1.0])
     (0.0625, 1.0, None)
@@ -51,16 +49,19 @@ def signed_rank_test(differences: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
     signed = np.array([value for value in values if value])
-    if not len(signed):
+    if not signed.size:
         return 1.0
+    # scipy.stats.wilcoxon has no exact p-value with ties but by PermutationMethod, which goes through all patterns: 71
+    # s for 19 pairs, where adding one rank after the other takes 0.2 ms.
     doubled = np.rint(2 * rankdata(np.abs(signed))).astype(int)  # mean ranks are halves at worst
-    share = np.zeros(doubled.sum() + 1)  # of sign patterns, by their sum of positive ranks
-    share[0] = 1.0
+    fractions = np.zeros(doubled.sum() + 1)  # of sign patterns, by their sum of positive ranks
+    fractions[0] = 1.0
     for rank in doubled:
-        share[rank:] = (share[rank:] + share[: len(share) - rank]) / 2
-        share[:rank] /= 2
-    found = doubled[signed > 0].sum()
-    return float(min(1.0, 2.0 * min(share[: found + 1].sum(), share[found:].sum())))
+        fractions[rank:] = (fractions[rank:] + fractions[: len(fractions) - rank]) / 2
+        fractions[:rank] /= 2
+    observed = doubled[signed > 0].sum()
+    tail = min(fractions[: observed + 1].sum(), fractions[observed:].sum())
+    return float(min(1.0, 2.0 * tail))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -2,23 +2,23 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from crosstask.data.metrics import higher
-from crosstask.report.comparison_view import Spread
+from crosstask.methods import papers_of
+from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
-from crosstask.studies.compare_runs import Cell
-from crosstask.studies.hyperparameters import Trial, Tried, choose, settings_text
-from crosstask.studies.method import Method
+from crosstask.studies.grid import RunKey
+from crosstask.studies.hyperparameters import Trials, Tried, choose, settings_text
+from crosstask.studies.method import Method, Section
 from crosstask.studies.significance import holm, paired_t_test, signed_rank_test
-from crosstask.studies.study import Estimate
 
 SINGLE = "single"
 COST_REFERENCES = ("joint", "normalized-joint")
 """Plain joint training: the first of these among the methods is what cost is a multiple of."""
-Part = Literal["dev", "test"]
+Split = Literal["dev", "test"]
 Verdict = Literal["hurts", "may hurt", "helps", "may help", "unclear"]
 
 
@@ -26,9 +26,9 @@ Verdict = Literal["hurts", "may hurt", "helps", "may help", "unclear"]
 class Line:
     """A method on a target, over all seeds.
 
-    - `score`, `dev`: of the measured part, and of dev, which may choose;
+    - `score`, `dev`: on the measured split, and on dev, which may choose;
     - `gain`, `wins`, `pairs`, `p_t`, `p_rank`: against the baseline on the same seeds, positive where it is better
-      whichever way the metric points; `p_t_holm` and `p_rank_holm` are corrected over the whole table;
+      whichever way the metric points; `p_t_holm` and `p_rank_holm` are corrected over the full table;
     - `over_single`, `verdict`: against training on the target alone, of methods that use sources;
     - `seconds`, `cost`: median time of a run, and as a multiple of plain joint training;
     - `settings`: what dev chose, where some were searched;
@@ -37,20 +37,20 @@ class Line:
 
     method: str
     target: str
-    score: Spread | None
-    dev: Spread | None
-    gain: Spread | None = None
+    score: Estimate | None
+    dev: Estimate | None
+    gain: Estimate | None = None
     wins: int = 0
     pairs: int = 0
     p_t: float | None = None
     p_rank: float | None = None
     p_t_holm: float | None = None
     p_rank_holm: float | None = None
-    over_single: Spread | None = None
+    over_single: Estimate | None = None
     verdict: Verdict | None = None
     seconds: float | None = None
     cost: float | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Section = field(default_factory=dict)
     is_best: bool = False
     is_baseline: bool = False
     refused: str | None = None
@@ -60,12 +60,19 @@ class Line:
         """Whether the sources did harm, for sure or perhaps."""
         return self.verdict in ("hurts", "may hurt")
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        data = dict(vars(self))
+        for name in ("score", "dev", "gain", "over_single"):
+            data[name] = estimate_json(data[name])
+        return data
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """The table with all that it was made of.
 
-    - `metrics`, `parts`: by target, what is measured and on which part: test where there is one;
+    - `metrics`, `parts`: by target, what is measured and on which split: test where there is one;
     - `cells`: the rows of the runs that the table is made of;
     - `tried`: every trial with its dev scores, where settings were searched.
     """
@@ -73,10 +80,10 @@ class Comparison:
     lines: tuple[Line, ...]
     baseline: str
     metrics: Mapping[str, str]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, Split]
     seeds: tuple[int, ...]
     methods: Mapping[str, Method]
-    settings: Mapping[str, Any]
+    settings: Section
     cells: tuple[Row, ...]
     tried: tuple[Tried, ...] = ()
 
@@ -96,148 +103,207 @@ class Comparison:
 
     def line(self, method: str, target: str | None = None) -> Line:
         """A method's line; of the first target when left out."""
-        wanted = target or self.targets[0]
-        return next(line for line in self.lines if (line.method, line.target) == (method, wanted))
+        lines = self.of_target(target or self.targets[0])
+        return next(line for line in lines if line.method == method)
 
     def notes(self) -> list[str]:
         """What a reader has to know."""
-        found = []
-        count = len(self.seeds)
-        if count < 2:
-            found.append("One seed tells nothing about chance: no deviation and no test. Use --seeds 5 or more.")
+        notes: list[str] = []
+        num_seeds = len(self.seeds)
+        if num_seeds < 2:
+            notes.append("One seed tells nothing about chance: no deviation and no test. Use --seeds 5 or more.")
         else:
-            found.append(
-                f"± standard deviation over {count} seeds. Paired tests against {self.baseline}, corrected by Holm's "
-                f"method over the whole table; with {count} seeds the signed-rank test cannot go below "
-                f"{2.0 ** (1 - count):.2g}."
+            notes.append(
+                f"± standard deviation over {num_seeds} seeds. Paired tests against {self.baseline}, corrected by "
+                f"Holm's method over the whole table; with {num_seeds} seeds the signed-rank test cannot go below "
+                f"{2.0 ** (1 - num_seeds):.2g}."
             )
-            found.append(
+            notes.append(
                 "sources: they help or hurt where the 95% interval of the gain over single leaves zero out; they may "
                 "where only the mean points that way."
             )
-        found += self._search_notes()
-        on_dev = [target for target, part in self.parts.items() if part == "dev"]
+        if self.tried:
+            notes += self._search_notes()
+        on_dev = [target for target, split in self.parts.items() if split == "dev"]
         if on_dev:
-            chosen = "the best look of every run" + (" and the settings" if self.tried else "")
-            found.append(f"No test set: {', '.join(on_dev)} measured on dev, which also chose {chosen}.")
-        return found
+            selected = "the best evaluation of every run" + (" and the settings" if self.tried else "")
+            notes.append(f"No test set: {', '.join(on_dev)} measured on dev, which also chose {selected}.")
+        return notes
 
     def _search_notes(self) -> list[str]:
-        if not self.tried:
-            return []
-        counts = {
-            name: len({settings_text(t.settings) for t in self.tried if t.method == name}) for name in self.methods
-        }
-        chosen = [
-            f"{line.method} on {line.target} {settings_text(line.settings)}" for line in self.lines if line.settings
-        ]
-        found = [f"Chosen by mean dev scores: {'; '.join(chosen)}."]
+        """What dev chose, and whether all methods had the same number of trials."""
+        trials: dict[str, set[str]] = {}
+        for tried in self.tried:
+            trials.setdefault(tried.method, set()).add(settings_text(tried.settings))
+        selected: list[str] = []
+        for line in self.lines:
+            if line.settings:
+                selected.append(f"{line.method} on {line.target} {settings_text(line.settings)}")
+        note = f"Chosen by mean dev scores: {'; '.join(selected)}"
+        counts = {name: len(trials[name]) for name in self.methods}
         if len(set(counts.values())) == 1:
-            return [f"{found[0][:-1]} ({counts[self.baseline]} trials for each method)."]
+            return [f"{note} ({counts[self.baseline]} trials for each method)."]
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-        return [*found, f"The numbers of trials differ, which favours those with more: {listed}."]
+        return [f"{note}.", f"The numbers of trials differ, which favours those with more: {listed}."]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
+        methods: dict[str, Any] = {}
+        schedule = self.settings.get("training", {}).get("schedule")
+        for name, method in self.methods.items():
+            papers = papers_of(method.paradigm, method.weighting, method.transfer, schedule)
+            citations = {"uses_sources": method.uses_sources, "papers": [paper.key for paper in papers]}
+            methods[name] = {**method.to_json(), **citations}
         return finite(
             {
                 "baseline": self.baseline,
                 "metrics": dict(self.metrics),
+                "greater_is_better": {metric: higher(metric) for metric in self.metrics.values()},
                 "parts": dict(self.parts),
                 "seeds": list(self.seeds),
-                "methods": {name: method.to_json() for name, method in self.methods.items()},
+                "methods": methods,
                 "settings": dict(self.settings),
-                "lines": [asdict(line) for line in self.lines],
-                "search": [asdict(tried) for tried in self.tried],
+                "lines": [line.to_json() for line in self.lines],
+                "search": [tried.to_json() for tried in self.tried],
                 "notes": self.notes(),
                 "cells": list(self.cells),
             }
         )
 
 
+@dataclass(frozen=True, eq=False)
+class TargetResults:
+    """The rows of one target."""
+
+    rows: Mapping[RunKey, Row]
+    metric: str
+
+    @classmethod
+    def of(cls, rows: Mapping[RunKey, Row], target: str, metric: str) -> "TargetResults":
+        """The rows of this target among those of all."""
+        return cls({key: row for key, row in rows.items() if key["target"] == target}, metric)
+
+    @property
+    def sign(self) -> float:
+        """By which a score is multiplied so that more is better."""
+        return 1.0 if higher(self.metric) else -1.0
+
+    @property
+    def split(self) -> Split:
+        """What is measured: test where there is one."""
+        on_test = any("test" in row.get("scores", {}) for row in self.rows.values())
+        return "test" if on_test else "dev"
+
+    def of_method(self, method: str, trial: str | None = None) -> dict[RunKey, Row]:
+        """The rows of a method, or of one of its trials."""
+        return {
+            key: row
+            for key, row in self.rows.items()
+            if key["method"] == method and (trial is None or key["trial"] == trial)
+        }
+
+    def scores(self, method: str, split: Split, trial: str | None = None) -> dict[int, float]:
+        """By seed; what is missing or not defined is left out."""
+        scores: dict[int, float] = {}
+        for key, row in self.of_method(method, trial).items():
+            value = row.get("scores", {}).get(split, {}).get(self.metric)
+            if value is not None:
+                scores[key["seed"]] = value
+        return scores
+
+    def seconds(self, method: str) -> dict[int, float]:
+        """Time of each run by seed, where it is known."""
+        rows = self.of_method(method)
+        return {key["seed"]: row["seconds"] for key, row in rows.items() if row.get("seconds") is not None}
+
+    def refusal(self, method: str, trial: str | None = None) -> str | None:
+        """Why a method did not run, if so."""
+        for row in self.of_method(method, trial).values():
+            if "refused" in row:
+                return row["refused"]
+        return None
+
+    def gains(self, method: str, reference: str | None) -> list[float]:
+        """Differences over the seeds that both have, positive where the method is better."""
+        if reference is None:
+            return []
+        scores, others = self.scores(method, self.split), self.scores(reference, self.split)
+        return [self.sign * (value - others[seed]) for seed, value in scores.items() if seed in others]
+
+
 def choose_trials(
-    rows: Mapping[Cell, Row], trials: Mapping[str, Mapping[str, Trial]], metrics: Mapping[str, str]
-) -> tuple[dict[Cell, Row], tuple[Tried, ...]]:
+    rows: Mapping[RunKey, Row], trials: Trials, metrics: Mapping[str, str]
+) -> tuple[dict[RunKey, Row], tuple[Tried, ...]]:
     """The rows of the trials that dev chose for each method and target, and all that was tried."""
-    chosen: dict[Cell, Row] = {}
+    selected: set[RunKey] = set()
     tried: list[Tried] = []
     for target, metric in metrics.items():
-        for method, own in trials.items():
-            of_trial: dict[str, dict[Cell, Row]] = {name: {} for name in own}
-            for cell, row in rows.items():
-                if (cell.target, cell.method) == (target, method):
-                    of_trial[cell.trial][cell] = row
-            dev = {name: _scores(found, method, "dev", metric) for name, found in of_trial.items()}
-            best = choose(dev, higher(metric)) or next(iter(own))  # with no score at all the reason is to be seen
-            chosen |= of_trial[best]
-            tried += [
-                Tried(method, target, trial.settings, Spread.of(list(dev[name].values())), name == best,
-                      next((row["refused"] for row in of_trial[name].values() if "refused" in row), None))
-                for name, trial in own.items()
-            ]  # fmt: skip
-    return {cell: row for cell, row in rows.items() if cell in chosen}, tuple(tried)
+        results = TargetResults.of(rows, target, metric)
+        for method, trials_of_method in trials.items():
+            dev = {name: results.scores(method, "dev", name) for name in trials_of_method}
+            # Where no trial has a score, the first one is there to say why.
+            best = choose(dev, higher(metric)) or next(iter(trials_of_method))
+            selected.update(results.of_method(method, best))
+            for name, trial in trials_of_method.items():
+                estimate = Estimate.of_any(dev[name].values())
+                refusal = results.refusal(method, name)
+                tried.append(Tried(method, target, trial.settings, estimate, name == best, refusal))
+    return {key: row for key, row in rows.items() if key in selected}, tuple(tried)
 
 
 def make_lines(
-    rows: Mapping[Cell, Row],
+    rows: Mapping[RunKey, Row],
     methods: Mapping[str, Method],
     metrics: Mapping[str, str],
     baseline: str,
     tried: Sequence[Tried] = (),
-) -> tuple[tuple[Line, ...], dict[str, Part]]:
-    """The lines of all methods on all targets, and which part of each target is measured."""
+) -> tuple[tuple[Line, ...], dict[str, Split]]:
+    """The lines of all methods on all targets, and which split of each target is measured."""
     settings = {(trial.method, trial.target): trial.settings for trial in tried if trial.is_chosen}
     lines: list[Line] = []
-    parts: dict[str, Part] = {}
+    splits: dict[str, Split] = {}
     for target, metric in metrics.items():
-        of_target = {cell: row for cell, row in rows.items() if cell.target == target}
-        part: Part = "test" if any("test" in row.get("scores", {}) for row in of_target.values()) else "dev"
-        parts[target] = part
-        lines += _lines_of_target(of_target, methods, target, metric, part, baseline)
-    corrected = zip(holm([line.p_t for line in lines]), holm([line.p_rank for line in lines]), strict=True)
-    return tuple(
-        replace(line, p_t_holm=p_t, p_rank_holm=p_rank, settings=settings.get((line.method, line.target), {}))
-        for line, (p_t, p_rank) in zip(lines, corrected, strict=True)
-    ), parts
+        results = TargetResults.of(rows, target, metric)
+        splits[target] = results.split
+        lines += _lines_of_target(results, methods, target, baseline)
+    p_t_values = holm([line.p_t for line in lines])
+    p_rank_values = holm([line.p_rank for line in lines])
+    corrected: list[Line] = []
+    for line, p_t, p_rank in zip(lines, p_t_values, p_rank_values, strict=True):
+        searched = settings.get((line.method, line.target), {})
+        corrected.append(replace(line, p_t_holm=p_t, p_rank_holm=p_rank, settings=searched))
+    return tuple(corrected), splits
 
 
-def _lines_of_target(
-    rows: Mapping[Cell, Row], methods: Mapping[str, Method], target: str, metric: str, part: Part, baseline: str
-) -> list[Line]:
-    sign = 1.0 if higher(metric) else -1.0
-    scores = {name: _scores(rows, name, part, metric) for name in methods}
-    means = {name: sign * statistics.fmean(found.values()) for name, found in scores.items() if found}
-    times = {name: _times(rows, name) for name in methods}
-    alone = next((name for name, m in methods.items() if m.is_single), None)
-    plain = {m.paradigm: name for name, m in methods.items() if m.is_plain}
-    reference = next((plain[paradigm] for paradigm in COST_REFERENCES if paradigm in plain), None)
-    lines = []
+def _lines_of_target(results: TargetResults, methods: Mapping[str, Method], target: str, baseline: str) -> list[Line]:
+    alone = next((name for name, method in methods.items() if method.is_single), None)
+    plain = {method.paradigm: name for name, method in methods.items() if method.is_plain}
+    cost_reference = next((plain[paradigm] for paradigm in COST_REFERENCES if paradigm in plain), None)
+    lines: list[Line] = []
     for name, method in methods.items():
-        gains = _gains(scores[name], scores[baseline], sign) if name != baseline else []
-        from_alone = _gains(scores[name], scores[alone], sign) if alone is not None and method.uses_sources else []
-        lines.append(
-            Line(
-                method=name,
-                target=target,
-                score=Spread.of(list(scores[name].values())),
-                dev=Spread.of(list(_scores(rows, name, "dev", metric).values())),
-                gain=Spread.of(gains),
-                wins=sum(gain > 0 for gain in gains),
-                pairs=len(gains),
-                p_t=paired_t_test(gains),
-                p_rank=signed_rank_test(gains),
-                over_single=Spread.of(from_alone),
-                verdict=verdict(from_alone),
-                seconds=statistics.median(times[name].values()) if times[name] else None,
-                cost=_ratio(times[name], times[reference]) if reference is not None else None,
-                is_best=name in means and means[name] == max(means.values()),
-                is_baseline=name == baseline,
-                refused=next(
-                    (row["refused"] for c, row in rows.items() if c.method == name and "refused" in row), None
-                ),
-            )
+        gains = results.gains(name, baseline) if name != baseline else []
+        over_single = results.gains(name, alone) if method.uses_sources else []
+        seconds = results.seconds(name)
+        line = Line(
+            method=name,
+            target=target,
+            score=Estimate.of_any(results.scores(name, results.split).values()),
+            dev=Estimate.of_any(results.scores(name, "dev").values()),
+            gain=Estimate.of_any(gains),
+            wins=sum(gain > 0 for gain in gains),
+            pairs=len(gains),
+            p_t=paired_t_test(gains),
+            p_rank=signed_rank_test(gains),
+            over_single=Estimate.of_any(over_single),
+            verdict=verdict(over_single),
+            seconds=statistics.median(seconds.values()) if seconds else None,
+            cost=_cost(results, name, cost_reference),
+            is_baseline=name == baseline,
+            refused=results.refusal(name),
         )
-    return lines
+        lines.append(line)
+    best = max((results.sign * line.score.mean for line in lines if line.score is not None), default=None)
+    return [replace(line, is_best=line.score is not None and results.sign * line.score.mean == best) for line in lines]
 
 
 def verdict(gains: Sequence[float]) -> Verdict | None:
@@ -248,34 +314,22 @@ def verdict(gains: Sequence[float]) -> Verdict | None:
     """
     if not gains:
         return None
-    found = Estimate.of(gains)
-    low, high = found.interval()
-    if low > 0 or high < 0:
-        return "helps" if low > 0 else "hurts"
-    return "unclear" if found.mean == 0 else "may help" if found.mean > 0 else "may hurt"
+    gain = Estimate.of(gains)
+    low, high = gain.interval()
+    if low > 0:
+        return "helps"
+    if high < 0:
+        return "hurts"
+    if gain.mean == 0:
+        return "unclear"
+    return "may help" if gain.mean > 0 else "may hurt"
 
 
-def _scores(rows: Mapping[Cell, Row], method: str, part: Part, metric: str) -> dict[int, float]:
-    """By seed; what is missing or no number is left out."""
-    found = {
-        cell.seed: row.get("scores", {}).get(part, {}).get(metric)
-        for cell, row in rows.items()
-        if cell.method == method
-    }
-    return {seed: value for seed, value in found.items() if value is not None}
-
-
-def _times(rows: Mapping[Cell, Row], method: str) -> dict[int, float]:
-    found = {cell.seed: row.get("seconds") for cell, row in rows.items() if cell.method == method}
-    return {seed: seconds for seed, seconds in found.items() if seconds is not None}
-
-
-def _gains(scores: Mapping[int, float], others: Mapping[int, float], sign: float) -> list[float]:
-    """Differences over the seeds that both have."""
-    return [sign * (value - others[seed]) for seed, value in scores.items() if seed in others]
-
-
-def _ratio(times: Mapping[int, float], others: Mapping[int, float]) -> float | None:
-    """The median over seeds, for the first run of all also waits for things that later ones find ready."""
-    ratios = [value / others[seed] for seed, value in times.items() if others.get(seed)]
+def _cost(results: TargetResults, method: str, reference: str | None) -> float | None:
+    """Time as a multiple of the reference's: the median over seeds, since the first run of all also waits for things
+    that later ones find ready."""
+    if reference is None:
+        return None
+    seconds, others = results.seconds(method), results.seconds(reference)
+    ratios = [value / others[seed] for seed, value in seconds.items() if others.get(seed)]
     return statistics.median(ratios) if ratios else None

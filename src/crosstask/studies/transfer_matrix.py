@@ -1,24 +1,25 @@
 """The transfer matrix: how much each task gains from each other one, measured by training."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-import numpy as np
-
-from crosstask.data.metrics import chosen_metric, higher, spearman
+from crosstask.data.metrics import chosen_metric, higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.methods import Named
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
-from crosstask.studies.study import Cell, Estimate, Named, make_study, run_cells, seed_list
-from crosstask.training.config import Training
+from crosstask.studies.grid import RunKey
+from crosstask.studies.method import Method, Section
+from crosstask.studies.options import Conditions, StudyOptions
+from crosstask.studies.study import TaskStudy, score_of, task_key
 
 MATRIX_FILE = "transfer_matrix.json"
+DEFAULT_SEEDS = 3
 Verdict = Literal["helps", "hurts", "unclear"]
 
 
@@ -26,7 +27,8 @@ Verdict = Literal["helps", "hurts", "unclear"]
 class Gain:
     """What a source is to a target: scores alone and together, and the gain over the same seeds.
 
-    Gains are positive where the target got better, whichever way its metric points. `test` is only told: dev decides.
+    Gains are positive where the target got better, whichever way its metric points. `test` is reported only: dev
+    decides.
     """
 
     source: str
@@ -40,12 +42,21 @@ class Gain:
     def verdict(self) -> Verdict:
         """Whether the 95% interval of the gain on dev leaves zero out; with a single seed nothing is clear."""
         low, high = self.dev.interval()
-        return "helps" if low > 0 else "hurts" if high < 0 else "unclear"
+        if low > 0:
+            return "helps"
+        return "hurts" if high < 0 else "unclear"
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        estimates = {name: getattr(self, name).to_json() for name in ("alone", "together", "dev", "test")}
-        return {"source": self.source, "target": self.target, "verdict": self.verdict, **estimates}
+        return {
+            "source": self.source,
+            "target": self.target,
+            "verdict": self.verdict,
+            "alone": self.alone.to_json(),
+            "together": self.together.to_json(),
+            "dev": self.dev.to_json(),
+            "test": self.test.to_json(),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,23 +69,23 @@ class TransferMatrix:
     seeds: tuple[int, ...]
     cells: Mapping[tuple[str, str], Gain]
     seconds: float
-    settings: Mapping[str, Any]
+    settings: Section
 
     def gain(self, source: str, target: str) -> Gain:
         """Of joint over single training."""
-        for name, known in ((source, self.sources), (target, self.targets)):
-            if name not in known:
-                raise unknown("task", name, known)
+        for name, names in ((source, self.sources), (target, self.targets)):
+            if name not in names:
+                raise unknown("task", name, names)
         if source == target:
             raise CrossTaskError(f"A task is no source of itself: '{source}' stands for both.")
         return self.cells[source, target]
 
     def gains(self) -> dict[str, dict[str, float]]:
         """Mean gains on dev, by target and then by source."""
-        return {
-            target: {source: self.cells[source, target].dev.mean for source in self.sources if source != target}
-            for target in self.targets
-        }
+        gains: dict[str, dict[str, float]] = {target: {} for target in self.targets}
+        for (source, target), gain in self.cells.items():
+            gains[target][source] = gain.dev.mean
+        return gains
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -95,140 +106,78 @@ def transfer_matrix(
     tasks: Sequence[Task],
     *,
     targets: Sequence[str] | None = None,
-    encoder: Named = "minilm",
     paradigm: str = "normalized-joint",
     weighting: Named | None = None,
     transfer: Sequence[Named] = (),
-    training: Training | Mapping[str, Any] | None = None,
-    seeds: int | Sequence[int] = 3,
-    output: str | Path | None = None,
-    jobs: int = 1,
-    progress: bool | None = None,
-    **settings: Any,
+    **options: Unpack[StudyOptions],
 ) -> TransferMatrix:
     """For every ordered pair (source, target) the gain of training them together over training the target alone.
 
-    Every run has the same number of updates and of looks at dev, and starts from the same encoder and target head for
-    the same seed, so that gains are differences of pairs. Seeds change start and order, the examples stay; error bars
-    are those of training, not of another sample of the data. T tasks and S seeds take S T^2 runs, or S T for each of
-    the `targets`. The best of several looks is kept by the same dev set that gives the score, alone and together alike;
-    where there is a test set, its gains stand in the JSON.
+    Every run has the same number of updates and of evaluations on dev, and starts from the same encoder and target head
+    for the same seed, so that gains are differences of pairs. Seeds change start and order, the examples stay; error
+    bars are those of training, not of another sample of the data. T tasks and S seeds take S T^2 runs, or S T for each
+    of the `targets`. The best of several evaluations is kept by the same dev set that gives the score, alone and
+    together alike; where there is a test set, its gains stand in the JSON.
 
     Args:
         tasks: at least two, each with a dev set.
-        targets: tasks whose gains are wanted; all when left out.
-        encoder, paradigm, weighting, transfer: of the runs in pairs, as a recipe names them. A task alone is trained
-            by `single`, or by `probe` where the pairs are by `stacking`.
-        training: settings of the loop; single ones can also be given by name (`epochs=10`). Epochs are those of the
-            largest task.
-        seeds: how many, or which.
-        output: folder for `cells.jsonl`, which grows run by run, and the table as JSON. What it holds already is not
-            run again.
-        jobs: processes side by side; a script that asks for several needs `if __name__ == "__main__":`.
-        progress: show a bar; by default when the error stream is a terminal.
+        targets: tasks whose gains are of interest; all when left out.
+        paradigm, weighting, transfer: of the runs in pairs, as a recipe names them. A task alone is trained by
+            `single`, or by `probe` where the pairs are by `stacking`.
+        options: `encoder` ("minilm" when left out), `training` or single settings of it by name (`epochs=10`), `seeds`
+            (3), `output`, `jobs`, `on` and `progress`; see `StudyOptions`. `output` also gets the table as JSON.
     """
-    purpose = "The transfer matrix"
-    study = make_study(
-        tasks, encoder, paradigm=paradigm, weighting=weighting, transfer=transfer, training=training, settings=settings,
-        purpose=purpose,
-    )  # fmt: skip
-    names = tuple(study.tasks)
-    wanted = names if targets is None else tuple(targets)
-    for name in wanted:
-        if name not in names:
-            raise unknown("target", name, names)
-    used = seed_list(seeds)
-    alone = {(target, seed): Cell((target,), (), seed) for seed in used for target in wanted}
-    pairs = {
-        (source, target, seed): Cell((target,), (source,), seed)
-        for seed in used
-        for target in wanted
-        for source in names
-        if source != target
-    }
-    rows = run_cells(study, [*alone.values(), *pairs.values()], output=output, jobs=jobs, progress=progress)
-    metrics = {target: chosen_metric(study.tasks[target].spec).name for target in wanted}
-    gains = {
-        (source, target): _gain(
-            source,
-            target,
-            metrics[target],
-            [rows[alone[target, seed]] for seed in used],
-            [rows[pairs[source, target, seed]] for seed in used],
-        )
-        for target in wanted
-        for source in names
-        if source != target
-    }
+    # 1. Check everything that can be checked before training.
+    conditions = Conditions.of(options, encoder="minilm", seeds=DEFAULT_SEEDS)
+    method = Method("together", paradigm, weighting, tuple(transfer))
+    study = TaskStudy.of(tasks, method, conditions, "The transfer matrix")
+    sources = tuple(study.tasks)
+    targets = sources if targets is None else tuple(targets)
+    for name in targets:
+        if name not in sources:
+            raise unknown("target", name, sources)
+    # 2. Train every target alone, then every pair.
+    pairs = [(source, target) for target in targets for source in sources if source != target]
+    keys: list[RunKey] = []
+    for seed in conditions.seeds:
+        keys += [task_key([target], [], seed) for target in targets]
+    for seed in conditions.seeds:
+        keys += [task_key([target], [source], seed) for source, target in pairs]
+    rows = study.rows(keys, conditions)
+    # 3. Gains over the same seeds.
+    metrics = {target: chosen_metric(study.tasks[target].spec).name for target in targets}
+    gains: dict[tuple[str, str], Gain] = {}
+    for source, target in pairs:
+        alone = [rows[task_key([target], [], seed)] for seed in conditions.seeds]
+        together = [rows[task_key([target], [source], seed)] for seed in conditions.seeds]
+        gains[source, target] = _gain(source, target, metrics[target], alone, together)
     seconds = round(sum(row["seconds"] for row in rows.values()), 1)
-    matrix = TransferMatrix(names, wanted, metrics, used, gains, seconds, study.describe())
-    if output is not None:
+    matrix = TransferMatrix(sources, targets, metrics, conditions.seeds, gains, seconds, study.describe())
+    if conditions.folder is not None:
         text = json.dumps(matrix.to_json(), indent=1, ensure_ascii=False)
-        write_text(Path(output) / MATRIX_FILE, text + "\n")
+        write_text(conditions.folder / MATRIX_FILE, text + "\n")
     return matrix
 
 
 def _gain(source: str, target: str, metric: str, alone: Sequence[Row], together: Sequence[Row]) -> Gain:
-    sign = 1.0 if higher(metric) else -1.0
+    """From the rows of a target alone and with a source, seed by seed."""
 
-    def scores(rows: Sequence[Row], part: str) -> list[float | None]:
-        return [row["scores"].get(target, {}).get(part, {}).get(metric) for row in rows]
+    def scores(rows: Sequence[Row], split: str) -> list[float | None]:
+        return [score_of(row, target, split, metric) for row in rows]
 
-    def gains(part: str) -> Estimate:
-        found = zip(scores(alone, part), scores(together, part), strict=True)
-        return Estimate.of([sign * (b - a) for a, b in found if a is not None and b is not None])
+    def gains(split: str) -> Estimate:
+        sign = 1.0 if higher(metric) else -1.0
+        differences: list[float] = []
+        for before, after in zip(scores(alone, split), scores(together, split), strict=True):
+            if before is not None and after is not None:
+                differences.append(sign * (after - before))
+        return Estimate.of(differences)
 
     return Gain(
         source,
         target,
-        Estimate.of(scores(alone, "dev")),
-        Estimate.of(scores(together, "dev")),
-        gains("dev"),
-        gains("test"),
+        alone=Estimate.of(scores(alone, "dev")),
+        together=Estimate.of(scores(together, "dev")),
+        dev=gains("dev"),
+        test=gains("test"),
     )
-
-
-@dataclass(frozen=True)
-class RankCorrelation:
-    """How well scores foretell measured gains.
-
-    - `by_target`: Spearman's correlation over the sources of each target;
-    - `mean`: of those; gains of different targets need not be comparable, so this is the figure to go by;
-    - `pooled`: over all pairs at once.
-    """
-
-    by_target: Mapping[str, float]
-    mean: float
-    pooled: float
-
-
-def rank_correlation(scores: Mapping[str, Mapping[str, float]], matrix: TransferMatrix) -> RankCorrelation:
-    """Spearman's rank correlation of scores with measured mean gains on dev.
-
-    Args:
-        scores: by target and then by source, the higher the better. Targets and sources may be missing; a target with
-            fewer than two scored sources has no order to compare and is left out.
-        matrix: what was measured.
-    """
-    measured = matrix.gains()
-    pairs: dict[str, list[tuple[float, float]]] = {}
-    for target, found in scores.items():
-        if target not in measured:
-            raise unknown("target", target, measured)
-        for source, score in found.items():
-            if source == target:
-                continue
-            if source not in measured[target]:
-                raise unknown("source", source, measured[target])
-            if math.isfinite(score) and math.isfinite(measured[target][source]):
-                pairs.setdefault(target, []).append((score, measured[target][source]))
-    by_target = {target: _spearman(found) for target, found in pairs.items() if len(found) > 1}
-    if not by_target:
-        raise CrossTaskError("A rank correlation needs scores of at least two sources of one target; found none.")
-    pooled = _spearman([pair for found in pairs.values() for pair in found])
-    return RankCorrelation(by_target, float(np.mean(list(by_target.values()))), pooled)
-
-
-def _spearman(pairs: Sequence[tuple[float, float]]) -> float:
-    scores, gains = np.asarray(pairs).T
-    return spearman(gains, scores)

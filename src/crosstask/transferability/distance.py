@@ -9,14 +9,16 @@ import numpy as np
 from crosstask.data.task import Examples, Task
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.learner import Learner
+from crosstask.methods import Named
 from crosstask.models.batches import Prepared
 from crosstask.models.multitask import Model
 from crosstask.papers import TAWT, Paper
 from crosstask.probing.features import collect
 from crosstask.probing.linear_models import cross_validate
 from crosstask.progress import make_progress, shown
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.record import finite
-from crosstask.studies.study import Estimate, Named, as_training, same_budget, seed_list
+from crosstask.studies.options import as_training, same_budget, seed_list
 from crosstask.training.config import Training
 from crosstask.training.paradigms import Plan
 from crosstask.training.trainer import Phase

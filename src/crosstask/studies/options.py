@@ -1,0 +1,148 @@
+"""What all studies take: encoder, settings of training, seeds, folder, processes; and one budget for every run."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+
+from crosstask.data.task import Task
+from crosstask.errors import CrossTaskError
+from crosstask.models.batches import Schedule
+from crosstask.studies.executors import ExecutorName, check_executor
+from crosstask.studies.grid import check_jobs
+from crosstask.studies.method import Named, Section
+from crosstask.training.config import Training
+from crosstask.validation import check_options
+
+NUM_EVALUATIONS = 10
+"""Evaluations on dev in every run of a study, unless the settings say otherwise."""
+
+
+class TrainingSettings(TypedDict, total=False):
+    """Settings of training as options by name, see `Training`."""
+
+    epochs: int
+    updates: int | None
+    batch_size: int
+    learning_rate: float | None
+    weight_decay: float
+    warmup: float
+    decay: Literal["linear", "none"]
+    clip: float
+    accumulate: int
+    precision: Literal["float32", "bfloat16"]
+    schedule: Schedule
+    length_buckets: bool
+    evaluate_every: int | None
+    patience: int | None
+    keep: Literal["best", "last"]
+    checkpoint_every: int | None
+    finetune_epochs: int | None
+    finetune_learning_rate: float | None
+
+
+class StudyOptions(TrainingSettings, total=False):
+    """Options that `compare`, `transfer_matrix` and `capacity` share, beside single settings of training by name.
+
+    - `encoder`: as a recipe names it;
+    - `training`: settings of the loop. Epochs are those of the largest task;
+    - `seeds`: how many, or which;
+    - `output`: folder for `cells.jsonl`, which grows run by run, and for the results. What it holds is not run again;
+    - `jobs`: processes side by side; when left out, this one alone, or as many as a Ray cluster has CPUs. A script that
+      asks for several needs `if __name__ == "__main__":`;
+    - `on`: "local", or "ray" for a Ray cluster: that of `RAY_ADDRESS`, or one on this machine. Its machines must see
+      the same files;
+    - `progress`: show a bar; by default when the error stream is a terminal.
+    """
+
+    encoder: Named
+    training: Training | Section | None
+    seeds: int | Sequence[int]
+    output: str | Path | None
+    jobs: int | None
+    on: ExecutorName
+    progress: bool | None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The options of a study, read and checked."""
+
+    encoder: Named
+    training: Training
+    seeds: tuple[int, ...]
+    folder: Path | None = None
+    jobs: int | None = 1
+    on: ExecutorName = "local"
+    progress: bool | None = None
+
+    @classmethod
+    def of(cls, options: StudyOptions, *, encoder: Named, seeds: int) -> "Conditions":
+        """From what was passed by name, with the study's defaults for what was not."""
+        settings: dict[str, Any] = dict(options)  # what remains of it in the end are settings of training
+        folder = settings.pop("output", None)
+        jobs, on = settings.pop("jobs", None), settings.pop("on", "local")
+        check_executor(on)
+        check_jobs(jobs)
+        if jobs is None and on == "local":
+            jobs = 1
+        return cls(
+            encoder=settings.pop("encoder", encoder),
+            seeds=seed_list(settings.pop("seeds", seeds)),
+            folder=None if folder is None else Path(folder),
+            jobs=jobs,
+            on=on,
+            progress=settings.pop("progress", None),
+            training=as_training(settings.pop("training", None), settings),
+        )
+
+
+def as_training(training: Training | Section | None, settings: Mapping[str, Any]) -> Training:
+    """Settings of the loop, as the learner takes them: an object or a mapping, and single ones by name."""
+    section = asdict(training) if isinstance(training, Training) else dict(training or {})
+    section.update(settings)
+    check_options("training", Training, section)
+    return Training(**section)
+
+
+def same_budget(training: Training, tasks: Sequence[Task]) -> Training:
+    """As many updates and evaluations on dev for every run, whichever tasks it has: the largest task's epochs.
+
+    Without this a small task alone would get fewer updates than with a large source, and lose for that reason alone.
+    """
+    steps = max(-(-len(task.train) // training.batch_size) for task in tasks)
+    updates = training.updates or training.epochs * -(-steps // training.accumulate)
+    evaluate_every = training.evaluate_every or max(1, updates // NUM_EVALUATIONS)
+    return replace(training, updates=updates, evaluate_every=evaluate_every)
+
+
+def seed_list(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Seeds as they are, or so many from 0 on."""
+    listed = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not listed or len(set(listed)) < len(listed) or min(listed) < 0:
+        raise CrossTaskError(f"`seeds` must be a number of at least 1 or different seeds of at least 0, found {seeds}.")
+    return listed
+
+
+def tasks_by_name(tasks: Sequence[Task], beginning: str = "Two") -> dict[str, Task]:
+    """Tasks by name, which must differ; `beginning` is that of the error otherwise."""
+    by_name = {task.name: task for task in tasks}
+    if len(by_name) < len(tasks):
+        raise CrossTaskError(f"{beginning} tasks have the same name; every task needs a name of its own.")
+    return by_name
+
+
+def content(task: Task) -> str:
+    """A digest of the examples of a task: another one for other data."""
+    digest = hashlib.sha256()
+    for split, examples in task.splits.items():
+        digest.update(split.encode())
+        if isinstance(examples.inputs, np.ndarray):
+            digest.update(np.ascontiguousarray(examples.inputs).tobytes())
+        else:
+            digest.update(repr(list(examples.inputs)).encode())
+        digest.update(repr(list(examples.labels)).encode())
+    return digest.hexdigest()[:16]
