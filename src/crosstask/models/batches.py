@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, Examples, TaskSpec
 from crosstask.errors import unknown
-from crosstask.models.encoder import Encoder, PreparedInput, length_of
+from crosstask.models.encoder import Encoder, PreparedInput, lengths_of, to_device
 from crosstask.models.losses import IGNORED
 
 Schedule = Literal["parallel", "mixed"]
@@ -48,7 +48,7 @@ class Prepared:
 
     def lengths(self) -> np.ndarray:
         """Number of positions of each input."""
-        return np.asarray([length_of(row) for row in self.rows])
+        return lengths_of(self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
-        return Batch(_to(self.inputs, device), _to(self.labels, device), self.rows, self.positions)
+        return Batch(to_device(self.inputs, device), to_device(self.labels, device), self.rows, self.positions)
 
 
 def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str, np.ndarray]) -> Batch:
@@ -75,10 +75,6 @@ def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str
     inputs = encoder.collate(examples)
     labels = {task: _labels(data[task], positions, inputs) for task, positions in step.items()}
     return Batch(inputs, labels, rows, dict(step))
-
-
-def _to(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
 
 
 def _labels(prepared: Prepared, positions: np.ndarray, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -198,18 +198,18 @@ class Encoder(nn.Module, ABC):
         return None
 
     def report_progress(self, report: Callable[[int, int], None]) -> None:
-        """Let `prepare` call `report(done, total)` while it computes features; most encoders have none to compute."""
+        """Let `prepare` call `report(count, total)` while it computes features; most encoders have none to compute."""
 
     def show_on(self, bar: Progress, title: str = "features") -> None:
         """Show on this bar how many features `prepare` has computed."""
         previous = math.inf
 
-        def show(done: int, total: int) -> None:
+        def show(count: int, total: int) -> None:
             nonlocal previous
-            if done <= previous:  # the first count of all, or of another split
+            if count <= previous:  # the first count of all, or of another split
                 bar.start(title, total)
-            previous = done
-            bar.advance(done)
+            previous = count
+            bar.advance(count)
 
         self.report_progress(show)
 
@@ -237,6 +237,16 @@ def check_dropout(dropout: object) -> None:
 def length_of(row: PreparedInput) -> int:
     """Number of positions of a prepared input; rows of similar length make batches with little padding."""
     return max((len(array) for key, array in row.items() if key != "word_positions"), default=1)
+
+
+def lengths_of(rows: Sequence[PreparedInput]) -> np.ndarray:
+    """Number of positions of each prepared input."""
+    return np.asarray([length_of(row) for row in rows])
+
+
+def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Copies of tensors on a device; from pinned memory without waiting."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
 
 
 def pad(arrays: Sequence[np.ndarray], value: float) -> Tensor:

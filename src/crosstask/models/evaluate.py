@@ -9,7 +9,7 @@ from torch import Tensor
 from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.models.batches import Prepared, in_batches, make_batch
-from crosstask.models.encoder import Inputs, PreparedInput, length_of
+from crosstask.models.encoder import Inputs, PreparedInput, lengths_of, to_device
 from crosstask.models.losses import IGNORED, loss_sum
 from crosstask.models.multitask import Model
 
@@ -52,10 +52,9 @@ def predict_scores(
     model.eval()
     rows = model.encoder.prepare(inputs, spec.form)
     logits: dict[int, np.ndarray] = {}
-    for positions in in_batches(np.asarray([length_of(row) for row in rows]), batch_size):
-        batch = model.encoder.collate([rows[i] for i in positions])
-        on_device = {key: value.to(model.device()) for key, value in batch.items()}
-        output = model(on_device, {task: slice(0, len(positions))})[task].float()
+    for positions in in_batches(lengths_of(rows), batch_size):
+        batch = to_device(model.encoder.collate([rows[i] for i in positions]), model.device())
+        output = model(batch, {task: slice(0, len(positions))})[task].float()
         logits |= _logits_by_example(output, positions, rows, spec)
         progress(len(logits))
     return _predictions(spec, logits, None)

@@ -19,6 +19,11 @@ MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Inputs of a transformer, as its tokenizer names them."""
 
 
+def model_inputs(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Those inputs of a batch that a transformer takes."""
+    return {key: inputs[key] for key in MODEL_INPUTS if key in inputs}
+
+
 class LinearHead(nn.Module):
     """Dropout and one linear layer, on the pooled vector or, for tagging, on every token."""
 
@@ -60,7 +65,7 @@ class StockHead(nn.Module):
         """Logits, [batch, labels] or [batch, length, labels]."""
         slot = getattr(self.model, self.model.base_model_prefix)
         slot.output = _BodyOutput(representation.tokens, representation.pooled)
-        arguments = {key: inputs[key] for key in MODEL_INPUTS if key in inputs}
+        arguments = model_inputs(inputs)
         if "input_ids" not in arguments and representation.tokens is not None:
             # Features of a frozen body: some heads still need the batch's shape.
             arguments["inputs_embeds"] = representation.tokens

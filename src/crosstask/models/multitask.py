@@ -70,8 +70,7 @@ class Model(nn.Module):
         """Logits of each task from the representations of its rows."""
         logits: dict[str, Tensor] = {}
         for task, representation in representations.items():
-            task_inputs = {key: value[rows[task]] for key, value in inputs.items()}
-            logits[task] = self.head(task)(representation, task_inputs)
+            logits[task] = self.head(task)(representation, inputs_of(inputs, rows[task]))
         return logits
 
     def shared_parameters(self) -> list[nn.Parameter]:
@@ -130,6 +129,11 @@ class Model(nn.Module):
     def device(self) -> torch.device:
         """Where the parameters are."""
         return next(self.parameters()).device
+
+
+def inputs_of(inputs: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
+    """These rows of a batch's inputs."""
+    return {key: value[rows] for key, value in inputs.items()}
 
 
 def write_description(folder: Path, description: Config) -> None:

@@ -12,7 +12,17 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config, Encoder, Inputs, Options, PreparedInput, length_of, pad
+from crosstask.models.encoder import (
+    Config,
+    Encoder,
+    Inputs,
+    Options,
+    PreparedInput,
+    length_of,
+    lengths_of,
+    pad,
+    to_device,
+)
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.heads import LinearHead, multiply_input
@@ -55,7 +65,7 @@ class FrozenEncoder(Encoder):
         self.cache: FeatureCache | None = None
         self.uses_cache = cache
         self.texts_are_read_like_words = inner.texts_are_read_like_words
-        self.progress: Callable[[int, int], None] = lambda done, total: None
+        self.progress: Callable[[int, int], None] = lambda count, total: None
 
     @classmethod
     def from_tasks(cls, tasks: Sequence[Task], **options: Any) -> Self:
@@ -69,7 +79,7 @@ class FrozenEncoder(Encoder):
         return self
 
     def report_progress(self, report: Callable[[int, int], None]) -> None:
-        """Call `report(done, total)` while features are computed."""
+        """Call `report(count, total)` while features are computed."""
         self.progress = report
 
     def check(self, task: Task | TaskSpec) -> None:
@@ -100,13 +110,13 @@ class FrozenEncoder(Encoder):
     @torch.inference_mode()
     def _features(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
         rows = self.inner.prepare(inputs, form)
-        order = sorted(range(len(rows)), key=lambda i: -length_of(rows[i]))
+        order = np.argsort(-lengths_of(rows), kind="stable").tolist()
         device = next(self.inner.parameters()).device
         features: list[PreparedInput] = [{} for _ in rows]
         for start in range(0, len(order), FEATURE_BATCH):
             indices = order[start : start + FEATURE_BATCH]
             batch = self.inner.collate([rows[i] for i in indices])
-            output = self.inner({key: value.to(device) for key, value in batch.items()})
+            output = self.inner(to_device(batch, device))
             tokens, pooled = _as_array(output.tokens), _as_array(output.pooled)
             for position, i in enumerate(indices):
                 features[i] = self._read_by_heads(

@@ -32,6 +32,7 @@ from crosstask.models.heads import (
     StockHead,
     auto_class,
     labeled_config,
+    model_inputs,
     quiet_transformers,
 )
 from crosstask.models.hooks import Site, recomputation_contexts
@@ -174,7 +175,8 @@ class HuggingFaceEncoder(Encoder):
         """Word-piece ids; for tagging also the position of each word's first piece (-1: cut off)."""
         texts, second_texts = list(inputs), None
         if form == "pair":
-            texts, second_texts = [first for first, _ in inputs], [second for _, second in inputs]
+            texts = [first for first, _ in inputs]
+            second_texts = [second for _, second in inputs]
         encoded = self.tokenizer(
             texts,
             second_texts,
@@ -203,7 +205,7 @@ class HuggingFaceEncoder(Encoder):
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Token vectors, and the architecture's pooled vector where it has one, or their mean."""
-        output = self.body(**{key: inputs[key] for key in MODEL_INPUTS if key in inputs})
+        output = self.body(**model_inputs(inputs))
         tokens, mask = output.last_hidden_state, inputs["attention_mask"].bool()
         if self.options["pooling"] == "mean":
             token_mask = mask.unsqueeze(-1)  # [batch, length, 1]
