@@ -12,7 +12,6 @@ from crosstask.report.charts import (
     Chart,
     Dots,
     Layers,
-    Side,
     Spec,
     boxes,
     color_scale,
@@ -59,14 +58,12 @@ def chart(figure: Figure) -> FigureChart | None:
     if figure.kind == "lines":
         spec = _lines(figure, points, colors)
     elif figure.kind == "boxes":
-        spec = _boxes(figure, points, list(colors))
+        spec = _boxes(figure, points)
         legend = {}
     elif figure.kind == "dots":
         spec = _dots(figure, points, colors)
     else:
-        rows = list(dict.fromkeys(point["row"] for point in points))
-        columns = list(dict.fromkeys(point["column"] for point in points))
-        spec = heat_map(points, Side("column", columns, figure.x), Side("row", rows, figure.y), "value")
+        spec = heat_map(points, "column", "row", (figure.x, figure.y), "value")
     description = f"{figure.title}. {_description(figure, points)}"
     return FigureChart(Chart(figure.title, spec, legend), description, _caption(figure, points))
 
@@ -114,13 +111,13 @@ def _only(point: Point, *fields: str) -> dict[str, Any]:
     return {field: point[field] for field in fields}
 
 
-def _boxes(figure: Figure, points: Sequence[Point], names: Sequence[str]) -> Spec:
+def _boxes(figure: Figure, points: Sequence[Point]) -> Spec:
     """Names on the vertical axis, where there is room to read them."""
     import altair as alt
 
     value = alt.X("y:Q", title=figure.y, scale=alt.Scale(zero=False, nice=True, padding=12))
     style = Dots(_tooltips(figure, "series", "y"))
-    return boxes(points, Side("series", names), value, style, has_zero_rule=figure.zero)
+    return boxes(points, "series", value, style, has_zero_rule=figure.zero)
 
 
 def _dots(figure: Figure, points: Sequence[Point], colors: Mapping[str, str]) -> Spec:

@@ -37,17 +37,12 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart; the template adds what it shows.
+    """A chart; the template adds what it shows."""
 
-    - `key`: its name as a file;
-    - `legend`: names of its colors, which stand outside the plot;
-    - `points`: of its curves, where it is over updates.
-    """
-
-    key: str
+    key: str  # its name as a file
     spec: Spec
-    legend: Mapping[str, str] = field(default_factory=dict)
-    points: Sequence[Point] = ()
+    legend: Mapping[str, str] = field(default_factory=dict)  # names of its colors, which stand outside the plot
+    points: Sequence[Point] = ()  # of its curves, where it is over updates
 
     @property
     def names(self) -> str:
@@ -68,21 +63,13 @@ class Chart:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves of one layer of a line chart.
-
-    - `name`: of the data set, which differs between the layers of a chart;
-    - `value`: name of the values in tooltips, `name` when left out;
-    - `dash`: lengths of strokes and gaps;
-    - `steps`: whether a value holds until the next one, on an axis that starts at zero;
-    - `marked`: whether points are marked; by default where they are few.
-    """
+    """Curves of one layer of a line chart."""
 
     points: Sequence[Point]
-    name: str
-    value: str = ""
-    dash: tuple[int, int] | None = None
-    steps: bool = False
-    marked: bool | None = None
+    name: str  # of the data set, which differs between the layers of a chart
+    dash: tuple[int, int] | None = None  # lengths of strokes and gaps
+    steps: bool = False  # a value holds until the next one, on an axis that starts at zero
+    marked: bool | None = None  # by default points are marked where they are few
 
     def mark(self) -> dict[str, Any]:
         """Properties of the mark."""
@@ -97,21 +84,14 @@ class Curves:
 
 @dataclass(frozen=True)
 class LineStyle:
-    """What all layers of a line chart over updates have in common.
+    """What all layers of a line chart over updates have in common."""
 
-    - `colors`: by curve;
-    - `title`: of the vertical axis, and `domain` its extent, fitted to the values when left out;
-    - `of`: what a curve is called in tooltips;
-    - `bold`: curves that are drawn thicker;
-    - `phases`: at which updates phases begin; all but the first are marked.
-    """
-
-    colors: Mapping[str, str]
-    title: str
-    phases: Mapping[str, int]
-    of: str = "task"
-    bold: Sequence[str] = ()
-    domain: tuple[float, float] | None = None
+    colors: Mapping[str, str]  # by curve
+    title: str  # of the vertical axis
+    phases: Mapping[str, int]  # at which updates phases begin; all but the first are marked
+    of: str = "task"  # what a curve is called in tooltips
+    bold: Sequence[str] = ()  # curves that are drawn thicker
+    domain: tuple[float, float] | None = None  # of the vertical axis, fitted to the values when left out
     has_zero_rule: bool = False
     height: int = 190
 
@@ -123,15 +103,6 @@ class LineStyle:
         if self.domain is not None:
             scale = alt.Scale(domain=list(self.domain))
         return alt.Y("value:Q", title=self.title, scale=scale)
-
-
-@dataclass(frozen=True)
-class Side:
-    """An axis of labels: the field of the values, its labels in order, and the title of the axis."""
-
-    name: str
-    labels: Sequence[str]
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -295,7 +266,7 @@ def _curves(chart: Layers, curves: Curves, style: LineStyle) -> "alt.Chart":
                 alt.Tooltip("task:N", title=style.of),
                 alt.Tooltip("phase:N"),
                 alt.Tooltip("update:Q"),
-                alt.Tooltip("value:Q", title=curves.value or curves.name, format=".4g"),
+                alt.Tooltip("value:Q", title=curves.name, format=".4g"),
             ],
         )
     )
@@ -345,7 +316,7 @@ def stacked_bars(weights: Mapping[str, Mapping[str, float]], colors: Mapping[str
     chart.layers.append(
         plot.encode(
             alt.X("share:Q", title="share of the weight", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-            _names_axis(Side("method", list(weights))),
+            _names_axis("method"),
             color_scale(colors),
             order=alt.Order("place:Q"),  # as in the legend
             tooltip=[alt.Tooltip("method:N"), alt.Tooltip("task:N"), alt.Tooltip("weight:Q", format=".3f")],
@@ -354,22 +325,26 @@ def stacked_bars(weights: Mapping[str, Mapping[str, float]], colors: Mapping[str
     return chart.finish(30 * len(weights) + 24)
 
 
-def boxes(values: Values, names: Side, value: "alt.X", style: Dots, *, has_zero_rule: bool = False) -> Spec:
-    """A box plot for each name, and each value as a dot."""
+def boxes(values: Values, group: str, value: "alt.X", style: Dots, *, has_zero_rule: bool = False) -> Spec:
+    """A box plot for each value of the field `group`, and each value as a dot."""
     chart = Layers()
     if has_zero_rule:
         chart.add_zero_rule(value)
-    base = chart.data("points", values).encode(_names_axis(names), value)
+    base = chart.data("points", values).encode(_names_axis(group), value)
     chart.layers += [base.mark_boxplot(), style.mark(base)]
-    return chart.finish(30 * len(names.labels) + 24)
+    return chart.finish(30 * _num_labels(values, group) + 24)
 
 
-def _names_axis(names: Side) -> "alt.Y":
-    """Names on the vertical axis, where there is room to read them."""
+def _names_axis(name: str) -> "alt.Y":
+    """Names on the vertical axis, where there is room to read them, in the order of the data."""
     import altair as alt
 
     axis = alt.Axis(labelLimit=NAME_LIMIT, ticks=False, domain=False)
-    return alt.Y(f"{names.name}:N", title=names.title or None, sort=list(names.labels), axis=axis)
+    return alt.Y(f"{name}:N", title=None, sort=None, axis=axis)
+
+
+def _num_labels(values: Values, name: str) -> int:
+    return len({row[name] for row in values})
 
 
 def dots(
@@ -387,26 +362,32 @@ def dots(
     return chart.finish(330)
 
 
-def heat_map(values: Values, across: Side, down: Side, fraction: str = "share", counts: Sequence[str] = ()) -> Spec:
-    """Values by two fields: the opacity of one color, so that light and dark read the same.
+def heat_map(
+    values: Values, across: str, down: str, titles: tuple[str, str], fraction: str = "share", count: str | None = None
+) -> Spec:
+    """Fractions by two fields: the opacity of one color, so that light and dark read the same.
 
-    `fraction` is the field with the values, from 0 to 1; `counts` are further fields for tooltips.
+    Args:
+        values: the cells, row by row.
+        across: field of the columns.
+        down: field of the rows.
+        titles: of both.
+        fraction: field of the fractions, from 0 to 1.
+        count: a further field for tooltips.
     """
     import altair as alt
 
-    has_few_columns = len(across.labels) <= MAX_WRITTEN_COLUMNS
-    angle, room_for_labels = (0, 50) if has_few_columns else (-45, 120)
+    has_few_columns = _num_labels(values, across) <= MAX_WRITTEN_COLUMNS
     gap = alt.Scale(paddingInner=0.05)
-    tooltip = [
-        alt.Tooltip(f"{down.name}:N"),
-        alt.Tooltip(f"{across.name}:N"),
-        alt.Tooltip(f"{fraction}:Q", title="share", format=".1%"),
-    ]
+    tooltip = [alt.Tooltip(f"{down}:N"), alt.Tooltip(f"{across}:N")]
+    tooltip.append(alt.Tooltip(f"{fraction}:Q", title="share", format=".1%"))
+    if count is not None:
+        tooltip.append(alt.Tooltip(f"{count}:Q"))
     chart = Layers()
     base = chart.data("cells", values).encode(
-        alt.X(f"{across.name}:N", title=across.title, sort=list(across.labels), axis=_label_axis(angle), scale=gap),
-        alt.Y(f"{down.name}:N", title=down.title, sort=list(down.labels), axis=_label_axis(), scale=gap),
-        tooltip=[*tooltip, *(alt.Tooltip(f"{name}:Q") for name in counts)],
+        alt.X(f"{across}:N", title=titles[0], sort=None, axis=_label_axis(0 if has_few_columns else -45), scale=gap),
+        alt.Y(f"{down}:N", title=titles[1], sort=None, axis=_label_axis(0), scale=gap),
+        tooltip=tooltip,
     )
     opacity = alt.Opacity(f"{fraction}:Q", scale=alt.Scale(domain=[0, 1], range=[0.05, 0.85]), legend=None)
     chart.layers.append(base.mark_rect(fill=PALETTE[0], cornerRadius=3, strokeWidth=0).encode(opacity))
@@ -415,11 +396,12 @@ def heat_map(values: Values, across: Side, down: Side, fraction: str = "share", 
         faint = alt.condition(f"datum.{fraction} >= 0.005", alt.value(0.95), alt.value(0.35))
         text = alt.Text(f"{fraction}:Q", format=".0%")
         chart.layers.append(base.mark_text().encode(text=text, opacity=faint))
-    # Less than 150 pixels have no room for the title of the axis.
-    return chart.finish(max(34 * len(down.labels) + room_for_labels, 150))
+    # Slanted labels need room, and less than 150 pixels have none for the title of the axis.
+    height = 34 * _num_labels(values, down) + (50 if has_few_columns else 120)
+    return chart.finish(max(height, 150))
 
 
-def _label_axis(angle: int = 0) -> "alt.Axis":
+def _label_axis(angle: int) -> "alt.Axis":
     import altair as alt
 
     return alt.Axis(grid=False, ticks=False, domain=False, labelLimit=120, labelAngle=angle, labelOverlap="greedy")

@@ -10,7 +10,6 @@ from crosstask.report.charts import (
     PALETTE,
     Chart,
     Dots,
-    Side,
     boxes,
     charts_available,
     colors_of,
@@ -121,13 +120,14 @@ def scores_chart(view: TargetView) -> Chart | None:
     import altair as alt
 
     values = []
-    for cell in view.cells:
-        if cell.score is not None:
-            values.append({"method": cell.method, "seed": cell.seed, "score": round(cell.score, 5)})
+    colors = {}
+    for method in view.methods:  # in the order of the table
+        for cell in view.cells:
+            if cell.method == method.method and cell.score is not None:
+                values.append({"method": cell.method, "seed": cell.seed, "score": round(cell.score, 5)})
+                colors[cell.method] = method_color(method)
     if not values:
         return None
-    measured = {value["method"] for value in values}
-    colors = {method.method: method_color(method) for method in view.methods if method.method in measured}
     metric = metric_name(view.metric)
     tooltip = [
         alt.Tooltip("method:N"),
@@ -135,7 +135,7 @@ def scores_chart(view: TargetView) -> Chart | None:
         alt.Tooltip("score:Q", title=metric, format=".3f"),
     ]
     axis = alt.X("score:Q", title=f"{metric} on {view.split}", scale=alt.Scale(zero=False, nice=True, padding=12))
-    spec = boxes(values, Side("method", list(colors)), axis, Dots(tooltip, colors, "method"))
+    spec = boxes(values, "method", axis, Dots(tooltip, colors, "method"))
     return Chart(f"scores-{view.target}", spec)
 
 

@@ -61,24 +61,18 @@ class MethodView(ComparisonLine):
 
 @dataclass(frozen=True)
 class TargetView:
-    """The comparison on one target.
-
-    - `split`: what was evaluated;
-    - `labels`: how many labels the target has, in words;
-    - `run`: the run of the chosen method with the median dev score, `seed` its seed, `page` its page, if it has one;
-    - `alone`: the predictions of training alone on the same examples with the same seed.
-    """
+    """The comparison on one target."""
 
     target: str
     metric: str
-    split: str
-    labels: str | None
+    split: str  # what was evaluated
+    labels: str | None  # how many labels the target has, in words
     methods: tuple[MethodView, ...]
     cells: tuple[Cell, ...]
-    run: RunView | None = None
-    alone: EvaluatedTask | None = None
-    seed: int | None = None
-    page: Path | None = None
+    run: RunView | None = None  # of the chosen method, with the median dev score
+    alone: EvaluatedTask | None = None  # predictions of training alone with the same seed
+    seed: int | None = None  # of the run
+    page: Path | None = None  # of the run, if it has one
 
     @property
     def single(self) -> MethodView | None:
@@ -116,20 +110,16 @@ class TargetView:
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """What the page of a comparison shows beside its file.
-
-    - `settings`: all that is needed to run it again;
-    - `set_aside`: how many runs set a task aside, by task.
-    """
+    """What the page of a comparison shows beside its file."""
 
     file: ComparisonFile
     title: str
     targets: tuple[TargetView, ...]
     tasks: Sequence[TaskFacts]
-    settings: Row
+    settings: Row  # all that is needed to run it again
     environment: Environment
     papers: tuple[Paper, ...]
-    set_aside: Mapping[str, int]
+    set_aside: Mapping[str, int]  # how many runs set a task aside, by task
     ranking: Ranking | None
 
 

@@ -11,19 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from crosstask.errors import CrossTaskError
 from crosstask.runs.estimate import Estimate
-from crosstask.runs.events import (
-    DevEvaluation,
-    Event,
-    HeldOutLosses,
-    PhaseEnd,
-    PhaseStart,
-    Row,
-    TaskDescription,
-    TransferFacts,
-    Update,
-    WeightingFacts,
-    read_events,
-)
+from crosstask.runs.events import Event, Row, read_events
 from crosstask.runs.record import (
     ENVIRONMENT_FILE,
     HISTORY_FILE,
@@ -60,20 +48,15 @@ class Environment:
 
 @dataclass(frozen=True)
 class Metrics:
-    """`metrics.json`: what a finished run reached.
-
-    - `scores`: by task, split and metric;
-    - `weights`: what each task counted at the end of each phase;
-    - `papers`: BibTeX keys of its methods; None in folders of version 0.1.
-    """
+    """`metrics.json`: what a finished run reached."""
 
     targets: Sequence[str] = ()
     paradigm: str = ""
-    scores: Mapping[str, Mapping[str, ScoresByMetric]] = field(default_factory=dict)
-    weights: Mapping[str, WeightsByTask] = field(default_factory=dict)
+    scores: Mapping[str, Mapping[str, ScoresByMetric]] = field(default_factory=dict)  # by task and split
+    weights: Mapping[str, WeightsByTask] = field(default_factory=dict)  # at the end of each phase
     set_aside: Sequence[str] = ()
     seconds: float | None = None
-    papers: Sequence[str] | None = None
+    papers: Sequence[str] | None = None  # BibTeX keys; None in folders of version 0.1
 
 
 @dataclass(frozen=True)
@@ -129,7 +112,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class ComparedMethod:
-    """A method of `comparison.json`; `uses_sources` and `papers` are None in folders of version 0.1."""
+    """A method of `comparison.json`."""
 
     name: str
     paradigm: str
@@ -138,35 +121,28 @@ class ComparedMethod:
     training: Row = field(default_factory=dict)
     by_target: Mapping[str, Row] = field(default_factory=dict)
     summary: str = ""
-    uses_sources: bool | None = None
-    papers: Sequence[str] | None = None
+    uses_sources: bool | None = None  # None in folders of version 0.1
+    papers: Sequence[str] | None = None  # likewise
 
 
 @dataclass(frozen=True)
 class ComparisonLine:
-    """A method on a target over all seeds, and against the baseline on the same seeds.
-
-    - `gain`: positive where the method is better, whichever direction the metric has;
-    - `p_t_holm`: of a paired test, corrected over the table;
-    - `verdict`: what the sources did, against the target alone;
-    - `refused`: why it did not run;
-    - `settings`: those that dev chose, where some were searched.
-    """
+    """A method on a target over all seeds, and against the baseline on the same seeds."""
 
     method: str
     target: str
     score: Estimate | None
     dev: Estimate | None
-    gain: Estimate | None
+    gain: Estimate | None  # positive where the method is better, whichever direction the metric has
     wins: int
     pairs: int
-    p_t_holm: float | None
-    verdict: str | None
+    p_t_holm: float | None  # of a paired test, corrected over the table
+    verdict: str | None  # what the sources did, against the target alone
     seconds: float | None
     is_best: bool
     is_baseline: bool
-    refused: str | None
-    settings: Row = field(default_factory=dict)
+    refused: str | None  # why it did not run
+    settings: Row = field(default_factory=dict)  # those that dev chose, where some were searched
 
 
 @dataclass(frozen=True)
@@ -194,26 +170,21 @@ class TaskFacts:
 
 @dataclass(frozen=True)
 class ComparisonFile:
-    """`comparison.json`.
-
-    - `metrics`, `parts`: by target, what is measured and on which split;
-    - `greater_is_better`: by metric; None in folders of version 0.1;
-    - `labels`: how many labels the target has, in words.
-    """
+    """`comparison.json`."""
 
     baseline: str
-    metrics: Mapping[str, str]
-    parts: Mapping[str, str]
+    metrics: Mapping[str, str]  # what is measured, by target
+    parts: Mapping[str, str]  # on which split, by target
     seeds: Sequence[int]
     methods: Mapping[str, ComparedMethod]
     settings: Row
     lines: Sequence[ComparisonLine]
     notes: Sequence[str]
     cells: Sequence[ComparisonCell]
-    greater_is_better: Mapping[str, bool] | None = None
+    greater_is_better: Mapping[str, bool] | None = None  # by metric; None in folders of version 0.1
     title: str = ""
     question: str = ""
-    labels: str | None = None
+    labels: str | None = None  # how many labels the target has, in words
     tasks: Sequence[TaskFacts] | None = None
     environment: Environment | None = None
     seconds: float | None = None
@@ -254,17 +225,8 @@ FileType = TypeVar("FileType")
 _ADAPTERS: "dict[type, TypeAdapter[Any]]" = {}
 """Validators by type: making one takes longer than using it."""
 
-REQUIRED_FIELDS: Mapping[type[Event], tuple[str, ...]] = {
-    TaskDescription: ("name", "kind"),
-    PhaseStart: ("name", "tasks"),
-    Update: ("phase", "update", "losses", "weights"),
-    DevEvaluation: ("phase", "update", "task", "scores"),
-    HeldOutLosses: ("phase", "update", "losses"),
-    WeightingFacts: ("phase", "update"),
-    TransferFacts: ("phase", "update"),
-    PhaseEnd: ("name",),
-}
-"""Fields without which an event cannot be shown; events are read with None for fields that a row lacks."""
+REQUIRED_FIELDS = ("name", "kind", "phase", "update", "losses", "scores", "tasks")
+"""Fields without which an event cannot be shown, where it has them; events are read with None for what a row lacks."""
 
 
 def read_run_files(folder: Path) -> RunFiles:
@@ -289,8 +251,8 @@ def read_run_events(path: Path) -> list[Event]:
         raise damaged(path, "a line is no JSON object")
     events = read_events(rows)
     for event in events:
-        for name in REQUIRED_FIELDS.get(type(event), ()):
-            if getattr(event, name) is None:
+        for name in REQUIRED_FIELDS:
+            if getattr(event, name, "") is None:
                 raise damaged(path, f"a row '{event.event}' has no '{name}'")
     return events
 

@@ -1,9 +1,10 @@
 """The sections of a page on predictions: label by label, confusions, mistakes, corrections."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from crosstask.report.charts import Chart, Dots, Side, Spec, charts_available, dots, heat_map
+from crosstask.report.charts import Chart, Dots, Spec, charts_available, dots, heat_map
 from crosstask.report.files import Prediction
 from crosstask.report.predictions import (
     Confusion,
@@ -23,18 +24,13 @@ MAX_ROWS = 40
 
 @dataclass(frozen=True)
 class PredictionsView:
-    """What the template shows of the predictions for one task.
-
-    - `scores`: of the most common labels, and `num_left_out` how many labels there are beside them;
-    - `f1_alone`: F1 of labels in training alone, where that is compared;
-    - `mistakes`: the surest ones whose inputs can be shown.
-    """
+    """What the template shows of the predictions for one task."""
 
     task: EvaluatedTask
-    scores: Sequence[LabelScore]
-    num_left_out: int
-    f1_alone: Mapping[str, float] | None
-    mistakes: Sequence[Prediction]
+    scores: Sequence[LabelScore]  # of the most common labels
+    num_left_out: int  # labels beside them
+    f1_alone: Mapping[str, float] | None  # F1 of labels in training alone, where that is compared
+    mistakes: Sequence[Prediction]  # the surest ones whose inputs can be shown
     confusion: Confusion | None
     chart: Chart | None
 
@@ -87,8 +83,7 @@ def confusion_plot(matrix: Confusion) -> Spec:
             count = matrix.counts[gold, predicted]
             fraction = round(count / total, 4)
             values.append({"gold": gold, "predicted": predicted, "share": fraction, "examples": count})
-    across, down = Side("predicted", matrix.labels, "predicted"), Side("gold", matrix.labels, "true")
-    return heat_map(values, across, down, counts=["examples"])
+    return heat_map(values, "predicted", "gold", ("predicted", "true"), count="examples")
 
 
 def numbers_plot(task: EvaluatedTask) -> Spec:
@@ -96,11 +91,12 @@ def numbers_plot(task: EvaluatedTask) -> Spec:
     import altair as alt
 
     values = []
-    known: list[float] = []
+    low, high = math.inf, -math.inf
     for prediction in evenly_spaced(task.predictions):
         values.append({"true": prediction.gold, "predicted": prediction.predicted})
-        known += [value for value in (prediction.gold, prediction.predicted) if isinstance(value, float)]
-    low, high = min(known), max(known)
+        for value in (prediction.gold, prediction.predicted):
+            if isinstance(value, float):
+                low, high = min(low, value), max(high, value)
     scale = alt.Scale(domain=[low, high], nice=True)
     tooltip = [alt.Tooltip("true:Q"), alt.Tooltip("predicted:Q", format=".4g")]
     return dots(
@@ -108,5 +104,5 @@ def numbers_plot(task: EvaluatedTask) -> Spec:
         alt.X("true:Q", scale=scale),
         alt.Y("predicted:Q", scale=scale),
         Dots(tooltip, size=26, opacity=0.5),
-        diagonal=[{"true": value, "predicted": value} for value in (low, high)],
+        diagonal=[{"true": low, "predicted": low}, {"true": high, "predicted": high}],
     )

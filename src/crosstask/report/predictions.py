@@ -18,12 +18,12 @@ MAX_DOTS = 600
 
 @dataclass(frozen=True)
 class EvaluatedTask:
-    """Predictions for one task. `kind` is the task's, `split` what was evaluated, `size` how many examples that has."""
+    """Predictions for one task."""
 
     task: str
-    kind: str
-    split: str
-    size: int
+    kind: str  # of the task
+    split: str  # what was evaluated
+    size: int  # how many examples the split has; there may be fewer predictions
     predictions: tuple[Prediction, ...]
 
     @property
@@ -49,12 +49,12 @@ class EvaluatedTask:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """Scores of one label; precision is None where it was never predicted, recall where it was never true."""
+    """Scores of one label."""
 
     label: str
     count: int
-    precision: float | None
-    recall: float | None
+    precision: float | None  # None where it was never predicted
+    recall: float | None  # None where it was never true
     f1: float
 
 
@@ -69,20 +69,13 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Corrections:
-    """Two models on the same examples.
-
-    - `num_compared`, `num_corrected`, `num_spoiled`: how many examples; right by the second model alone; right by the
-      first alone;
-    - `examples`: some of the corrected ones as (first model's, second model's prediction), those with the highest
-      probability of the second model first;
-    - `by_label`: how often a label was corrected: (gold label, first model's prediction) -> times.
-    """
+    """Two models on the same examples."""
 
     num_compared: int
-    num_corrected: int
-    num_spoiled: int
-    examples: tuple[tuple[Prediction, Prediction], ...]
-    by_label: Mapping[tuple[str, str], int]
+    num_corrected: int  # wrong by the first model, right by the second
+    num_spoiled: int  # the other way round
+    examples: Sequence[tuple[Prediction, Prediction]]  # corrected ones by both models, the surest of the second first
+    by_label: Mapping[tuple[str, str], int]  # how often a gold label was corrected, and what was predicted before
 
 
 def group_predictions(predictions: Iterable[Prediction], tasks: Iterable[TaskDescription]) -> dict[str, EvaluatedTask]:

@@ -8,7 +8,7 @@ from crosstask.report.charts import (
     Chart,
     Curves,
     LineStyle,
-    Side,
+    Spec,
     bars,
     charts_available,
     colors_of,
@@ -136,7 +136,7 @@ def _task_losses(run: RunView, losses: TaskLosses, key: str) -> Chart | None:
         points = [point for point in losses.points if point.name == kind]
         if points:
             marked = None if kind == DEV else False  # dev losses are marked where they are few, others never
-            layers.append(Curves(points, f"loss on {kind}", "loss", dash, marked=marked))
+            layers.append(Curves(points, f"loss on {kind}", dash, marked=marked))
     return line(key, layers, LineStyle(LOSS_COLORS, "loss", run.first_updates, of="loss on"))
 
 
@@ -168,14 +168,14 @@ def label_map_charts(run: RunView) -> list[LabelMapCharts]:
     return charts
 
 
-def _label_heat_map(label_map: LabelMap) -> dict[str, object]:
+def _label_heat_map(label_map: LabelMap) -> Spec:
     """A row per source label, a column per target label."""
     values = []
     for name, row in label_map.fractions.items():
         for label, fraction in row.items():
             values.append({"source label": name, "target label": label, "share": fraction})
-    across = Side("target label", label_map.target_labels, f"label of {label_map.target}")
-    return heat_map(values, across, Side("source label", list(label_map.fractions), f"label of {label_map.source}"))
+    titles = f"label of {label_map.target}", f"label of {label_map.source}"
+    return heat_map(values, "target label", "source label", titles)
 
 
 def _colors(run: RunView) -> dict[str, str]:

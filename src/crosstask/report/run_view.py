@@ -54,18 +54,14 @@ class Headline:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of training.
-
-    - `first`: how many updates came before it;
-    - `kept`: which model it ended with, "best", "last" or "solved".
-    """
+    """A phase of training."""
 
     name: str
     tasks: Sequence[str]
-    first: int
+    first: int  # how many updates came before it
     updates: int
     stopped_early: bool
-    kept: str
+    kept: str  # which model it ended with: best, last or solved
 
 
 @dataclass(frozen=True)
