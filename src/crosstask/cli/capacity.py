@@ -84,14 +84,9 @@ def print_capacity(result: "Capacity") -> None:
         else:
             alone, together = result.alone[task][result.best_alone[task]], result.together[task][result.best_together]
         scores.append((alone.mean, together.mean))
-        width = str(result.best_together)
-        table.add_row(
-            escape(task),
-            str(result.best_alone[task]),
-            alone.text("standard_error"),
-            width,
-            together.text("standard_error"),
-        )
+        scores_alone, scores_together = alone.text("standard_error"), together.text("standard_error")
+        widths = str(result.best_alone[task]), str(result.best_together)
+        table.add_row(escape(task), widths[0], scores_alone, widths[1], scores_together)
     means = ["", ""]
     # Scores of one metric have a mean; those of several have not.
     if len(set(result.metrics.values())) == 1:

@@ -76,9 +76,8 @@ def print_matrix(matrix: "TransferMatrix") -> None:
         table.add_column("source", style="cyan", no_wrap=True)
         for target in matrix.targets:
             table.add_column(f"→ {escape(target)} [dim]{matrix.metrics[target]}[/dim]", justify="right", no_wrap=True)
-        table.add_row(
-            "(alone)", *(f"{_any_gain(matrix, target).alone.text('standard_error')}  " for target in matrix.targets)
-        )
+        scores = [_any_gain(matrix, target).alone for target in matrix.targets]
+        table.add_row("(alone)", *(score.text("standard_error") + "  " for score in scores))
         for source in matrix.sources:
             if matrix.targets != (source,):  # the line would be empty
                 table.add_row(escape(source), *(_gain_text(matrix, source, target) for target in matrix.targets))

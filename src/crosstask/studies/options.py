@@ -44,27 +44,34 @@ class TrainingSettings(TypedDict, total=False):
     finetune_learning_rate: float | None
 
 
-class StudyOptions(TrainingSettings, total=False):
-    """Options that `compare`, `transfer_matrix` and `capacity` share, beside single settings of training by name.
+class RunOptions(TrainingSettings, total=False):
+    """How each run is trained, beside single settings of training by name (`epochs=10`).
 
     - `encoder`: as a recipe names it;
     - `training`: settings of the loop. Epochs are those of the largest task;
     - `seeds`: how many, or which;
-    - `output`: folder for `cells.jsonl`, which grows run by run, and for the results. What it holds is not run again;
-    - `jobs`: processes side by side; when left out, this one alone, or as many as a Ray cluster has CPUs. A script that
-      asks for several needs `if __name__ == "__main__":`;
-    - `on`: "local", or "ray" for a Ray cluster: that of `RAY_ADDRESS`, or one on this machine. Its machines must see
-      the same files;
     - `progress`: show a bar; by default when the error stream is a terminal.
     """
 
     encoder: Named
     training: Training | Section | None
     seeds: int | Sequence[int]
+    progress: bool | None
+
+
+class StudyOptions(RunOptions, total=False):
+    """Options that `compare`, `transfer_matrix` and `capacity` share, beside those of each run.
+
+    - `output`: folder for `cells.jsonl`, which grows run by run, and for the results. What it holds is not run again;
+    - `jobs`: processes side by side; when left out, this one alone, or as many as a Ray cluster has CPUs. A script that
+      asks for several needs `if __name__ == "__main__":`;
+    - `on`: "local", or "ray" for a Ray cluster: that of `RAY_ADDRESS`, or one on this machine. Its machines must see
+      the same files.
+    """
+
     output: str | Path | None
     jobs: int | None
     on: ExecutorName
-    progress: bool | None
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ class Conditions:
     progress: bool | None = None
 
     @classmethod
-    def of(cls, options: StudyOptions, *, encoder: Named, seeds: int) -> "Conditions":
+    def of(cls, options: RunOptions, *, encoder: Named, seeds: int) -> "Conditions":
         """From what was passed by name, with the study's defaults for what was not."""
         settings: dict[str, Any] = dict(options)  # what remains of it in the end are settings of training
         folder = settings.pop("output", None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from crosstask.probing.linear_models import cross_validate
 from crosstask.progress import make_progress, shown
 from crosstask.runs.estimate import Estimate
 from crosstask.runs.record import finite
-from crosstask.studies.options import as_training, same_budget, seed_list
+from crosstask.studies.options import Conditions, RunOptions, same_budget
 from crosstask.training.config import Training
 from crosstask.training.paradigms import Plan
 from crosstask.training.trainer import Phase
@@ -108,12 +108,8 @@ def task_distance(
     sources: Sequence[Task],
     *,
     weights: Mapping[str, float] | None = None,
-    encoder: Named = "minilm",
-    training: Training | Mapping[str, Any] | None = None,
-    seeds: int | Sequence[int] = 3,
     split: Split = "dev",
-    progress: bool | None = None,
-    **settings: Any,
+    **options: Unpack[RunOptions],
 ) -> Distance:
     """The representation-based distance from weighted sources to a target (Chen et al. 2022, Definition 3.1).
 
@@ -141,37 +137,34 @@ def task_distance(
         sources: what the encoder is trained on.
         weights: by source, at least 0; scaled to sum 1. All the same when left out. The target may be among them, as
             in joint training.
-        encoder: as a recipe names it; something in it must learn.
-        training: settings of the loop; single ones can also be given by name (`epochs=10`). Epochs are those of the
-            largest task.
-        seeds: how many, or which.
         split: where the target's losses are measured. Use "dev" for anything that chooses sources or weights.
-        progress: show a bar; by default when the error stream is a terminal.
+        options: `encoder` ("minilm" when left out; something in it must learn), `training` or single settings of it by
+            name (`epochs=10`), `seeds` (3) and `progress`; see `RunOptions`.
 
     Differs from the paper: losses are cross-entropies or squared errors (of standardized numbers), not bounded by 1;
     heads are linear, with a penalty that cross-validation chooses.
     """
-    seeds = seed_list(seeds)
+    conditions = Conditions.of(options, encoder="minilm", seeds=3)
     tasks = {task.name: task for task in (target, *sources)}
     held_out = held_out_examples(target, split)
     # A dev set would choose between models by the target alone, whatever the weights of the sources.
-    training = replace(same_budget(as_training(training, settings), list(tasks.values())), keep="last")
+    training = replace(same_budget(conditions.training, list(tasks.values())), keep="last")
     if weights is None:
         weights = uniform_weights(sources)
     weights = on_simplex(weights, tasks)
     risks: list[float] = []
     references: list[float] = []
-    with shown(make_progress(progress)) as bar:
-        bar.start("representations", 2 * len(seeds))
-        for seed in seeds:  # reference and risk of a seed start from the same encoder
+    with shown(make_progress(conditions.progress)) as bar:
+        bar.start("representations", 2 * len(conditions.seeds))
+        for seed in conditions.seeds:  # reference and risk of a seed start from the same encoder
             for losses, task_weights in ((references, {target.name: 1.0}), (risks, weights)):
                 model = weighted_representation(
-                    target, sources, task_weights, encoder=encoder, training=training, seed=seed
+                    target, sources, task_weights, encoder=conditions.encoder, training=training, seed=seed
                 )
                 losses.append(head_risk(model, target, held_out, seed=seed).loss)
                 bar.advance(len(references) + len(risks), f"seed {seed}")
     num_effective = effective_sample_size(weights, {name: len(task.train) for name, task in tasks.items()})
-    return Distance(target.name, weights, seeds, tuple(risks), tuple(references), num_effective, split)
+    return Distance(target.name, weights, conditions.seeds, tuple(risks), tuple(references), num_effective, split)
 
 
 def uniform_weights(sources: Sequence[Task]) -> dict[str, float]:
