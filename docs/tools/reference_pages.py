@@ -13,6 +13,7 @@ from crosstask.data.metrics import METRICS
 from crosstask.data.options import SplitOptions
 from crosstask.data.readers import READERS, Reader
 from crosstask.data.readers import column_roles as roles
+from crosstask.data.readers.source import Encoding
 from crosstask.data.task import Task
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.recipe import Recipe
@@ -124,6 +125,8 @@ def _format_section(reader: Reader) -> str:
     summary = reader.summary[:1].upper() + reader.summary[1:]
     of_csv = parse(READERS["csv"].read).arguments  # `tsv` has the same options
     rows = option_rows(reader.read, without=("source",), meanings=of_csv | parse(reader.read).arguments)
+    if reader.is_text:
+        rows.append(("`encoding`", sort(Encoding), "`utf-8`", "of the text; of several the first that fits."))
     is_table = any(item.kind is Parameter.VAR_KEYWORD for item in signature(reader.read).parameters.values())
     parts = [f"### {reader.name}", f"{markdown(summary)}.{known}", *map(markdown, parse(reader.read).body)]
     parts += [table(HEAD, rows)] if rows else []

@@ -14,7 +14,7 @@ from crosstask.data.readers import READERS, format_of
 from crosstask.data.readers.column_roles import InputColumns, guess_columns
 from crosstask.data.readers.csv import csv_table
 from crosstask.data.readers.jsonl import jsonl_table
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table, as_text, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -92,12 +92,11 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
     output_format = _output_format(output, input_format)
     if options.probabilities:
         _check_probabilities(spec, output_format)
-    if options.encoding is not None:
-        recipe["encoding"] = options.encoding
+    encoding = options.encoding or recipe.get("encoding", "utf-8")
     if data is None:
-        source: Source = StandardInput(spec.name, "standard input", Path("-"))
+        source: Source = StandardInput(spec.name, "standard input", Path("-"), encoding)
     else:
-        source = Source(spec.name, str(data), data)
+        source = Source(spec.name, str(data), data, encoding)
     file = _read(source, input_format, spec, recipe, options.text)
     predictions = _predict(model, spec, file.inputs, options.probabilities, show_progress=data is not None)
     content = _written(file, predictions, output_format, spec)
@@ -155,15 +154,14 @@ def _check_probabilities(spec: TaskSpec, output_format: str) -> None:
 
 
 def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputFile:
-    encoding: Encoding = recipe.get("encoding", "utf-8")
     if format == "lines":
-        lines = source.lines(encoding)
+        lines = source.lines()
         inputs = [_line_input(source, number, line, spec) for number, line in enumerate(lines, start=1)]
         return InputFile(inputs, ["text"], [{"text": line} for line in lines])
-    # Another format than the recipe's shares nothing with it but the encoding.
-    reader_options = {"encoding": encoding}
-    if recipe.get("format", format) == format:
-        reader_options |= {key: recipe[key] for key in READERS[format].options if key in recipe}
+    reader_options = {}
+    if recipe.get("format", format) == format:  # another format shares nothing with the recipe's
+        reader_options = {key: recipe[key] for key in READERS[format].options if key in recipe}
+        reader_options.pop("encoding", None)
     if format in SENTENCES:
         token = reader_options.get("token", 0 if format == "columns" else "form")
         # New sentences need no labels: the words take their place.
@@ -179,11 +177,11 @@ def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, te
 
 def _table(source: Source, format: str, options: ReaderOptions) -> Table:
     if format == "jsonl":
-        return jsonl_table(source, options["encoding"])
+        return jsonl_table(source)
     is_csv = format == "csv"
     delimiter = options.get("delimiter", "," if is_csv else "\t")
     quoting = options.get("quoting", is_csv)
-    return csv_table(source, delimiter, quoting, options.get("header", True), options["encoding"])
+    return csv_table(source, delimiter, quoting, options.get("header", True))
 
 
 def _line_input(

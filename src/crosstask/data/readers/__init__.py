@@ -24,17 +24,21 @@ __all__ = ["READERS", "Reader", "check", "format_of", "read", "reader_for"]
 
 @dataclass(frozen=True)
 class Reader:
-    """A format: its name, the function that reads it, the suffixes of its files, and a summary in one line."""
+    """A format: its name, the function that reads it, the suffixes of its files, and a summary in one line.
+
+    Files of text also have the option `encoding`, which `Source` applies.
+    """
 
     name: str
     read: Callable[..., Examples]
     suffixes: tuple[str, ...]
     summary: str
+    is_text: bool = True
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of this format: the keyword parameters of its function."""
-        names: list[str] = []
+        """The options of this format: the encoding of text, and the keyword parameters of its function."""
+        names = ["encoding"] if self.is_text else []
         for parameter in inspect.signature(self.read).parameters.values():
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 names.append(parameter.name)
@@ -49,12 +53,12 @@ READERS: dict[str, Reader] = {
         Reader("csv", read_csv, (".csv",), "comma-separated table, quoted as RFC 4180 says"),
         Reader("tsv", read_tsv, (".tsv", ".tab"), "tab-separated table without quoting"),
         Reader("jsonl", read_jsonl, (".jsonl", ".ndjson", ".json"), "a JSON object a line"),
-        Reader("parquet", read_parquet, (".parquet",), "Parquet table"),
+        Reader("parquet", read_parquet, (".parquet",), "Parquet table", is_text=False),
         Reader("columns", read_columns, (".conll", ".iob", ".iob2", ".bio"), "a word and its labels a line"),
         Reader("conllu", read_conllu, (".conllu", ".conllulex", ".conllup"), "Universal Dependencies and extensions"),
         Reader("lines", read_lines, (), "label, space or tab, text on each line"),
         Reader("arff", read_arff, (".arff",), "numeric features with one or several labels"),
-        Reader("hub", read_hub, (), "Hugging Face data set, owner/name:split, or a folder of that kind"),
+        Reader("hub", read_hub, (), "Hugging Face data set, owner/name:split, or a folder of that kind", is_text=False),
     )
 }
 
@@ -77,7 +81,9 @@ def read(
         options: those of the format's reader.
     """
     reader = check(path, format=format, task=task, options=options)
-    return reader.read(Source(task, str(path), Path(folder) / path), **(options or {}))
+    reader_options = dict(options or {})
+    encoding = reader_options.pop("encoding", "utf-8")
+    return reader.read(Source(task, str(path), Path(folder) / path, encoding), **reader_options)
 
 
 def check(path: str | Path, *, format: str | None, task: str, options: Mapping[str, Any] | None = None) -> Reader:

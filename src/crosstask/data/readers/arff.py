@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import TableOptions
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Column, Table, listed
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import did_you_mean
@@ -37,11 +37,7 @@ class Attribute:
 
 
 def read_arff(
-    source: Source,
-    *,
-    label: Column | Sequence[str] | None = None,
-    features: str | Sequence[str] = "rest",
-    encoding: Encoding = "utf-8",
+    source: Source, *, label: Column | Sequence[str] | None = None, features: str | Sequence[str] = "rest"
 ) -> Examples:
     """Examples from a dense or sparse ARFF file.
 
@@ -50,9 +46,8 @@ def read_arff(
         label: the name of the label attribute; or a list of names, or a number k for the last k attributes, which hold
             0 or 1 each if there are several. The last attribute when left out, if it is nominal.
         features: names of the attributes that make the vector; "rest" for all but the label.
-        encoding: of the text; of several the first that fits.
     """
-    attributes, numbers, rows = _parse(source, source.lines(encoding))
+    attributes, numbers, rows = _parse(source, source.lines())
     by_name = {attribute.name: attribute for attribute in attributes}
     names = [attribute.name for attribute in attributes]
     table = Table(source, names, lambda index: [row[index] for row in rows], numbers)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from crosstask.data.examples import Examples
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import CrossTaskError, did_you_mean
 
@@ -20,7 +20,6 @@ def read_columns(
     comment: str | None = "auto",
     header: bool = False,
     names: Sequence[str] | None = None,
-    encoding: Encoding = "utf-8",
 ) -> Examples:
     """Sentences from a file with a word a line.
 
@@ -36,11 +35,10 @@ def read_columns(
             `#` and have no tab in a file with tabs, and none in any other file, since `#` can be a word.
         header: whether the first line names the columns.
         names: the names of the columns, where the file has no header.
-        encoding: of the text; of several the first that fits.
     """
     if comment is not None and (not isinstance(comment, str) or not comment):
         raise source.option_error(f"`comment` is how a comment begins, such as '#', or null; found {comment!r}.")
-    lines = source.lines(encoding)
+    lines = source.lines()
     separator = _separator(source, separator, lines)
     numbered = _without_comments(lines, _comment_test(comment, separator))
     if header:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from crosstask.data.examples import Examples
 from crosstask.data.readers.columns import Row, sentences
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import did_you_mean
 
@@ -12,9 +12,7 @@ NAMES: tuple[str, ...] = ("id", "form", "lemma", "upos", "xpos", "feats", "head"
 _GLOBAL_COLUMNS = "# global.columns ="
 
 
-def read_conllu(
-    source: Source, *, token: Column = "form", label: Column = "upos", encoding: Encoding = "utf-8"
-) -> Examples:
+def read_conllu(source: Source, *, token: Column = "form", label: Column = "upos") -> Examples:
     """Sentences of syntactic words; ranges such as `4-5` and empty nodes such as `8.1` are left out.
 
     Args:
@@ -22,9 +20,8 @@ def read_conllu(
         token: the column with the word: a standard name (id, form, lemma, upos, ...), a name that the file's first line
             `# global.columns = ...` gives, or a number from 0 or from the end.
         label: the column with the label, likewise.
-        encoding: of the text; of several the first that fits.
     """
-    lines = source.lines(encoding)
+    lines = source.lines()
     names = NAMES
     if lines[0].startswith(_GLOBAL_COLUMNS):
         names = tuple(lines[0][len(_GLOBAL_COLUMNS) :].split())

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import TableOptions
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 
@@ -21,7 +21,6 @@ def read_csv(
     delimiter: str = ",",
     quoting: bool = True,
     header: bool = True,
-    encoding: Encoding = "utf-8",
     **options: Unpack[TableOptions],
 ) -> Examples:
     """Examples from a delimited table, quoted as RFC 4180 says.
@@ -31,10 +30,9 @@ def read_csv(
         delimiter: the character between columns ("tab" is understood).
         quoting: whether fields may stand in double quotes, over several lines too.
         header: whether the first record names the columns; without it they are numbered from 0.
-        encoding: of the text; of several the first that fits.
         options: see `TableOptions`.
     """
-    return examples_from(csv_table(source, delimiter, quoting, header, encoding), options)
+    return examples_from(csv_table(source, delimiter, quoting, header), options)
 
 
 def read_tsv(
@@ -43,17 +41,16 @@ def read_tsv(
     delimiter: str = "\t",
     quoting: bool = False,
     header: bool = True,
-    encoding: Encoding = "utf-8",
     **options: Unpack[TableOptions],
 ) -> Examples:
     """Examples from a tab-separated table; the arguments are those of `read_csv` with other defaults.
 
     Quotes are plain characters by default, as unbalanced ones are common in such files.
     """
-    return examples_from(csv_table(source, delimiter, quoting, header, encoding), options)
+    return examples_from(csv_table(source, delimiter, quoting, header), options)
 
 
-def csv_table(source: Source, delimiter: str, quoting: bool, header: bool, encoding: Encoding) -> Table:
+def csv_table(source: Source, delimiter: str, quoting: bool, header: bool) -> Table:
     """A delimited table as it stands in its file; see `read_csv`."""
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
@@ -61,7 +58,7 @@ def csv_table(source: Source, delimiter: str, quoting: bool, header: bool, encod
     for name, value in {"quoting": quoting, "header": header}.items():
         if not isinstance(value, bool):
             raise source.option_error(f"`{name}` is true or false; found {value!r}.")
-    lines = source.lines(encoding)
+    lines = source.lines()
     # Without a quote in the file there is nothing to parse, and cutting lines is several times faster.
     if quoting and any('"' in line for line in lines):
         records = _quoted_records(source, lines, delimiter)

@@ -5,29 +5,28 @@ from typing import Any, Unpack
 
 from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import NestedTableOptions
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import CrossTaskError
 
 
-def read_jsonl(source: Source, *, encoding: Encoding = "utf-8", **options: Unpack[NestedTableOptions]) -> Examples:
+def read_jsonl(source: Source, **options: Unpack[NestedTableOptions]) -> Examples:
     """Examples from a file with a JSON object a line; keys are columns, and a key that a line lacks is an empty cell.
 
     Args:
         source: the file.
-        encoding: of the text; of several the first that fits.
         options: see `NestedTableOptions`.
     """
-    return examples_from(jsonl_table(source, encoding), options)
+    return examples_from(jsonl_table(source), options)
 
 
-def jsonl_table(source: Source, encoding: Encoding) -> Table:
+def jsonl_table(source: Source) -> Table:
     """The objects of a file; columns are their keys in the order in which they occur."""
     numbers: list[int] = []
     rows: list[dict[str, Any]] = []
     names: dict[str, None] = {}  # a set that remembers its order
-    for number, line in enumerate(source.lines(encoding), start=1):
+    for number, line in enumerate(source.lines(), start=1):
         if line.strip():
             row = _parse(source, number, line)
             numbers.append(number)

@@ -3,19 +3,16 @@
 import re
 
 from crosstask.data.examples import Examples
-from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.source import Source
 from crosstask.data.readers.table_examples import check_empty, rows_with_text
 
 
-def read_lines(
-    source: Source, *, separator: str | None = None, encoding: Encoding = "utf-8", empty: str = "error"
-) -> Examples:
+def read_lines(source: Source, *, separator: str | None = None, empty: str = "error") -> Examples:
     """Examples from lines that begin with their label.
 
     Args:
         source: the file.
         separator: what stands between label and text; the first space or tab when left out.
-        encoding: of the text; of several the first that fits.
         empty: what to do about a label without a text: "error", "keep" or "drop".
     """
     check_empty(source, empty)
@@ -26,7 +23,7 @@ def read_lines(
     labels: list[str] = []
     texts: list[str] = []
     numbers: list[int] = []
-    for number, line in enumerate(source.lines(encoding), start=1):
+    for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
         label, *rest = first_separator.split(line, maxsplit=1)

@@ -18,11 +18,15 @@ _OTHER_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(
 
 @dataclass(frozen=True)
 class Source:
-    """One file to read: the task that it belongs to, the name that the user gave it, and its path."""
+    """One file to read: the task that it belongs to, the name that the user gave it, its path, and how text is coded.
+
+    Of several encodings the first that fits is taken.
+    """
 
     task: str
     name: str
     path: Path
+    encoding: Encoding = "utf-8"
 
     def error(self, problem: str, line: int | None = None) -> CrossTaskError:
         """The error for a problem of this file; `problem` goes on from the file's name: "has 3 columns, ..."."""
@@ -70,10 +74,10 @@ class Source:
             raise self.error("is empty.")
         return content
 
-    def text(self, encoding: Encoding = "utf-8") -> str:
-        """The file's text. Of several encodings the first that fits is taken; a byte order mark is no text."""
+    def text(self) -> str:
+        """The file's text; a byte order mark is no text."""
         content = self.data()
-        encodings = [encoding] if isinstance(encoding, str) else list(encoding)
+        encodings = [self.encoding] if isinstance(self.encoding, str) else list(self.encoding)
         if not encodings:
             raise self.option_error("`encoding` is an empty list; name an encoding such as utf-8.")
         failures: list[CrossTaskError] = []
@@ -88,13 +92,13 @@ class Source:
             return text
         raise failures[0]
 
-    def lines(self, encoding: Encoding = "utf-8") -> list[str]:
+    def lines(self) -> list[str]:
         r"""The file's lines, without their ends.
 
         Only `\n` ends a line (a `\r` before it goes too): characters such as U+0085 and U+2028, at which
         `str.splitlines` would cut, occur inside real lines.
         """
-        text = self.text(encoding)
+        text = self.text()
         lines = text.split("\n")
         if not lines[-1]:
             lines.pop()
