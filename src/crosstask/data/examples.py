@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ FORM_WORDS: dict[Form, str] = {
     "vector": "numeric vectors",
 }
 
+T = TypeVar("T")
 Inputs: TypeAlias = Sequence[Any] | np.ndarray
 """Texts, pairs of texts, lists of words, or a float array with a row per example."""
 Labels: TypeAlias = Sequence[Any]
@@ -27,6 +28,11 @@ Labels: TypeAlias = Sequence[Any]
 EncodedLabels: TypeAlias = list[list[int]] | np.ndarray
 """A list of indices per sentence (tagging), indices [examples], rows of zeros and ones [examples, labels], or numbers
 [examples]."""
+
+
+def select(values: Sequence[T], positions: Sequence[int]) -> list[T]:
+    """The values at these positions."""
+    return [values[i] for i in positions]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +68,11 @@ class Examples:
         if isinstance(self.inputs, np.ndarray):
             inputs = self.inputs[positions]
         else:
-            inputs = [self.inputs[i] for i in positions]
+            inputs = select(self.inputs, positions)
         lines = None
         if self.lines is not None:
-            lines = [self.lines[i] for i in positions]
-        return Examples(inputs, [self.labels[i] for i in positions], self.source, lines)
+            lines = select(self.lines, positions)
+        return Examples(inputs, select(self.labels, positions), self.source, lines)
 
     def where(self, position: int) -> str:
         """File and line of one example, as an error message names it."""
@@ -95,7 +101,9 @@ class TaskSpec:
     @property
     def num_outputs(self) -> int:
         """Width of the task's last layer."""
-        return 1 if self.kind == "regression" else len(self.labels)
+        if self.kind == "regression":
+            return 1
+        return len(self.labels)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""

@@ -21,7 +21,9 @@ def infer_kind(examples: Examples) -> Kind:
         return "multilabel"
     if _are_real_numbers(examples.labels):
         return "regression"
-    return "pair" if examples.form == "pair" else "classification"
+    if examples.form == "pair":
+        return "pair"
+    return "classification"
 
 
 def _are_real_numbers(labels: Labels) -> bool:
@@ -95,11 +97,13 @@ class LabelMap:
         """The new name of one label."""
         if label in self.exact:
             return self.exact[label]
-        for pattern, replacement in self.patterns:
+        for pattern, replacement in self.patterns:  # in the order of the recipe
             match = pattern.fullmatch(label)
             if match:
                 return match.expand(replacement)
-        return label if self.fallback is None else self.fallback
+        if self.fallback is not None:
+            return self.fallback
+        return label
 
     def apply(self, task: str, kind: Kind, examples: Examples) -> Examples:
         """The examples with renamed labels, each of the type that its kind wants."""
@@ -118,6 +122,7 @@ class LabelMap:
         """`cache` holds new names by old ones: patterns are slow, and a data set has few labels many times."""
         names = []
         for label in labels:
+            # 1.0 and 1 are the same class.
             text = f"{label:g}" if isinstance(label, float) else str(label)
             if text not in cache:
                 cache[text] = self.rename(text)
@@ -140,8 +145,9 @@ class LabelMap:
         cache: dict[str, str] = {}
         renamed = []
         for labels in label_sets:
-            single = isinstance(labels, str)
-            names = self._renamed([labels] if single else labels, cache)
+            if isinstance(labels, str):  # an example with one label
+                labels = [labels]
+            names = self._renamed(labels, cache)
             renamed.append(tuple(dict.fromkeys(names)))  # two labels may have got the same name
         return renamed
 

@@ -43,11 +43,11 @@ def macro_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
     """
     if not len(gold):
         return NAN
-    if gold.ndim == 1:
+    if gold.ndim == 1:  # [examples] to [examples, labels]
         num_labels = 1 + int(max(gold.max(), predicted.max()))
         gold, predicted = one_hot(gold, num_labels), one_hot(predicted, num_labels)
     gold, predicted = gold.astype(bool), predicted.astype(bool)
-    hits = (gold & predicted).sum(axis=0)
+    hits = (gold & predicted).sum(axis=0)  # [labels]
     total = gold.sum(axis=0) + predicted.sum(axis=0)
     occurs = total > 0
     if not occurs.any():
@@ -103,6 +103,7 @@ def token_f1(gold: np.ndarray, predicted: np.ndarray, negative: Collection[int])
     """
     if not len(gold):
         return NAN
+    # Gold and predicted words by whether they count, [2, words].
     is_positive = ~np.isin(np.stack([gold, predicted]), list(negative))
     hits = ((gold == predicted) & is_positive[0]).sum()
     total = is_positive.sum()
@@ -127,7 +128,7 @@ def auc(gold: np.ndarray, scores: np.ndarray) -> float:
         return NAN
     if gold.ndim == 1:
         gold = one_hot(gold, scores.shape[1])
-        if scores.shape[1] == 2:
+        if scores.shape[1] == 2:  # the first label's area is the same
             gold, scores = gold[:, 1:], scores[:, 1:]
     areas = []
     for present, column in zip(gold.T.astype(bool), scores.T, strict=True):
@@ -146,6 +147,7 @@ def spearman(gold: np.ndarray, values: np.ndarray) -> float:
 
     if not len(gold) or np.isnan(values).any():
         return NAN
+    # A constant has no order; scipy would warn and return nan.
     if (gold == gold[0]).all() or (values == values[0]).all():
         return 0.0
     # Rounding may exceed 1 by one part in 10^16.
@@ -357,6 +359,7 @@ def check_metric(name: str, spec: TaskSpec) -> Metric:
     if name not in METRICS:
         raise CrossTaskError(f"Task '{spec.name}': {unknown('metric', name, METRICS)}")
     metric = METRICS[name]
+    # Known, but not for this kind of task.
     if spec.kind not in metric.kinds:
         fitting = ", ".join(other.name for other in METRICS.values() if spec.kind in other.kinds)
         raise CrossTaskError(
@@ -388,7 +391,7 @@ def score(predictions: Predictions) -> dict[str, float]:
     Tagging: span F1 only where tags mark spans, token F1 only where a label is O or _, unless the task names it.
     """
     spec = predictions.spec
-    metrics = [chosen_metric(spec)]
+    metrics = [chosen_metric(spec)]  # even one that the rules below would leave out
     for metric in METRICS.values():
         if spec.kind not in metric.kinds or metric in metrics:
             continue

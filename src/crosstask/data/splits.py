@@ -54,8 +54,7 @@ def assemble(
     splits.limit("train", options.limit)
     splits.limit("dev", options.dev_limit)
     if "dev" not in splits.examples and dev is not False:
-        fraction = float(dev) if isinstance(dev, int | float) and dev is not True else None
-        splits.cut_dev(fraction)
+        splits.cut_dev(None if dev is None or dev is True else float(dev))  # type: ignore[arg-type]
     return splits.examples, spec, splits.notes
 
 
@@ -71,7 +70,9 @@ class _Splits:
 
     def split(self, fractions: Sequence[float]) -> None:
         """Cut the training set into the splits that `split` asks for."""
-        roles = ("train", "dev", "test") if len(fractions) == 3 else ("train", "test")
+        roles = ["train", "dev", "test"]
+        if len(fractions) == 2:
+            roles.remove("dev")
         if len(fractions) not in (2, 3) or abs(sum(fractions) - 1.0) > 1e-6 or min(fractions) <= 0:
             raise CrossTaskError(
                 f"Task '{self.name}': `split` is (train, dev, test) or (train, test), positive and with sum 1; "
@@ -135,7 +136,7 @@ class _Splits:
     def cut_dev(self, fraction: float | None) -> None:
         """Cut a dev set from the training set; a fifth or a tenth of it when no fraction is given."""
         train = self.examples["train"]
-        if fraction is None:
+        if fraction is None:  # a dev set of a few examples chooses badly
             fraction = 0.2 if len(train) < SMALL_TRAINING_SET else 0.1
         train, dev = self._cut(train, fraction)
         self.examples["train"] = train
@@ -143,8 +144,8 @@ class _Splits:
             self.notes.append("too few examples to cut a dev set from: the last epoch's model is kept")
             return
         self.examples["dev"] = dev
-        which = "latest examples" if self.options.cut == "latest" else "examples"
-        self.notes.append(f"{len(dev)} {which} were cut from train as dev set")
+        which = "latest " if self.options.cut == "latest" else ""
+        self.notes.append(f"{len(dev)} {which}examples were cut from train as dev set")
 
     def _cut(self, examples: Examples, fraction: float) -> tuple[Examples, Examples]:
         """What remains and what is cut off: random examples, or the last of every class."""
@@ -152,9 +153,13 @@ class _Splits:
             raise CrossTaskError(
                 f"Task '{self.name}': the share to cut from train must lie between 0 and 1, found {fraction:g}."
             )
-        held_out = min(round(fraction * len(examples)), len(examples) - 1)
-        generator = None if self.options.cut == "latest" else np.random.default_rng(self.options.seed)
-        strata = examples.labels if self.kind in ("classification", "pair") else None
+        held_out = min(round(fraction * len(examples)), len(examples) - 1)  # one at least is for training
+        generator = None
+        if self.options.cut == "random":
+            generator = np.random.default_rng(self.options.seed)
+        strata = None  # of tags, numbers and sets of labels there are no classes to cut in proportion
+        if self.kind in ("classification", "pair"):
+            strata = examples.labels
         remaining, cut = stratified_cut(strata, len(examples), held_out, generator)
         return examples.take(remaining), examples.take(cut)
 

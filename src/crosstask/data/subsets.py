@@ -19,6 +19,7 @@ def balanced_subset(labels: Sequence[Hashable], size: int, generator: np.random.
     queues: dict[Hashable, list[int]] = defaultdict(list)
     for position in generator.permutation(len(labels)):
         queues[labels[position]].append(int(position))
+    # Sorted before they are shuffled: the order must depend on the generator alone.
     turns = [queues[label] for label in sorted(queues, key=str)]
     generator.shuffle(turns)
     subset: list[int] = []
@@ -38,11 +39,13 @@ def covering_subset(label_sets: Sequence[Sequence[Hashable]], size: int, generat
     >>> 50 in covering_subset(sentences, 3, np.random.default_rng(0))
     True
     """
+    # 1. The examples of every label, in random order.
     order = generator.permutation(len(label_sets)).tolist()
     positions_of: dict[Hashable, list[int]] = defaultdict(list)
     for position in order:
         for label in set(label_sets[position]):
             positions_of[label].append(position)
+    # 2. One example for each label that none has covered so far, the rarest label first.
     subset: dict[int, None] = {}  # a set that remembers its order
     covered: set[Hashable] = set()
     for label in sorted(positions_of, key=lambda item: (len(positions_of[item]), str(item))):
@@ -52,6 +55,7 @@ def covering_subset(label_sets: Sequence[Sequence[Hashable]], size: int, generat
             position = positions_of[label][0]
             subset[position] = None
             covered.update(label_sets[position])
+    # 3. The rest at random.
     for position in order:
         if len(subset) >= size:
             break
@@ -93,7 +97,7 @@ def stratified_cut(
         quotas[label] = len(group) * held_out / count
         sizes[label] = min(int(quotas[label]), len(group) - 1)
     by_remainder = sorted(quotas, key=lambda label: (sizes[label] - quotas[label], str(label)))
-    for label in by_remainder * 2:
+    for label in by_remainder * 2:  # twice, as a small class may have none to give in the first round
         if sum(sizes.values()) < held_out and sizes[label] < len(groups[label]) - 1:
             sizes[label] += 1
     cut: set[int] = set()

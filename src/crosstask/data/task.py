@@ -101,9 +101,12 @@ class Task:
             return read(path, format=format, folder=folder, task=name, options=options)
 
         train_examples = examples(train)
-        dev_examples = examples(dev) if isinstance(dev, str | Path) else dev
-        test_examples = examples(test) if isinstance(test, str | Path) else None
-        return cls.assemble(name, train_examples, dev_examples, test_examples, **split_options)
+        if isinstance(dev, str | Path):
+            dev_split: Examples | float | bool | None = examples(dev)
+        else:  # how much of the training set to cut off
+            dev_split = dev
+        test_examples = examples(test) if test is not None else None
+        return cls.assemble(name, train_examples, dev_split, test_examples, **split_options)
 
     @classmethod
     def from_arrays(
@@ -125,9 +128,12 @@ class Task:
         Task('mood', classification, 2 labels, train 4)
         """
         train = _in_memory(inputs, labels, f"{name}, train")
-        dev_examples = _in_memory(*dev, source=f"{name}, dev") if isinstance(dev, tuple) else dev
+        if isinstance(dev, tuple):
+            dev_split: Examples | float | bool | None = _in_memory(*dev, source=f"{name}, dev")
+        else:
+            dev_split = dev
         test_examples = _in_memory(*test, source=f"{name}, test") if test is not None else None
-        return cls.assemble(name, train, dev_examples, test_examples, labels=label_names, **options)
+        return cls.assemble(name, train, dev_split, test_examples, labels=label_names, **options)
 
     @classmethod
     def from_csv(cls, name: str, train: str | Path, **options: Any) -> "Task":
@@ -146,7 +152,7 @@ class Task:
 
 
 def _in_memory(inputs: Inputs, labels: Labels | np.ndarray, source: str) -> Examples:
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":  # numbers or booleans; texts stay
         inputs = inputs.astype(np.float32)
     if isinstance(labels, np.ndarray):
         labels = labels.tolist()

@@ -125,6 +125,7 @@ def _check_options(reader: Reader, options: Mapping[str, Any], task: str) -> Non
     for key in options:
         if key in reader.options:
             continue
+        # An option of another format is worth a hint of its own.
         others = [other.name for other in READERS.values() if key in other.options]
         if others:
             raise CrossTaskError(

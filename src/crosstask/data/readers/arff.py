@@ -33,7 +33,9 @@ class Attribute:
     @property
     def default(self) -> str:
         """The value that a sparse row leaves out: zero, which for classes is the first of them."""
-        return self.classes[0] if self.classes else "0"
+        if self.classes:
+            return self.classes[0]
+        return "0"
 
 
 def read_arff(
@@ -48,15 +50,15 @@ def read_arff(
         features: names of the attributes that make the vector; "rest" for all but the label.
     """
     attributes, numbers, rows = _parse(source, source.lines())
-    by_name = {attribute.name: attribute for attribute in attributes}
     names = [attribute.name for attribute in attributes]
     table = Table(source, names, lambda index: [row[index] for row in rows], numbers)
-    label = _label(source, attributes, label)
+    label = _label(table, label, last_is_nominal=bool(attributes[-1].classes))
+    # Labels must be classes that the header lists, and features must be numbers.
     for index in table.find_all(label, "label"):
         _check_classes(table, attributes[index], index)
-    feature_names = by_name if features == "rest" else listed(features)
-    for name in feature_names:
-        if name in by_name and name not in listed(label) and by_name[str(name)].type == "string":
+    feature_names = names if features == "rest" else listed(features)
+    for name, attribute in zip(names, attributes, strict=True):
+        if attribute.type == "string" and name in feature_names and name not in listed(label):
             raise source.error(
                 f"has text in the attribute '{name}', and a vector takes numbers only; list the numeric ones "
                 "under `features`."
@@ -65,11 +67,11 @@ def read_arff(
     return examples_from(table, options)
 
 
-def _label(source: Source, attributes: Sequence[Attribute], label: Column | Sequence[str] | None) -> str | list[str]:
+def _label(table: Table, label: Column | Sequence[str] | None, *, last_is_nominal: bool) -> str | Sequence[str]:
     """The name of the label attribute, or the names of several."""
-    names = [attribute.name for attribute in attributes]
+    names, source = table.names, table.source
     if label is None:
-        if attributes[-1].classes:
+        if last_is_nominal:
             return names[-1]
         raise source.error(
             f"ends with the attribute '{names[-1]}', which is not nominal; name the label attribute with `label`, or "
@@ -80,7 +82,9 @@ def _label(source: Source, attributes: Sequence[Attribute], label: Column | Sequ
             raise source.error(
                 f"has {len(names)} attributes; `label: {label}` takes the last {label} of them as labels."
             )
-        return names[-1] if label == 1 else names[-label:]
+        if label > 1:
+            return names[-label:]
+        return names[-1]
     if isinstance(label, list | tuple):
         return [str(name) for name in label]
     return str(label)
@@ -133,15 +137,17 @@ def _attribute(source: Source, number: int, line: str) -> Attribute:
             raise source.error(f"lists the classes of '{name}' without a closing brace.", number)
         return Attribute(name, "nominal", tuple(_values(type_name[1:-1])))
     type_name = type_name.split()[0].lower()
-    return Attribute(name, type_name if type_name in _NUMERIC else "string")
+    if type_name not in _NUMERIC:  # dates and relations are of no use as numbers either
+        type_name = "string"
+    return Attribute(name, type_name)
 
 
 def _row(source: Source, number: int, line: str, attributes: Sequence[Attribute]) -> list[str]:
     values = _sparse_values(source, number, line, attributes) if line[0] == "{" else _values(line)
     if len(values) != len(attributes):
         raise source.error(f"has {len(values)} values; expected {len(attributes)}, one per attribute.", number)
-    if "?" in values:
-        values = ["" if value == "?" else value for value in values]
+    while "?" in values:
+        values[values.index("?")] = ""
     return values
 
 
@@ -166,6 +172,7 @@ def _sparse_items(line: str) -> list[str]:
     """A sparse row's `index value` pairs; commas inside quotes do not count."""
     if "'" not in line and '"' not in line:
         return [item.strip().replace("\t", " ") for item in line.split(",")]
+    # Only with quotes in the row is the slower pattern needed.
     return [f"{index} {value}" for index, value in _SPARSE_ITEM.findall(line)]
 
 

@@ -8,6 +8,7 @@ from crosstask.data.examples import Form
 from crosstask.data.readers.table import Column, Table
 from crosstask.errors import CrossTaskError
 
+# Usual names of columns in lower case, the more telling ones first.
 TEXT_NAMES = ("text", "sentence", "review", "content", "document", "message", "comment", "utterance", "tweet")
 PAIR_NAMES = (
     ("sentence1", "sentence2"),
@@ -127,9 +128,11 @@ def guess_columns(table: Table, form: Form, excluded: Collection[int] = ()) -> t
 
 def _text_columns(table: Table, text: Column | Sequence[Column]) -> InputColumns:
     columns = table.find_all(text, "text")
-    if len(columns) not in (1, 2):
-        raise table.source.option_error(f"`text` names one column, or two for pairs; found {len(columns)}.")
-    return InputColumns("text" if len(columns) == 1 else "pair", columns)
+    if len(columns) == 1:
+        return InputColumns("text", columns)
+    if len(columns) == 2:
+        return InputColumns("pair", columns)
+    raise table.source.option_error(f"`text` names one column, or two for pairs; found {len(columns)}.")
 
 
 def _feature_columns(
@@ -140,7 +143,7 @@ def _feature_columns(
 ) -> tuple[int, ...]:
     if features == "rest":
         excluded = {*label_columns, *table.find_all(list(where or ()), "where")}
-        rest = tuple(index for index in range(len(table.names)) if index not in excluded)
+        rest = table.columns_but(excluded)
         if not rest:
             raise table.source.error("has no columns but the label's; `features: rest` finds none.")
         return rest
@@ -155,6 +158,7 @@ def _feature_columns(
 
 def _guess_inputs(table: Table, label_columns: tuple[int, ...]) -> InputColumns:
     """A pair, a text, tokens, or, of two columns, the one that is not the label."""
+    # Pairs first: "sentence" is the name of a text, and of the second text of a pair.
     forms: tuple[Form, ...] = ("pair", "text", "tokens")
     for form in forms:
         columns = guess_columns(table, form, label_columns)
@@ -162,9 +166,9 @@ def _guess_inputs(table: Table, label_columns: tuple[int, ...]) -> InputColumns:
             return InputColumns(form, columns)
     index_of = _unique_names(table)
     excluded = label_columns or [index_of[name] for name in LABEL_NAMES if name in index_of]
-    others = [index for index in range(len(table.names)) if index not in excluded]
+    others = table.columns_but(excluded)
     if len(table.names) == 2 and len(others) == 1:
-        return InputColumns("text", (others[0],))
+        return InputColumns("text", others)
     raise _unclear(table, "text")
 
 
@@ -173,7 +177,7 @@ def _guess_label(table: Table, names: Sequence[str], input_columns: tuple[int, .
     for name in names:
         if name in index_of and index_of[name] not in input_columns:
             return index_of[name]
-    others = [index for index in range(len(table.names)) if index not in input_columns]
+    others = table.columns_but(input_columns)
     if input_columns and len(others) == 1:
         return others[0]
     raise _unclear(table, "label")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from crosstask.data.examples import Examples
-from crosstask.data.readers.source import Source
+from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import CrossTaskError, did_you_mean
 
@@ -48,6 +48,7 @@ def read_columns(
                 break
     token_index = _column_index(source, token, "token", names)
     label_index = _column_index(source, label, "label", names)
+    # Rows of different width are no problem as long as both columns are counted from the left.
     ragged = separator == "\t" and min(token_index, label_index) >= 0
     return sentences(source, _rows(source, numbered, separator, ragged), token_index, label_index)
 
@@ -55,15 +56,17 @@ def read_columns(
 def _separator(source: Source, separator: str | None, lines: Sequence[str]) -> str:
     """What stands between columns; an empty text for any number of spaces and tabs."""
     if separator is None:
+        # The first line that is no comment decides for the file.
         first = next((line for line in lines if line.strip() and not line.startswith("#")), lines[0])
         return "\t" if "\t" in first else ""
     if not isinstance(separator, str) or not separator:
         raise source.option_error(f"`separator` is what stands between columns; found {separator!r}.")
-    return "\t" if separator in ("tab", "\\t") else separator
+    return TAB.get(separator, separator)
 
 
 def _comment_test(comment: str | None, separator: str) -> Callable[[str], bool]:
     if comment == "auto" and separator == "\t":
+        # A word may be `#`, but then a tab and its label follow.
         return lambda line: line.startswith("#") and "\t" not in line
     if comment is None or comment == "auto":
         return lambda line: False
@@ -95,7 +98,7 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
         words, tags = [], []
 
     for row in rows:
-        if row is None:
+        if row is None:  # an empty line
             close()
             continue
         number, fields = row

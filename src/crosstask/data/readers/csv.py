@@ -6,7 +6,7 @@ from typing import Unpack
 
 from crosstask.data.examples import Examples
 from crosstask.data.readers.column_roles import TableOptions
-from crosstask.data.readers.source import Source
+from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 
@@ -52,7 +52,8 @@ def read_tsv(
 
 def csv_table(source: Source, delimiter: str, quoting: bool, header: bool) -> Table:
     """A delimited table as it stands in its file; see `read_csv`."""
-    delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
+    if isinstance(delimiter, str):
+        delimiter = TAB.get(delimiter, delimiter)
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise source.option_error(f"`delimiter` is a single character such as ';' or tab; found {delimiter!r}.")
     for name, value in {"quoting": quoting, "header": header}.items():
@@ -103,6 +104,7 @@ def _table(source: Source, records: Iterator[Record], header: bool) -> Table:
         numbers.append(first_line)
         rows.append(first)
     for number, row in records:
+        # A file with a row that is too short or too long is refused: nobody can tell which column is missing.
         if len(row) != len(names):
             if len(row) == 1 and not row[0].strip():
                 continue  # nothing but spaces

@@ -35,7 +35,9 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
     """
     name, split = _name_and_split(source.name)
     datasets = import_extra("datasets", extra="hub", purpose="Reading data sets of the hub")
-    folder = Path(str(source.path).removesuffix(f":{split}")) if split else source.path
+    folder = source.path
+    if split:
+        folder = Path(str(folder).removesuffix(f":{split}"))
     try:
         data = _load(datasets, name, folder, split, config)
     except Exception as error:  # the package raises errors of four others; whichever it is, the user gets a sentence
@@ -57,8 +59,8 @@ def _name_and_split(path: str) -> tuple[str, str | None]:
     >>> _name_and_split("owner/name:train[:100]"), _name_and_split("owner/name")
     (('owner/name', 'train[:100]'), ('owner/name', None))
     """
-    after_drive = 2 if re.match(r"[A-Za-z]:[/\\]", path) else 0
-    colon = path.find(":", after_drive)
+    drive = re.match(r"[A-Za-z]:[/\\]|", path)  # always matches, for lack of a drive the empty text
+    colon = path.find(":", drive.end())  # type: ignore[union-attr]
     if colon < 0:
         return path, None
     return path[:colon], path[colon + 1 :]
@@ -103,11 +105,22 @@ def _decoder(feature: Any) -> Callable[[Cell], Cell]:
     inner = getattr(feature, "feature", None)
     if isinstance(feature, list) and len(feature) == 1:
         inner = feature[0]
-    if inner is not None:
-        decode = _decoder(inner)
-        return lambda values: None if values is None else [decode(value) for value in values]
     names: Sequence[str] | None = getattr(feature, "names", None)
-    if names is None:
-        return lambda value: value
-    # -1 stands for a label that is kept secret.
-    return lambda value: None if value is None or value < 0 else names[value]
+
+    def class_name(index: int | None) -> str | None:
+        # -1 stands for a label that is kept secret.
+        if names is None or index is None or index < 0:
+            return None
+        return names[index]
+
+    def each_of(values: Sequence[Cell] | None) -> list[Cell] | None:
+        if values is None:
+            return None
+        decode = _decoder(inner)
+        return [decode(value) for value in values]
+
+    if inner is not None:
+        return each_of
+    if names is not None:
+        return class_name
+    return lambda value: value

@@ -40,6 +40,7 @@ def _parse(source: Source, number: int, line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except (json.JSONDecodeError, RecursionError) as error:
+        # A file with one array over many lines fails in its first line.
         if number == 1 and line.lstrip().startswith("["):
             raise _single_array(source) from error
         reason = "too deep"

@@ -3,7 +3,7 @@
 import re
 
 from crosstask.data.examples import Examples
-from crosstask.data.readers.source import Source
+from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.table_examples import check_empty, rows_with_text
 
 
@@ -16,22 +16,22 @@ def read_lines(source: Source, *, separator: str | None = None, empty: str = "er
         empty: what to do about a label without a text: "error", "keep" or "drop".
     """
     check_empty(source, empty)
-    separator = "\t" if separator in ("tab", "\\t") else separator
     if separator is not None and (not isinstance(separator, str) or not separator):
         raise source.option_error(f"`separator` is what stands between label and text; found {separator!r}.")
-    first_separator = re.compile("[ \t]" if separator is None else re.escape(separator))
+    pattern = "[ \t]"
+    if separator is not None:
+        pattern = re.escape(TAB.get(separator, separator))
     labels: list[str] = []
     texts: list[str] = []
     numbers: list[int] = []
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
-        label, *rest = first_separator.split(line, maxsplit=1)
+        label, *rest = re.split(pattern, line, maxsplit=1)
         if not label.strip():
             raise source.error("begins without a label; a line is a label, a space or tab, and a text.", number)
         labels.append(label.strip())
         texts.append("".join(rest))  # a label alone has no rest
         numbers.append(number)
     rows = rows_with_text(source, texts, numbers, empty)
-    examples = Examples(texts, labels, source.name, numbers)
-    return examples if len(rows) == len(texts) else examples.take(rows)
+    return Examples(texts, labels, source.name, numbers).take(rows)

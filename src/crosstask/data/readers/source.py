@@ -11,8 +11,11 @@ from pathlib import Path
 from crosstask.errors import CrossTaskError
 
 Encoding = str | Sequence[str]
+TAB = {"tab": "\t", "\\t": "\t"}
+"""How recipes write a tab; YAML takes `\\t` as two characters unless it stands in double quotes."""
 
 _GZIP = b"\x1f\x8b"
+# First bytes of archives that would otherwise end as an error about the encoding.
 _OTHER_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstandard"}
 
 
@@ -30,7 +33,9 @@ class Source:
 
     def error(self, problem: str, line: int | None = None) -> CrossTaskError:
         """The error for a problem of this file; `problem` goes on from the file's name: "has 3 columns, ..."."""
-        where = self.name if line is None else f"{self.name}, line {line}"
+        where = self.name
+        if line is not None:
+            where += f", line {line}"
         return CrossTaskError(f"Task '{self.task}': {where} {problem}")
 
     def option_error(self, problem: str) -> CrossTaskError:
@@ -80,7 +85,7 @@ class Source:
         encodings = [self.encoding] if isinstance(self.encoding, str) else list(self.encoding)
         if not encodings:
             raise self.option_error("`encoding` is an empty list; name an encoding such as utf-8.")
-        failures: list[CrossTaskError] = []
+        failures: list[CrossTaskError] = []  # of all encodings; the first is the most likely one
         for name in encodings:
             try:
                 text = self._decode(content, str(name))

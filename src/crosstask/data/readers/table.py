@@ -1,9 +1,10 @@
 """A table as it stands in its file: named columns, a line number per row, and the choice of columns and rows."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from crosstask.data.examples import select
 from crosstask.data.readers.source import Source
 from crosstask.errors import CrossTaskError, did_you_mean
 
@@ -56,23 +57,28 @@ class Table:
             )
         raise self._missing(name, option)
 
+    def columns_but(self, excluded: Collection[int]) -> tuple[int, ...]:
+        """The indices of all columns but these."""
+        return tuple(index for index in range(len(self.names)) if index not in excluded)
+
     def find_all(self, columns: Column | Sequence[Column] | None, option: str) -> tuple[int, ...]:
         """The indices of one column or of several."""
         return tuple(self.find(column, option) for column in listed(columns))
 
     def _missing(self, name: str, option: str) -> CrossTaskError:
         """The error for a column that does not exist: which there are, and which one may be meant."""
+        problem = f"has no column '{name}' (`{option}`); its columns: {self.listing()}."
         suggestion = did_you_mean(name, self.names)
-        suggestion = f" {suggestion}" if suggestion.startswith("Did") else ""
-        return self.source.error(
-            f"has no column '{name}' (`{option}`); its columns: {self.listing()}.{suggestion}{self.delimiter_hint()}"
-        )
+        if suggestion.startswith("Did"):  # otherwise it lists the names once more
+            problem += f" {suggestion}"
+        return self.source.error(problem + self.delimiter_hint())
 
     def listing(self) -> str:
         """The names of the columns, as errors list them."""
-        short = [name if len(name) <= 40 else name[:37] + "..." for name in self.names[:30]]
-        more = f", ... ({len(self.names)} in all)" if len(self.names) > 30 else ""
-        return ", ".join(short) + more
+        listing = ", ".join(shortened(name) for name in self.names[:30])
+        if len(self.names) > 30:
+            listing += f", ... ({len(self.names)} in all)"
+        return listing
 
     def delimiter_hint(self) -> str:
         """A guess at the right delimiter, where a table of one column looks like one that was not cut."""
@@ -85,11 +91,12 @@ class Table:
     def take(self, rows: Sequence[int]) -> "Table":
         """The table of these rows only."""
 
-        def column(index: int) -> list[Any]:
-            values = self.column(index)
-            return [values[row] for row in rows]
-
-        return replace(self, column=column, lines=[self.lines[row] for row in rows], objects=None)
+        return replace(
+            self,
+            column=lambda index: select(self.column(index), rows),
+            lines=select(self.lines, rows),
+            objects=None,
+        )
 
     def where(self, conditions: Mapping[Column, object] | None) -> "Table":
         """The rows in which each of these columns holds its value, or one of a list of values, compared as text."""
@@ -102,11 +109,15 @@ class Table:
         table = self
         for column, condition in conditions.items():
             values = as_texts(table.column(self.find(column, "where")))
-            accepted = set(as_texts(condition if isinstance(condition, list | tuple | set) else [condition]))
+            accepted = {as_text(condition)}
+            if isinstance(condition, list | tuple | set):
+                accepted = set(as_texts(condition))
             rows = [row for row, value in enumerate(values) if value in accepted]
             if not rows:
                 others = sorted(set(values))
-                listing = ", ".join(others[:10]) + (", ..." if len(others) > 10 else "")
+                listing = ", ".join(others[:10])
+                if len(others) > 10:
+                    listing += ", ..."
                 raise self.source.error(
                     f"has no row where '{column}' is {' or '.join(sorted(accepted))} (`where`); it holds: {listing}."
                 )
@@ -122,7 +133,9 @@ def listed(columns: Column | Sequence[Column] | None) -> Sequence[Column]:
     """
     if columns is None:
         return []
-    return columns if isinstance(columns, list | tuple) else [columns]  # type: ignore[list-item]
+    if isinstance(columns, list | tuple):
+        return columns
+    return [columns]  # type: ignore[list-item]
 
 
 def as_text(value: object) -> str:
@@ -136,6 +149,13 @@ def as_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value).strip()
+
+
+def shortened(text: str) -> str:
+    """A text as an error message quotes it, cut if it is long."""
+    if len(text) <= 40:
+        return text
+    return text[:37] + "..."
 
 
 def as_texts(values: Iterable[object]) -> list[str]:

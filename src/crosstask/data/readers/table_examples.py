@@ -6,10 +6,10 @@ from typing import cast
 
 import numpy as np
 
-from crosstask.data.examples import Examples, Inputs, Labels
+from crosstask.data.examples import Examples, Inputs, Labels, select
 from crosstask.data.readers.column_roles import ColumnRoles, InputColumns, NestedTableOptions, TableOptions, find_roles
 from crosstask.data.readers.source import Source
-from crosstask.data.readers.table import Table, as_text, as_texts
+from crosstask.data.readers.table import Table, as_text, as_texts, shortened
 from crosstask.errors import CrossTaskError, import_papers
 
 EMPTY = ("error", "keep", "drop")
@@ -24,9 +24,10 @@ def examples_from(table: Table, options: TableOptions) -> Examples:
     strip = _message_stripper(table.source, options.get("strip"))
     if len(table) == 0:
         raise table.source.error("holds no rows of data.")
+    # 1. Columns by their roles, and the rows that `where` chooses.
     roles = find_roles(table, cast(NestedTableOptions, options))
     table = table.where(options.get("where"))
-    # Rows without an input may go, so that labels are read afterwards.
+    # 2. Inputs; rows without one may go.
     inputs: Inputs
     if roles.inputs.form == "vector":
         inputs = _vectors(table, roles.inputs.columns)
@@ -34,11 +35,11 @@ def examples_from(table: Table, options: TableOptions) -> Examples:
         table = _rows_with_tokens(table, roles.inputs.columns[0])
         inputs = [_words(tokens) for tokens in table.column(roles.inputs.columns[0])]
     else:
-        inputs = _texts(table, roles.inputs, strip)
+        texts = _texts(table, roles.inputs, strip)
         problem = "has an empty text" if strip is None else "has no text left after `strip`"
-        rows = rows_with_text(table.source, inputs, table.lines, empty, problem)
-        if len(rows) < len(inputs):
-            table, inputs = table.take(rows), [inputs[row] for row in rows]
+        rows = rows_with_text(table.source, texts, table.lines, empty, problem)
+        table, inputs = table.take(rows), select(texts, rows)
+    # 3. Labels of the remaining rows.
     labels: Labels
     if roles.inputs.form == "tokens":
         labels = _tags(table, roles, inputs)
@@ -54,8 +55,11 @@ def unlabeled_inputs(table: Table, inputs: InputColumns, strip: str | Sequence[s
     if inputs.form == "vector":
         return _vectors(table, inputs.columns)
     if inputs.form == "tokens":
-        cells = table.column(inputs.columns[0])
-        return [_words(cell if isinstance(cell, list) else as_text(cell).split()) for cell in cells]
+        sentences = []
+        for cell in table.column(inputs.columns[0]):
+            words = cell if isinstance(cell, list) else as_text(cell).split()
+            sentences.append(_words(words))
+        return sentences
     for index in inputs.columns:
         for value, line in zip(table.column(index), table.lines, strict=True):
             if value is None:
@@ -179,6 +183,7 @@ def _labels(table: Table, index: int, separator: str | None) -> list[str | float
                 f"has no label in the column '{table.names[index]}'; fill it in or take the line out.", line
             )
         else:
+            # A number stays one, so that labels such as 0.5 can make a regression task.
             labels.append(value if isinstance(value, float) else as_text(value))
     return labels
 
@@ -209,6 +214,7 @@ def _vectors(table: Table, columns: Sequence[int]) -> np.ndarray:
     values_of = [table.column(index) for index in columns]
     if len(columns) == 1 and isinstance(values_of[0][0], list | tuple):
         return _listed_vectors(table, str(table.names[columns[0]]), values_of[0])
+    # Column by column: a table of text cells is never held as Python numbers all at once.
     matrix = np.empty((len(table), len(columns)), dtype=np.float32)
     for column, (index, values) in enumerate(zip(columns, values_of, strict=True)):
         matrix[:, column] = numbers = _as_floats(values)
@@ -262,6 +268,4 @@ def _no_number(table: Table, row: int, name: str, value: object) -> CrossTaskErr
 
 def _quoted(value: object) -> str:
     text = as_text(value)
-    if not text:
-        return "nothing"
-    return f"'{text[:37]}...'" if len(text) > 40 else f"'{text}'"
+    return f"'{shortened(text)}'" if text else "nothing"
