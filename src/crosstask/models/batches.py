@@ -11,7 +11,8 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, Examples, TaskSpec
 from crosstask.errors import unknown
-from crosstask.models.encoder import Encoder, PreparedInput, lengths_of, to_device
+from crosstask.models.arrays import PreparedInput, lengths_of, to_device
+from crosstask.models.encoder import Encoder
 from crosstask.models.losses import IGNORED
 
 Schedule = Literal["parallel", "mixed"]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config, Encoder, FeatureSection, Options, PreparedInput
+from crosstask.models.arrays import PreparedInput
+from crosstask.models.encoder import Config, Encoder, FeatureSection, Options
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.encoders.frozen import FrozenEncoder
@@ -68,7 +69,9 @@ def features_on_disk(
         samples: tasks with the training examples whose features are needed.
     """
     identity = _cache_identity(section, tasks)
-    cache = None if identity is None else FeatureCache.of_identity(identity)
+    if identity is None:
+        return None
+    cache = FeatureCache.of_identity(identity)
     if cache is None:
         return None
     features: dict[str, list[PreparedInput]] = {}

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from crosstask.data.examples import FORM_WORDS, Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.models.arrays import PreparedInput
 from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import Site
 from crosstask.models.representation import Representation
 from crosstask.progress import Progress
 from crosstask.validation import check_options
 
-__all__ = ["Encoder", "LinearHead", "PreparedInput", "Representation"]
+__all__ = ["Encoder", "LinearHead", "Representation"]
 
 Inputs = Sequence[Any] | np.ndarray
 """Inputs of one form: texts, pairs of texts, lists of tokens, or an array with a row per example."""
@@ -30,8 +30,6 @@ Config = dict[str, Any]
 """What a saved model has to know of an encoder: plain data that JSON can hold."""
 FeatureSection = tuple[Config, list[str]]
 """An `encoder` section that only reads features, and notes on what it leaves out of the original."""
-PreparedInput = dict[str, np.ndarray]
-"""One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
 
 
 class Encoder(nn.Module, ABC):
@@ -232,31 +230,3 @@ def check_dropout(dropout: object) -> None:
         raise CrossTaskError(
             f"encoder: `dropout` must be a number from 0 up to, but not including, 1; found {dropout!r}."
         )
-
-
-def length_of(row: PreparedInput) -> int:
-    """Number of positions of a prepared input; rows of similar length make batches with little padding."""
-    return max((len(array) for key, array in row.items() if key != "word_positions"), default=1)
-
-
-def lengths_of(rows: Sequence[PreparedInput]) -> np.ndarray:
-    """Number of positions of each prepared input."""
-    return np.asarray([length_of(row) for row in rows])
-
-
-def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """Copies of tensors on a device; from pinned memory without waiting."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
-
-
-def pad(arrays: Sequence[np.ndarray], value: float) -> Tensor:
-    """Stack arrays that differ in their first axis, filled up at the end.
-
-    >>> pad([np.array([1, 2]), np.array([3])], value=0).tolist()
-    [[1, 2], [3, 0]]
-    """
-    length = max(len(array) for array in arrays)
-    padded = np.full((len(arrays), length, *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
-    for row, array in zip(padded, arrays, strict=True):
-        row[: len(array)] = array
-    return torch.from_numpy(padded)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
+from crosstask.models.arrays import PreparedInput, lengths_of, to_device
 from crosstask.models.batches import Prepared, in_batches, make_batch
-from crosstask.models.encoder import Inputs, PreparedInput, lengths_of, to_device
+from crosstask.models.encoder import Inputs
 from crosstask.models.losses import IGNORED, loss_sum
 from crosstask.models.multitask import Model
 
@@ -105,8 +106,9 @@ def _predictions(spec: TaskSpec, logits: dict[int, np.ndarray], labels: EncodedL
     stacked = torch.from_numpy(np.stack(in_order)).double() if in_order else torch.zeros(0, spec.num_outputs)
     if spec.kind == "regression":
         return Predictions(spec, labels, stacked.reshape(-1).numpy() * spec.scale + spec.mean)
-    scores = stacked.sigmoid() if spec.kind == "multilabel" else stacked.softmax(-1)
-    return Predictions(spec, labels, scores.numpy())
+    if spec.kind == "multilabel":
+        return Predictions(spec, labels, stacked.sigmoid().numpy())
+    return Predictions(spec, labels, stacked.softmax(-1).numpy())
 
 
 def _word_probabilities(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The model: one encoder that all tasks share, one head per task."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from crosstask.data.examples import TaskSpec
 from crosstask.errors import CrossTaskError
+from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Config, Encoder, Representation
 from crosstask.models.encoders import encoder_class
 from crosstask.models.hooks import Insert, insert_class, pass_context, running_in
@@ -70,19 +71,19 @@ class Model(nn.Module):
         """Logits of each task from the representations of its rows."""
         logits: dict[str, Tensor] = {}
         for task, representation in representations.items():
-            logits[task] = self.head(task)(representation, inputs_of(inputs, rows[task]))
+            logits[task] = self.head(task)(representation, rows_of(inputs, rows[task]))
         return logits
 
     def shared_parameters(self) -> list[nn.Parameter]:
         """Parameters that every task trains."""
-        return [parameter for parameter in self.encoder.parameters() if parameter.requires_grad]
+        return _trainable(self.encoder.parameters())
 
     def head_parameters(self, task: str) -> list[nn.Parameter]:
         """Parameters that one task trains: those of its head, and of inserts those of this task alone."""
         parameters = list(self.head(task).parameters())
         for insert in self.insert_list():
             parameters += insert.parameters_of(task)
-        return [parameter for parameter in parameters if parameter.requires_grad]
+        return _trainable(parameters)
 
     def learning_names(self) -> set[str]:
         """Names of the parameters that learn now."""
@@ -131,9 +132,8 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
 
-def inputs_of(inputs: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
-    """These rows of a batch's inputs."""
-    return {key: value[rows] for key, value in inputs.items()}
+def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def write_description(folder: Path, description: Config) -> None:

@@ -8,10 +8,11 @@ from torch.func import functional_call
 
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.gradients.per_example import example_products
+from crosstask.models.arrays import rows_of
 from crosstask.models.batches import Batch
 from crosstask.models.losses import example_losses, loss_sum
 from crosstask.models.modes import forward_mode_ready
-from crosstask.models.multitask import Model, inputs_of
+from crosstask.models.multitask import Model
 
 
 def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[str]) -> dict[str, Tensor]:
@@ -75,5 +76,5 @@ def _add_to(sums: dict[str, Tensor], terms: Mapping[str, Tensor | None]) -> None
 def _logits(model: Model, values: dict[str, Tensor], batch: Batch, task: str) -> Tensor:
     """Logits of one task's examples alone, with these values instead of the parameters of their names."""
     rows = batch.rows[task]
-    inputs = inputs_of(batch.inputs, rows)
+    inputs = rows_of(batch.inputs, rows)
     return functional_call(model, values, (inputs, {task: slice(0, rows.stop - rows.start)}))[task]

@@ -8,9 +8,9 @@ import numpy as np
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.models.arrays import PreparedInput, lengths_of
 from crosstask.models.batches import Prepared, in_batches
 from crosstask.models.build import build_encoder, features_on_disk, index_features
-from crosstask.models.encoder import PreparedInput, length_of
 from crosstask.models.multitask import Model
 from crosstask.probing.features import collect
 from crosstask.probing.linear_models import Units
@@ -80,7 +80,7 @@ def units_of_rows(task: Task, rows: Sequence[PreparedInput]) -> Units:
     """What `probe.collect` makes of a frozen encoder's features, in the same order, without an encoder."""
     spec, labels = task.spec, task.spec.encode(task.train)
     # The order of batches, which sort by length.
-    order = np.concatenate(in_batches(np.asarray([length_of(row) for row in rows]), len(rows)))
+    order = np.concatenate(in_batches(lengths_of(rows), len(rows)))
     if spec.kind == "tagging":
         word_features, word_labels, word_examples = [], [], []
         for i in order:

@@ -16,7 +16,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from crosstask.models.encoder import Config, Inputs, PreparedInput
+from crosstask.models.arrays import PreparedInput
+from crosstask.models.encoder import Config, Inputs
 from crosstask.storage import write_text
 
 ARRAYS = ("tokens", "pooled")
@@ -72,7 +73,7 @@ class FeatureCache:
     ) -> list[PreparedInput]:
         """Features of the inputs; `compute` is called once, for those that no shard holds."""
         self._load_new_shards()
-        keys = [_key(item, form) for item in inputs]
+        keys = _keys(inputs, form)
         missing = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._rows}
         if missing:
             computed = dict(zip(missing, compute(list(missing.values())), strict=True))
@@ -83,8 +84,8 @@ class FeatureCache:
     def find(self, inputs: Inputs, form: str) -> list[PreparedInput] | None:
         """Features of the inputs, or None where those of one have to be computed."""
         self._load_new_shards()
-        keys = [_key(item, form) for item in inputs]
-        if any(key not in self._rows for key in keys):
+        keys = _keys(inputs, form)
+        if not self._rows.keys() >= set(keys):
             return None
         return [self._rows[key] for key in keys]
 
@@ -94,9 +95,9 @@ class FeatureCache:
                 continue
             self._loaded_shards.add(path.name)
             shard = load_file(path)
-            columns = {name: np.split(shard[name], shard[f"{name}_ends"][:-1]) for name in ARRAYS}
+            tokens, pooled = (np.split(shard[name], shard[f"{name}_ends"][:-1]) for name in ARRAYS)
             for i, key in enumerate(shard["keys"]):
-                self._rows[bytes(key)] = {name: columns[name][i] for name in ARRAYS}
+                self._rows[bytes(key)] = {"tokens": tokens[i], "pooled": pooled[i]}
 
     def _write_shard(self, rows: Mapping[bytes, PreparedInput]) -> None:
         """Arrays of all rows end to end, and where each row ends."""
@@ -117,6 +118,10 @@ def _index_entry(identity: str) -> Path:
     return cache_folder() / "encoders" / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
-def _key(item: str | Sequence[str], form: str) -> bytes:
-    text = item if isinstance(item, str) else "\x1f".join(item)
-    return hashlib.sha256(f"{form}\x1e{text}".encode("utf-8", "surrogatepass")).digest()[:16]
+def _keys(inputs: Inputs, form: str) -> list[bytes]:
+    """Inputs are found by a digest of their form and content."""
+    keys: list[bytes] = []
+    for item in inputs:
+        text = item if isinstance(item, str) else "\x1f".join(item)
+        keys.append(hashlib.sha256(f"{form}\x1e{text}".encode("utf-8", "surrogatepass")).digest()[:16])
+    return keys

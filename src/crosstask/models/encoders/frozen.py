@@ -12,17 +12,8 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import (
-    Config,
-    Encoder,
-    Inputs,
-    Options,
-    PreparedInput,
-    length_of,
-    lengths_of,
-    pad,
-    to_device,
-)
+from crosstask.models.arrays import PreparedInput, attention_mask, length_of, lengths_of, pad, to_device
+from crosstask.models.encoder import Config, Encoder, Inputs, Options
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.heads import LinearHead, multiply_input
@@ -117,13 +108,10 @@ class FrozenEncoder(Encoder):
             indices = order[start : start + FEATURE_BATCH]
             batch = self.inner.collate([rows[i] for i in indices])
             output = self.inner(to_device(batch, device))
-            tokens, pooled = _as_array(output.tokens), _as_array(output.pooled)
-            for position, i in enumerate(indices):
-                features[i] = self._read_by_heads(
-                    None if tokens is None else tokens[position],
-                    None if pooled is None else pooled[position],
-                    rows[i],
-                )
+            tokens = _by_example(output.tokens, len(indices))
+            pooled = _by_example(output.pooled, len(indices))
+            for i, example_tokens, example_pooled in zip(indices, tokens, pooled, strict=True):
+                features[i] = self._read_by_heads(example_tokens, example_pooled, rows[i])
             self.progress(min(start + FEATURE_BATCH, len(order)), len(order))
         return features
 
@@ -173,12 +161,7 @@ class FrozenEncoder(Encoder):
         """Padded features with their mask; texts and tagged sentences may stand in one batch."""
         zeros = np.zeros((1, self.inner.width), dtype=np.float32)
         tokens = [row["tokens"] if len(row["tokens"]) else zeros for row in rows]
-        lengths = torch.tensor([len(array) for array in tokens])
-        padded = pad(tokens, 0.0)  # [batch, length, width]
-        batch = {
-            "tokens": torch.nan_to_num(padded),
-            "attention_mask": (torch.arange(padded.shape[1]) < lengths[:, None]).long(),
-        }
+        batch = {"tokens": torch.nan_to_num(pad(tokens, 0.0)), "attention_mask": attention_mask(tokens)}
         if any(len(row["pooled"]) for row in rows):
             pooled = [row["pooled"] if len(row["pooled"]) else zeros for row in rows]
             batch["pooled"] = torch.from_numpy(np.concatenate(pooled))  # [batch, width]
@@ -239,5 +222,8 @@ class FrozenEncoder(Encoder):
         return cls(encoder_class(inner.pop("name")).restore(inner, folder), config["hidden"], cache=False)
 
 
-def _as_array(values: Tensor | None) -> np.ndarray | None:
-    return None if values is None else values.float().cpu().numpy()
+def _by_example(values: Tensor | None, count: int) -> Sequence[np.ndarray | None]:
+    """The array of each example of a batch, or None for each where the encoder gives none."""
+    if values is None:
+        return [None] * count
+    return list(values.float().cpu().numpy())

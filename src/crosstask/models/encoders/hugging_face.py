@@ -15,16 +15,8 @@ from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable
-from crosstask.models.encoder import (
-    Config,
-    Encoder,
-    FeatureSection,
-    Inputs,
-    Options,
-    PreparedInput,
-    Representation,
-    pad,
-)
+from crosstask.models.arrays import PreparedInput, attention_mask, pad
+from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, Options, Representation
 from crosstask.models.encoders import encoder_names
 from crosstask.models.heads import (
     MODEL_INPUTS,
@@ -196,9 +188,8 @@ class HuggingFaceEncoder(Encoder):
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded ids and the attention mask, all [batch, length]."""
         pad_id = self.tokenizer.pad_token_id
-        ids = pad([row["input_ids"] for row in rows], 0 if pad_id is None else pad_id)
-        lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-        batch = {"input_ids": ids, "attention_mask": (torch.arange(ids.shape[1]) < lengths[:, None]).long()}
+        ids = [row["input_ids"] for row in rows]
+        batch = {"input_ids": pad(ids, 0 if pad_id is None else pad_id), "attention_mask": attention_mask(ids)}
         if "token_type_ids" in rows[0]:
             batch["token_type_ids"] = pad([row["token_type_ids"] for row in rows], 0)
         return batch

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.models.arrays import PreparedInput
 from crosstask.models.encoder import (
     Config,
     Encoder,
     FeatureSection,
     Inputs,
     Options,
-    PreparedInput,
     Representation,
     check_counts,
     check_dropout,

@@ -14,17 +14,16 @@ from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import Lookup
+from crosstask.models.arrays import PreparedInput, pad
 from crosstask.models.encoder import (
     Config,
     Encoder,
     FeatureSection,
     Inputs,
     Options,
-    PreparedInput,
     Representation,
     check_counts,
     check_dropout,
-    pad,
     without_layers,
 )
 from crosstask.models.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words
@@ -129,7 +128,9 @@ class WordEmbedding(nn.Module):
         if dimension is not None:
             check_counts(dimension=dimension)
         sources = vector_sources(settings["vectors"])
-        train_vectors = not sources if settings["train_vectors"] is None else bool(settings["train_vectors"])
+        train_vectors = settings["train_vectors"]
+        if train_vectors is None:
+            train_vectors = not sources
 
         # 1. The words of the training texts.
         counts: Counter[str] = Counter()
@@ -161,7 +162,7 @@ class WordEmbedding(nn.Module):
         return cls(
             vocabulary,
             torch.cat(tables, dim=1),
-            train_vectors=train_vectors,
+            train_vectors=bool(train_vectors),
             lower=lower,
             max_length=settings["max_length"],
             dropout=settings["dropout"],

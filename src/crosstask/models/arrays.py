@@ -1,0 +1,53 @@
+"""Prepared inputs as arrays, and batches of them as tensors."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PreparedInput = dict[str, np.ndarray]
+"""One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
+
+
+def length_of(row: PreparedInput) -> int:
+    """Number of positions of a prepared input; rows of similar length make batches with little padding."""
+    return max((len(array) for key, array in row.items() if key != "word_positions"), default=1)
+
+
+def lengths_of(rows: Sequence[PreparedInput]) -> np.ndarray:
+    """Number of positions of each prepared input."""
+    return np.asarray([length_of(row) for row in rows])
+
+
+def pad(arrays: Sequence[np.ndarray], value: float) -> Tensor:
+    """Stack arrays that differ in their first axis, filled up at the end.
+
+    >>> pad([np.array([1, 2]), np.array([3])], value=0).tolist()
+    [[1, 2], [3, 0]]
+    """
+    length = max(len(array) for array in arrays)
+    padded = np.full((len(arrays), length, *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
+    for row, array in zip(padded, arrays, strict=True):
+        row[: len(array)] = array
+    return torch.from_numpy(padded)
+
+
+def attention_mask(arrays: Sequence[np.ndarray]) -> Tensor:
+    """1 where `pad` has a position of an array, 0 where it fills up, [batch, length].
+
+    >>> attention_mask([np.array([1, 2]), np.array([3])]).tolist()
+    [[1, 1], [1, 0]]
+    """
+    lengths = torch.tensor([len(array) for array in arrays])
+    return (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+
+
+def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+    """Copies of tensors on a device; from pinned memory without waiting."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()}
+
+
+def rows_of(tensors: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
+    """These rows of a batch's tensors."""
+    return {name: tensor[rows] for name, tensor in tensors.items()}
