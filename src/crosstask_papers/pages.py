@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from crosstask.runs.estimate import DASH, Estimate
 from crosstask.runs.events import Row
 from crosstask.runs.record import REPORT_FILE, Record, finite
@@ -106,7 +108,7 @@ def html_page(
     return render(
         "experiment.html.j2",
         package="crosstask_papers",
-        filters={"unbroken": unbroken, "cell_text": shown},
+        filters={"unbroken": unbroken, "cell_text": shown, "code_names": code_names},
         title=results["title"],
         results=results,
         claims=claims,
@@ -116,6 +118,19 @@ def html_page(
         tables=tables,
         facts=json.dumps(facts, indent=1, ensure_ascii=False),
     )
+
+
+def code_names(text: str) -> Markup:
+    """Sentences with names between backticks, which become code.
+
+    >>> code_names("with `cut` < 1")
+    Markup('with <code>cut</code> &lt; 1')
+    """
+    pieces: list[Markup] = []
+    for index, piece in enumerate(text.split("`")):
+        is_code = index % 2 == 1
+        pieces.append(Markup("<code>{}</code>" if is_code else "{}").format(piece))
+    return Markup("").join(pieces)
 
 
 def shown(item: TableItem) -> str:

@@ -13,7 +13,7 @@ from crosstask.report.diagnostics import DEV, HELD_OUT, MAX_CELLS, MAX_ROWS, dia
 from crosstask.report.files import Metrics, RunFiles
 from crosstask.report.run_page import run_page
 from crosstask.report.run_view import run_view
-from crosstask.report.series import MAX_POINTS_PER_CHART, Point, thin_together
+from crosstask.report.series import MAX_POINTS_PER_CHART, History, Point, thin_together
 from crosstask.runs.events import read_events
 from crosstask.runs.record import HISTORY_FILE, REPORT_FILE
 from html_page import Page
@@ -56,7 +56,7 @@ def held_out(number, **losses):
 
 
 def diagnosed(*rows, offset=None):
-    return diagnose(read_events([*start(), *rows]), offset or {"joint": 0})
+    return diagnose(History(read_events([*start(), *rows]), offset or {"joint": 0}))
 
 
 def everything(label="5 stars"):
@@ -100,7 +100,7 @@ class TestRows:
         rows = [update(1, a=4.0), update(2, a=2.0), dev(2, 5.0), update(3, a=1.0), dev(3, 4.0)]
         (losses,) = diagnosed(*rows).losses
         assert losses.gaps == (Point("joint", 2, DEV, 5.0 - 3.0), Point("joint", 3, DEV, 4.0 - 1.0))
-        assert (losses.last_gap(DEV), losses.last_gap(HELD_OUT)) == (3.0, None)
+        assert losses.last_gaps == {DEV: 3.0}
 
     def test_no_gap_where_nothing_was_trained_in_between_or_in_another_phase(self):
         training = [Point("first", 1, "training", 1.0), Point("second", 2, "training", 2.0)]

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from demo_table import as_comparison
@@ -11,7 +12,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.report import write_comparison_page, write_run_page
 from crosstask.report.charts import Chart
 from crosstask.report.comparison_view import comparison_view
-from crosstask.report.files import COMPARISON_FILE, Metrics, RunFiles, from_json
+from crosstask.report.files import COMPARISON_FILE, ComparisonFile, Metrics, RunFiles, from_json
 from crosstask.report.formatting import plain_sentence
 from crosstask.report.html import Contents, _environment, render, script_json
 from crosstask.report.run_view import Remark, run_view
@@ -185,7 +186,7 @@ class TestRows:
 
 
 def target_rows(data):
-    (found,) = comparison_view(as_comparison(data)).targets
+    (found,) = comparison_view(from_json(as_comparison(data), ComparisonFile), Path("nowhere")).targets
     return found
 
 

@@ -25,7 +25,6 @@ from crosstask.report.files import (
     Session,
     TaskFacts,
     damaged,
-    from_json,
     read_json,
     read_json_lines,
 )
@@ -134,37 +133,29 @@ def read_comparison(folder: Path) -> ComparisonView:
         )
     if file is None:
         raise damaged(path, "there is no such file")
-    return _comparison_view(file, folder)
+    return comparison_view(file, folder)
 
 
-def comparison_view(data: Row) -> ComparisonView:
-    """The view of a comparison from the contents of `comparison.json`, without its runs."""
-    return _comparison_view(from_json(data, ComparisonFile), None)
-
-
-def _comparison_view(file: ComparisonFile, folder: Path | None) -> ComparisonView:
+def comparison_view(file: ComparisonFile, folder: Path) -> ComparisonView:
+    """The view of a comparison whose runs are in this folder, if they are there at all."""
     targets = tuple(_target_view(file, target, folder) for target in file.metrics)
-    title, ranking, environment = file.title, None, file.environment
-    if folder is not None:
-        title = title or folder.resolve().name
-        ranking = read_json(folder / RANK_FILE, Ranking)
-        sessions = read_json_lines(folder / CELLS_FILE, Session, event="session")
-        if environment is None and sessions:
-            environment = sessions[-1].environment
+    environment = file.environment or Environment()
+    for session in read_json_lines(folder / CELLS_FILE, Session, event="session"):
+        environment = file.environment or session.environment  # the last session that added runs
     return ComparisonView(
         file=file,
-        title=title,
+        title=file.title or folder.resolve().name,
         targets=targets,
         tasks=file.tasks or _tasks_of_runs(targets),
         settings=_settings(file),
-        environment=environment or Environment(),
+        environment=environment,
         papers=_papers(file),
-        set_aside=_count_set_aside(targets, folder),
-        ranking=ranking,
+        set_aside=_count_set_aside(file, folder),
+        ranking=read_json(folder / RANK_FILE, Ranking),
     )
 
 
-def _target_view(file: ComparisonFile, target: str, folder: Path | None) -> TargetView:
+def _target_view(file: ComparisonFile, target: str, folder: Path) -> TargetView:
     metric, split = file.metrics[target], file.parts[target]
     cells = []
     for cell in file.cells:
@@ -185,10 +176,7 @@ def _target_view(file: ComparisonFile, target: str, folder: Path | None) -> Targ
                     weights=_mean_weights([cell for cell in cells if cell.method == line.method]),
                 )
             )
-    view = TargetView(target, metric, split, file.labels, tuple(methods), tuple(cells))
-    if folder is None:
-        return view
-    return _with_run(view, folder)
+    return _with_run(TargetView(target, metric, split, file.labels, tuple(methods), tuple(cells)), folder)
 
 
 def _with_run(view: TargetView, folder: Path) -> TargetView:
@@ -217,10 +205,10 @@ def _median_cell(view: TargetView, folder: Path) -> Cell | None:
         is_of_chosen = view.chosen is not None and cell.method == view.chosen.method
         if is_of_chosen and cell.run is not None and (folder / cell.run).is_dir():
             cells.append(cell)
-    by_score = sorted((cell.dev, cell.seed, index) for index, cell in enumerate(cells) if cell.dev is not None)
-    if by_score:
-        _, _, index = by_score[(len(by_score) - 1) // 2]
-        return cells[index]
+    scored = [cell for cell in cells if cell.dev is not None]
+    if scored:
+        scored.sort(key=lambda cell: (cell.dev, cell.seed))
+        return scored[(len(scored) - 1) // 2]
     return next(iter(cells), None)
 
 
@@ -288,25 +276,27 @@ def _tasks_of_runs(targets: Sequence[TargetView]) -> list[TaskFacts]:
     return list(tasks.values())
 
 
-def _count_set_aside(targets: Sequence[TargetView], folder: Path | None) -> dict[str, int]:
+def _count_set_aside(file: ComparisonFile, folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for view in targets:
-        for cell in view.cells:
-            if folder is not None and cell.run is not None:
-                metrics = read_json(folder / cell.run / METRICS_FILE, Metrics) or Metrics()
-                counts.update(metrics.set_aside)
-    return dict(counts)
+    for cell in file.cells:
+        if cell.run is not None:
+            metrics = read_json(folder / cell.run / METRICS_FILE, Metrics) or Metrics()
+            counts.update(metrics.set_aside)
+    return counts
 
 
 def _mean_weights(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
     """What each task counted at the end of each phase, averaged over seeds."""
+    # 1. The weights of all seeds.
     values: dict[str, dict[str, list[float]]] = {}
     for cell in cells:
         for phase, weights in cell.weights.items():
             for task, weight in weights.items():
                 if weight is not None and math.isfinite(weight):
                     values.setdefault(phase, {}).setdefault(task, []).append(weight)
-    means = {}
+    # 2. Their means.
+    means: dict[str, dict[str, float]] = {}
     for phase, by_task in values.items():
-        means[phase] = {task: statistics.fmean(weights) for task, weights in by_task.items()}
+        for task, weights_of_task in by_task.items():
+            means.setdefault(phase, {})[task] = statistics.fmean(weights_of_task)
     return means

@@ -5,15 +5,8 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from crosstask.report.series import MAX_POINTS_PER_CHART, Point, series_of, thin, thin_together
-from crosstask.runs.events import (
-    DevEvaluation,
-    Event,
-    HeldOutLosses,
-    TransferFacts,
-    Update,
-    WeightingFacts,
-)
+from crosstask.report.series import MAX_POINTS_PER_CHART, History, Point, last_values, thin, thin_together
+from crosstask.runs.events import DevEvaluation, HeldOutLosses, TransferFacts, Update, WeightingFacts
 
 MAX_POINTS_OF_ALL_LOSSES = 2000
 """Points in the charts of all tasks' losses together."""
@@ -43,9 +36,10 @@ class TaskLosses:
     points: tuple[Point, ...]
     gaps: tuple[Point, ...]
 
-    def last_gap(self, kind: str) -> float | None:
-        """The last difference between this kind of loss and the training loss."""
-        return next((point.value for point in reversed(self.gaps) if point.name == kind), None)
+    @property
+    def last_gaps(self) -> dict[str, float]:
+        """The last difference from the training loss, by kind of loss."""
+        return last_values(self.gaps)
 
 
 @dataclass(frozen=True)
@@ -99,65 +93,43 @@ class Diagnostics:
     alignments: tuple[Alignment, ...] = ()
     attention: tuple[AdapterAttention, ...] = ()
 
-    @property
-    def last_gaps(self) -> list[tuple[str, str, float]]:
-        """Task, kind of loss and last difference from the training loss, where there is one."""
-        gaps = []
-        for losses in self.losses:
-            for kind in (DEV, HELD_OUT):
-                gap = losses.last_gap(kind)
-                if gap is not None:
-                    gaps.append((losses.task, kind, gap))
-        return gaps
 
+def diagnose(history: History) -> Diagnostics:
+    """All diagnostics that the events of a run allow."""
 
-def diagnose(events: Sequence[Event], first_updates: Mapping[str, int]) -> Diagnostics:
-    """All diagnostics that the events allow; `first_updates` says how many updates came before each phase."""
-    inspections = [event for event in events if isinstance(event, WeightingFacts)]
-    transfers = [event for event in events if isinstance(event, TransferFacts)]
-
-    def similarities(event: WeightingFacts) -> Mapping[str, float | None]:
-        return event.facts.get("similarities") or {}
-
-    def conflicts(event: WeightingFacts) -> Mapping[str, float | None]:
+    def conflicts(event: WeightingFacts) -> dict[str, float | None]:
         facts = event.facts
         return {BETWEEN_TASKS: facts.get("conflict"), WITH_TARGET: facts.get("conflict_with_target")}
 
-    def sample_size(event: WeightingFacts) -> Mapping[str, float | None]:
+    def sample_size(event: WeightingFacts) -> dict[str, float | None]:
         return {EFFECTIVE: event.facts.get("effective_sample_size")}
 
+    similarities = history.series(WeightingFacts, lambda event: event.facts.get("similarities") or {})
     return Diagnostics(
-        similarities=thin_together(series_of(inspections, first_updates, similarities)),
-        conflicts=thin(series_of(inspections, first_updates, conflicts), MAX_POINTS_OF_NOISE),
-        losses=tuple(_task_losses(events, first_updates)),
-        effective_sample_size=thin_together(series_of(inspections, first_updates, sample_size)),
-        label_maps=tuple(_label_maps(transfers, first_updates)),
-        alignments=tuple(_alignments(transfers)),
-        attention=tuple(_attention(transfers)),
+        similarities=thin_together(similarities),
+        conflicts=thin(history.series(WeightingFacts, conflicts), MAX_POINTS_OF_NOISE),
+        losses=tuple(_task_losses(history)),
+        effective_sample_size=thin_together(history.series(WeightingFacts, sample_size)),
+        label_maps=tuple(_label_maps(history)),
+        alignments=tuple(_alignments(history)),
+        attention=tuple(_attention(history)),
     )
 
 
-def _task_losses(events: Sequence[Event], first_updates: Mapping[str, int]) -> list[TaskLosses]:
+def _task_losses(history: History) -> list[TaskLosses]:
     """Of each task that has a loss on examples it does not train on."""
-    updates = [event for event in events if isinstance(event, Update)]
-    evaluations = [event for event in events if isinstance(event, DevEvaluation)]
-    # Held-out losses are of the model after the update whose number they bear, and updates are counted from one.
-    held_out = [replace(event, update=event.update + 1) for event in events if isinstance(event, HeldOutLosses)]
-
-    training = _by_task(TRAINING, series_of(updates, first_updates, lambda event: event.losses))
-    unseen = [
-        _by_task(HELD_OUT, series_of(held_out, first_updates, lambda event: event.losses)),
-        _by_task(DEV, series_of(evaluations, first_updates, lambda event: {event.task: event.loss})),
-    ]
-    tasks = list(dict.fromkeys([*unseen[0], *unseen[1]]))
+    training = _by_task(TRAINING, history.series(Update, lambda event: event.losses))
+    dev = _by_task(DEV, history.series(DevEvaluation, lambda event: {event.task: event.loss}))
+    held_out = _by_task(HELD_OUT, history.series(HeldOutLosses, lambda event: event.losses))
+    tasks = list(dict.fromkeys([*held_out, *dev]))
     max_points = min(MAX_POINTS_PER_CHART, MAX_POINTS_OF_ALL_LOSSES // max(1, len(tasks)))
     losses = []
     for task in tasks:
         points = list(training.get(task, []))
         gaps: list[Point] = []
-        for by_task in unseen:
-            gaps += loss_gaps(training.get(task, []), by_task.get(task, []))
-            points += by_task.get(task, [])
+        for unseen in (held_out.get(task, []), dev.get(task, [])):
+            gaps += loss_gaps(training.get(task, []), unseen)
+            points += unseen
         losses.append(TaskLosses(task, thin_together(points, max_points), thin(gaps, MAX_POINTS_OF_NOISE)))
     return losses
 
@@ -184,28 +156,25 @@ def loss_gaps(training: Sequence[Point], unseen: Sequence[Point]) -> list[Point]
 
 def _by_task(kind: str, points: Iterable[Point]) -> dict[str, list[Point]]:
     """The points of each task, named by their kind instead."""
+    # Held-out losses are of the model after the update whose number they bear, and updates are counted from one.
+    shift = 1 if kind == HELD_OUT else 0
     by_task: dict[str, list[Point]] = {}
     for point in points:
-        by_task.setdefault(point.name, []).append(replace(point, name=kind))
+        by_task.setdefault(point.name, []).append(replace(point, name=kind, update=point.update + shift))
     return by_task
 
 
-def _label_maps(transfers: Sequence[TransferFacts], first_updates: Mapping[str, int]) -> list[LabelMap]:
-    evaluations = [event for event in transfers if event.facts.get("label_map")]
-    if not evaluations:
-        return []
-    maps: list[LabelMap] = []
-    for target, by_source in evaluations[-1].facts["label_map"].items():
-        maps += [_label_map(evaluations, first_updates, target, source) for source in by_source]
+def _label_maps(history: History) -> list[LabelMap]:
+    """The label maps at the last evaluation that has some."""
+    maps = []
+    for target, by_source in _last_facts(history, "label_map").get("label_map", {}).items():
+        for source, soft_labels in by_source.items():
+            maps.append(_label_map(history, target, source, soft_labels))
     return maps
 
 
-def _label_map(
-    evaluations: Sequence[TransferFacts], first_updates: Mapping[str, int], target: str, source: str
-) -> LabelMap:
-    """The label map between two tasks at the last evaluation, cut to what a chart can show."""
-    complete: SoftLabels = evaluations[-1].facts["label_map"][target][source]
-
+def _label_map(history: History, target: str, source: str, complete: SoftLabels) -> LabelMap:
+    """The label map between two tasks, cut to what a chart can show."""
     # 1. The target labels with the largest sums stay, in their order.
     sums: dict[str, float] = {}
     for row in complete.values():
@@ -217,19 +186,19 @@ def _label_map(
     # 2. Of the source labels the first ones stay.
     num_rows = min(MAX_ROWS, MAX_CELLS // max(1, len(columns)))
     fractions: dict[str, dict[str, float]] = {}
-    for name in list(complete)[:num_rows]:
-        fractions[name] = {label: round(complete[name].get(label) or 0.0, 4) for label in columns}
+    for name, row in list(complete.items())[:num_rows]:
+        fractions[name] = {label: round(row.get(label) or 0.0, 4) for label in columns}
 
-    # 3. The largest entry of each row over time.
+    # 3. The largest entry of each row over time, where there were several evaluations.
     followed = list(_largest_entries(fractions).items())[:MAX_PATHS]
 
     def entries(event: TransferFacts) -> dict[str, float | None]:
-        then = event.facts["label_map"].get(target, {}).get(source, {})
+        then = event.facts.get("label_map", {}).get(target, {}).get(source, {})
         return {f"{name} → {label}": then.get(name, {}).get(label) for name, label in followed}
 
-    paths: tuple[Point, ...] = ()
-    if len(evaluations) > 1:
-        paths = thin_together(series_of(evaluations, first_updates, entries))
+    paths = thin_together(history.series(TransferFacts, entries))
+    if len({point.update for point in paths}) < 2:
+        paths = ()
     is_cut = len(columns) < len(sums) or len(fractions) < len(complete)
     return LabelMap(target, source, columns, fractions, paths, is_cut)
 
@@ -243,9 +212,9 @@ def _largest_entries(fractions: Mapping[str, Mapping[str, float]]) -> dict[str, 
     return entries
 
 
-def _alignments(transfers: Sequence[TransferFacts]) -> list[Alignment]:
+def _alignments(history: History) -> list[Alignment]:
     """Of the last evaluation that has similarities."""
-    facts = _last_facts(transfers, "similarity")
+    facts = _last_facts(history, "similarity")
     before = facts.get("similarity_before", {})
     alignments = []
     for target, sources in facts.get("similarity", {}).items():
@@ -254,14 +223,18 @@ def _alignments(transfers: Sequence[TransferFacts]) -> list[Alignment]:
     return alignments
 
 
-def _attention(transfers: Sequence[TransferFacts]) -> list[AdapterAttention]:
+def _attention(history: History) -> list[AdapterAttention]:
     """Of the last evaluation that has attention over adapters."""
     attention = []
-    for target, adapters in _last_facts(transfers, "attention").get("attention", {}).items():
+    for target, adapters in _last_facts(history, "attention").get("attention", {}).items():
         for adapter, layers in adapters.items():
             attention.append(AdapterAttention(target, adapter, tuple(layers)))
     return attention
 
 
-def _last_facts(transfers: Sequence[TransferFacts], key: str) -> Mapping[str, Any]:
-    return next((event.facts for event in reversed(transfers) if event.facts.get(key)), {})
+def _last_facts(history: History, key: str) -> Mapping[str, Any]:
+    """What transfers had to show at the last evaluation that has this key."""
+    for event in reversed(history.of(TransferFacts)):
+        if event.facts.get(key):
+            return event.facts
+    return {}

@@ -87,7 +87,6 @@ def _environment(package: str) -> Environment:
         names_in_words=names_in_words,
         as_yaml=as_yaml,
         script_json=script_json,
-        code_names=code_names,
     )
     environment.globals.update(own_file=own_file, javascript=javascript)
     return environment
@@ -113,16 +112,3 @@ def script_json(spec: Spec) -> Markup:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def code_names(text: str) -> Markup:
-    """Sentences with names between backticks, which become code.
-
-    >>> code_names("with `cut` < 1")
-    Markup('with <code>cut</code> &lt; 1')
-    """
-    pieces: list[Markup] = []
-    for index, piece in enumerate(text.split("`")):
-        is_code = index % 2 == 1
-        pieces.append(Markup("<code>{}</code>" if is_code else "{}").format(piece))
-    return Markup("").join(pieces)

@@ -1,17 +1,16 @@
 """What a page shows of one run, as plain data: computed from the run folder's files alone."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from crosstask.papers import Paper
 from crosstask.report.citations import papers_of_keys, papers_of_recipe
 from crosstask.report.diagnostics import Diagnostics, diagnose
 from crosstask.report.files import Metrics, RunFiles, read_run_files
 from crosstask.report.predictions import EvaluatedTask, group_predictions
-from crosstask.report.series import Point, series_of, thin
+from crosstask.report.series import History, Point, thin
 from crosstask.runs.events import (
     DevEvaluation,
     Event,
@@ -26,7 +25,8 @@ from crosstask.runs.events import (
     Warned,
 )
 
-SomeEvent = TypeVar("SomeEvent", bound=Event)
+SAME_WEIGHT = 1e-6
+"""Weights that differ by no more are the same."""
 REMARK_ORDER = ("set aside", "warning", "skipped", "note")
 """Kinds of remarks, the most important first."""
 
@@ -115,14 +115,18 @@ class RunView:
         return {phase.name: phase.first for phase in self.phases}
 
     @property
-    def weights_change(self) -> bool:
-        """Whether some task's weight differs between updates or phases."""
-        return len(self.phases) > 1 or _changes((point.name, point.value) for point in self.weights)
-
-    @property
     def learns_weights(self) -> bool:
         """Whether weights changed within a phase, so that they say something about the tasks."""
-        return _changes((f"{point.phase} {point.name}", point.value) for point in self.weights)
+        first: dict[tuple[str, str], float] = {}
+        for point in self.weights:
+            if abs(first.setdefault((point.phase, point.name), point.value) - point.value) > SAME_WEIGHT:
+                return True
+        return False
+
+    @property
+    def weights_change(self) -> bool:
+        """Whether weights differ between updates or phases."""
+        return len(self.phases) > 1 or self.learns_weights
 
     @property
     def kept(self) -> str:
@@ -139,22 +143,18 @@ def read_run(folder: Path) -> RunView:
 
 def run_view(files: RunFiles) -> RunView:
     """The view of a run from the contents of its files."""
-    events = files.events
     metrics = files.metrics or Metrics()
-    start = next(iter(_of_type(events, Start)), Start([], [], "", None, {}))
+    phases = _phases(History(files.events, {}))
+    history = History(files.events, {phase.name: phase.first for phase in phases})
+    start = next(iter(history.of(Start)), Start([], [], "", None, {}))
     targets = tuple(metrics.targets or start.targets or ())
     paradigm = metrics.paradigm or start.paradigm or ""
-    phases = _phases(events)
-    first_updates = {phase.name: phase.first for phase in phases}
-    updates = _of_type(events, Update)
-    evaluations = _of_type(events, DevEvaluation)
-    tasks = tuple(_tasks(events, targets, metrics))
-    # The first metric of an evaluation is the one that chooses the model.
-    main_metrics = {event.task: next(iter(event.scores), "") for event in evaluations}
     if metrics.papers is None:
         papers = papers_of_recipe(files.recipe, paradigm, start.weighting)
     else:
         papers = papers_of_keys(metrics.papers)
+    # The first metric of an evaluation is the one that chooses the model.
+    main_metrics = {event.task: next(iter(event.scores), "") for event in history.of(DevEvaluation)}
 
     def dev_score(event: DevEvaluation) -> dict[str, float | None]:
         return {event.task: event.scores.get(main_metrics[event.task])}
@@ -165,39 +165,27 @@ def run_view(files: RunFiles) -> RunView:
         start=start,
         targets=targets,
         paradigm=paradigm,
-        tasks=tasks,
+        tasks=tuple(_tasks(history, targets, metrics)),
         phases=phases,
-        losses=thin(series_of(updates, first_updates, lambda event: event.losses)),
-        dev_losses=thin(series_of(evaluations, first_updates, lambda event: {event.task: event.loss})),
-        dev_scores=thin(series_of(evaluations, first_updates, dev_score)),
+        losses=thin(history.series(Update, lambda event: event.losses)),
+        dev_losses=thin(history.series(DevEvaluation, lambda event: {event.task: event.loss})),
+        dev_scores=thin(history.series(DevEvaluation, dev_score)),
         dev_metric=" / ".join(dict.fromkeys(main_metrics.values())),
-        weights=thin(series_of(updates, first_updates, lambda event: event.weights)),
-        remarks=tuple(_remarks(events)),
-        diagnostics=diagnose(events, first_updates),
+        weights=thin(history.series(Update, lambda event: event.weights)),
+        remarks=tuple(_remarks(files.events)),
+        diagnostics=diagnose(history),
         papers=papers,
-        evaluated=group_predictions(files.predictions, _of_type(events, TaskDescription)),
+        evaluated=group_predictions(files.predictions, history.of(TaskDescription)),
     )
 
 
-def _of_type(events: Iterable[Event], kind: type[SomeEvent]) -> list[SomeEvent]:
-    return [event for event in events if isinstance(event, kind)]
-
-
-def _changes(values: Iterable[tuple[str, float]]) -> bool:
-    """Whether some name has several values."""
-    by_name: dict[str, set[float]] = {}
-    for name, value in values:
-        by_name.setdefault(name, set()).add(round(value, 6))
-    return any(len(different) > 1 for different in by_name.values())
-
-
-def _phases(events: Sequence[Event]) -> tuple[Phase, ...]:
+def _phases(history: History) -> tuple[Phase, ...]:
     """The phases that have begun; of one that has not ended, as far as it went."""
-    ends = {event.name: event for event in _of_type(events, PhaseEnd)}
-    last_updates = {event.phase: event.update for event in _of_type(events, Update)}
+    ends = {event.name: event for event in history.of(PhaseEnd)}
+    last_updates = {event.phase: event.update for event in history.of(Update)}
     phases: list[Phase] = []
     first = 0
-    for start in _of_type(events, PhaseStart):
+    for start in history.of(PhaseStart):
         end = ends.get(start.name)
         if end is None:
             phase = Phase(start.name, start.tasks, first, last_updates.get(start.name, 0), False, "last")
@@ -208,9 +196,9 @@ def _phases(events: Sequence[Event]) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def _tasks(events: Sequence[Event], targets: Sequence[str], metrics: Metrics) -> list[TaskView]:
+def _tasks(history: History, targets: Sequence[str], metrics: Metrics) -> list[TaskView]:
     tasks = []
-    for task in _of_type(events, TaskDescription):
+    for task in history.of(TaskDescription):
         role = "target" if task.name in targets else "source"
         weights = {}
         for phase, by_task in metrics.weights.items():

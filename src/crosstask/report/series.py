@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from crosstask.runs.events import DevEvaluation, HeldOutLosses, TransferFacts, Update, WeightingFacts
+from crosstask.runs.events import DevEvaluation, Event, HeldOutLosses, TransferFacts, Update, WeightingFacts
 
 MAX_POINTS = 160
 """Points of one curve in a chart; neighbors are averaged beyond that, which the eye does anyway."""
@@ -13,6 +13,7 @@ MAX_POINTS_PER_CHART = 500
 MIN_POINTS = 10
 """A curve keeps at least so many points, however many curves share a chart."""
 
+SomeEvent = TypeVar("SomeEvent", bound=Event)
 AtUpdate = TypeVar("AtUpdate", Update, DevEvaluation, HeldOutLosses, WeightingFacts, TransferFacts)
 """An event that belongs to an update of a phase."""
 
@@ -27,23 +28,26 @@ class Point:
     value: float
 
 
-def series_of(
-    events: Iterable[AtUpdate],
-    first_updates: Mapping[str, int],
-    values: Callable[[AtUpdate], Mapping[str, float | None]],
-) -> list[Point]:
-    """A point for each value of each event, in the order of the record.
+@dataclass(frozen=True)
+class History:
+    """The events of a run, in the order of the record."""
 
-    `first_updates` says how many updates came before each phase; `values` reads the values of one event by curve, of
-    which None is left out.
-    """
-    points = []
-    for event in events:
-        update = first_updates.get(event.phase, 0) + event.update
-        for name, value in values(event).items():
-            if value is not None:
-                points.append(Point(event.phase, update, name, float(value)))
-    return points
+    events: Sequence[Event]
+    first_updates: Mapping[str, int]  # how many updates came before each phase
+
+    def of(self, kind: type[SomeEvent]) -> list[SomeEvent]:
+        """The events of one type."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def series(self, kind: type[AtUpdate], values: Callable[[AtUpdate], Mapping[str, float | None]]) -> list[Point]:
+        """A point for each value of each event of a type; `values` reads those of one event by curve."""
+        points = []
+        for event in self.of(kind):
+            update = self.first_updates.get(event.phase, 0) + event.update
+            for name, value in values(event).items():
+                if value is not None:
+                    points.append(Point(event.phase, update, name, float(value)))
+        return points
 
 
 def thin(points: Sequence[Point], max_points: int = MAX_POINTS) -> tuple[Point, ...]:
