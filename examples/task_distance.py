@@ -26,7 +26,7 @@ INPUTS, WIDTH, LABELS, BY_HEART = 20, 64, 10, 200
 FLIPS = (0.0, 0.2, 0.5, 1.0)
 TARGET_SIZES = (20, 100, 1000)
 SOURCE_SIZE, MEASURED = 2000, 1000
-ENCODER = {"name": "relu", "hidden": WIDTH, "standardise": False}
+ENCODER = {"name": "relu", "hidden": WIDTH, "standardize": False}
 TRAINING = ct.Training(updates=200, batch_size=100, learning_rate=5e-3, weight_decay=0.0, keep="last")
 
 

@@ -21,7 +21,7 @@ SMALL = {
     "lstm": [{"hidden": 5, "pooling": pooling} for pooling in ("max", "mean", "last")]
     + [{"hidden": 5, "bidirectional": False, "layers": 2, "pooling": "last"}],
     "mlp": [{"hidden": 6, "layers": 2}],
-    "linear": [{"hidden": 3}, {"hidden": 3, "standardise": True}],
+    "linear": [{"hidden": 3}, {"hidden": 3, "standardise": True}, {"hidden": 3, "standardize": True}],
     "relu": [{"hidden": 6, "layers": 2, "dropout": 0.3}, {"standardise": False}],
 }
 WORD_CASES = [(name, options) for name in ("textcnn", "lstm", "mlp") for options in SMALL[name]]

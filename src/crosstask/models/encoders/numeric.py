@@ -48,10 +48,10 @@ class VectorEncoder(Encoder):
         super().__init__()
         self.inputs = inputs
         self.width = width
-        self.standardise = bool(standardise)
+        self.standardize = bool(standardise)  # saved models have the key as the constructor spells it
         self.architecture: Config = {}
         self.entry = nn.Identity()  # the site where vectors enter
-        if self.standardise:
+        if self.standardize:
             self.register_buffer("mean", torch.zeros(inputs))
             self.register_buffer("scale", torch.ones(inputs))
 
@@ -59,7 +59,7 @@ class VectorEncoder(Encoder):
     def _for_tasks(cls, tasks: Sequence[Task], **architecture: Any) -> Self:
         """A new encoder for vectors of these tasks' width, with the scales of their features."""
         encoder = cls(common_width(cls.name, tasks), **architecture)
-        if encoder.standardise:
+        if encoder.standardize:
             encoder.fit_scale(tasks)
         return encoder
 
@@ -96,7 +96,7 @@ class VectorEncoder(Encoder):
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The vectors of a batch, [batch, inputs], standardized if set: the input of the shared part."""
         features = inputs["features"]
-        if self.standardise:
+        if self.standardize:
             features = (features - self.mean) / self.scale
         return self.entry(features)
 
@@ -159,20 +159,29 @@ class LinearEncoder(VectorEncoder):
     def __init__(self, inputs: int, *, hidden: int, standardise: bool) -> None:
         check_counts(hidden=hidden)
         super().__init__(inputs, width=hidden, standardise=standardise)
-        self.architecture = {"hidden": hidden, "standardise": self.standardise}
+        self.architecture = {"hidden": hidden, "standardise": self.standardize}
         self.linear = nn.Linear(inputs, hidden, bias=False)
 
     @classmethod
-    def from_tasks(cls, tasks: Sequence[Task], *, hidden: int = 200, standardise: bool = False) -> Self:
+    def from_tasks(
+        cls,
+        tasks: Sequence[Task],
+        *,
+        hidden: int = 200,
+        standardize: bool = False,
+        standardise: bool | None = None,
+    ) -> Self:
         """A new linear map for vectors of these tasks' width.
 
         Args:
             tasks: whose vectors it takes.
             hidden: width of the shared representation, the paper's r.
-            standardise: bring every feature to mean 0 and deviation 1 first. Off when left out, because standardizing
+            standardize: bring every feature to mean 0 and deviation 1 first. Off when left out, because standardizing
                 changes the covariance, and that of the raw vectors is what the theory speaks of.
+            standardise: the same as `standardize`.
         """
-        return cls._for_tasks(tasks, hidden=hidden, standardise=standardise)
+        standardize = standardize if standardise is None else standardise
+        return cls._for_tasks(tasks, hidden=hidden, standardise=standardize)
 
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         return Representation(pooled=self.linear(vectors))  # [batch, hidden]
@@ -193,7 +202,7 @@ class ReluEncoder(VectorEncoder):
         check_counts(hidden=hidden, layers=layers)
         check_dropout(dropout)
         super().__init__(inputs, width=hidden, standardise=standardise)
-        self.architecture = {"hidden": hidden, "layers": layers, "dropout": dropout, "standardise": self.standardise}
+        self.architecture = {"hidden": hidden, "layers": layers, "dropout": dropout, "standardise": self.standardize}
         self.head_dropout = dropout  # the layers' rate is that of the heads too
         self.body = relu_stack(inputs, hidden, layers, dropout)
 
@@ -205,7 +214,8 @@ class ReluEncoder(VectorEncoder):
         hidden: int = 200,
         layers: int = 1,
         dropout: float = 0.0,
-        standardise: bool = True,
+        standardize: bool = True,
+        standardise: bool | None = None,
     ) -> Self:
         """New ReLU layers for vectors of these tasks' width.
 
@@ -214,10 +224,12 @@ class ReluEncoder(VectorEncoder):
             hidden: width of each layer.
             layers: number of layers.
             dropout: fraction of values that is set to zero in training, between layers and before the heads.
-            standardise: bring every feature to mean 0 and deviation 1 first. On when left out, because features of
+            standardize: bring every feature to mean 0 and deviation 1 first. On when left out, because features of
                 different scale make training slow.
+            standardise: the same as `standardize`.
         """
-        return cls._for_tasks(tasks, hidden=hidden, layers=layers, dropout=dropout, standardise=standardise)
+        standardize = standardize if standardise is None else standardise
+        return cls._for_tasks(tasks, hidden=hidden, layers=layers, dropout=dropout, standardise=standardize)
 
     def represent(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Representation:
         return Representation(pooled=self.body(vectors))  # [batch, hidden]
