@@ -22,8 +22,8 @@ from crosstask.learner import Learner
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
 from crosstask.studies.significance import paired_t_test
-from crosstask_papers.metaweighting import RATE, TEXTCNN, TRAINING
-from crosstask_papers.metaweighting_runs import BENCHMARKS, with_vectors
+from crosstask_papers.metaweighting.experiments import RATE, TEXTCNN, TRAINING
+from crosstask_papers.metaweighting.runs import BENCHMARKS, with_vectors
 
 SEEDS, DEV, JUDGES, LENGTH = (100, 101), 100, 200, 100
 FEW, ALL = 100, 10**9

@@ -18,8 +18,8 @@ from typing import Any
 
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
-from crosstask_papers.metaweighting import LOOKS, PRETRAINED, TRAINING
-from crosstask_papers.metaweighting_runs import TOPICS_BENCHMARK, train_method
+from crosstask_papers.metaweighting.experiments import LOOKS, PRETRAINED, TRAINING
+from crosstask_papers.metaweighting.runs import TOPICS_BENCHMARK, train_method
 
 SEEDS = (100, 101)
 METHODS = ("single", "uniform")

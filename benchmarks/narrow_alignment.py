@@ -18,7 +18,17 @@ from crosstask.learner import Learner
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
 from crosstask_papers.data import path_of
-from crosstask_papers.transfer_sentences import BATCH, ENCODERS, LOOKS, RATE, TASKS, UPDATES, VECTORS, apart, split_task
+from crosstask_papers.information_transfer.sentences import (
+    BATCH,
+    ENCODERS,
+    LOOKS,
+    RATE,
+    TASKS,
+    UPDATES,
+    VECTORS,
+    apart,
+    split_task,
+)
 
 SEEDS, WIDTHS, RATES = (100,), (20, 200), (0.03, 1.0)
 

@@ -21,8 +21,8 @@ from crosstask.learner import Learner
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
 from crosstask.studies.significance import paired_t_test
-from crosstask_papers.metaweighting import RATE, TEXTCNN, TRAINING
-from crosstask_papers.metaweighting_runs import BENCHMARKS, with_vectors
+from crosstask_papers.metaweighting.experiments import RATE, TEXTCNN, TRAINING
+from crosstask_papers.metaweighting.runs import BENCHMARKS, with_vectors
 
 SEEDS = (100, 101, 102, 103)
 NORMALISED = {"name": "metaweighting", "normalise": True, "keep_sum": True, "step_size": 0.2}

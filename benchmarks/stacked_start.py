@@ -19,7 +19,7 @@ from crosstask.learner import Learner
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
 from crosstask.studies.significance import paired_t_test
-from crosstask_papers.metaxt_tagging import (
+from crosstask_papers.metaxt.tagging import (
     ENTITIES,
     IMPROVED,
     METHODS,

@@ -17,8 +17,8 @@ from typing import Any
 
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
-from crosstask_papers.metaweighting import LOOKS, TEXTCNN, TRAINING, joined_vectors
-from crosstask_papers.metaweighting_runs import BENCHMARKS, train_method, with_vectors
+from crosstask_papers.metaweighting.experiments import LOOKS, TEXTCNN, TRAINING, joined_vectors
+from crosstask_papers.metaweighting.runs import BENCHMARKS, train_method, with_vectors
 
 SEEDS = (100, 101)
 LONG = {"topics": 2000, "sentiment": 1200}

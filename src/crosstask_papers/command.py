@@ -47,9 +47,16 @@ def reproduce_and_show(
     if minutes is not None and minutes < 0:
         raise CrossTaskError(f"--minutes must be at least 0, found {minutes:g}.")
     results = reproduce(
-        names, data, encoder=encoder, seeds=seeds, quick=quick, output=output, jobs=jobs, minutes=minutes,
+        names,
+        data,
+        encoder=encoder,
+        seeds=seeds,
+        quick=quick,
+        output=output,
+        jobs=jobs,
+        minutes=minutes,
         progress=False if quiet else None,
-    )  # fmt: skip
+    )
     for name, found in results.items():
         _show(found)
         typer.echo(f"Page: {folder_of(output, name, quick=quick) / REPORT_FILE}")

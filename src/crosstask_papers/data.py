@@ -16,14 +16,30 @@ from crosstask.errors import CrossTaskError
 
 SENTENCES = "sentence_classification"
 SENTENCE_FILES = {
-    "MR": "rt-polarity.all", "SUBJ": "subj.all", "CR": "custrev.all", "MPQA": "mpqa.all", "TREC": "TREC.train.all",
+    "MR": "rt-polarity.all",
+    "SUBJ": "subj.all",
+    "CR": "custrev.all",
+    "MPQA": "mpqa.all",
+    "TREC": "TREC.train.all",
     "SST": "stsa.binary.train",
-}  # fmt: skip
+}
 REVIEWS = "fdu_mtl"
 AMAZON = (
-    "apparel", "baby", "books", "camera_photo", "dvd", "electronics", "health_personal_care", "kitchen_housewares",
-    "magazines", "music", "software", "sports_outdoors", "toys_games", "video",
-)  # fmt: skip
+    "apparel",
+    "baby",
+    "books",
+    "camera_photo",
+    "dvd",
+    "electronics",
+    "health_personal_care",
+    "kitchen_housewares",
+    "magazines",
+    "music",
+    "software",
+    "sports_outdoors",
+    "toys_games",
+    "video",
+)
 NEWSGROUPS = "newsgroups20/20news16-bydate"
 TOPICS = ("comp", "rec", "sci", "talk")
 EWT = "tagging/ud_english_ewt/en_ewt-ud"
@@ -47,9 +63,13 @@ def path_of(data: Path, name: str) -> str:
 def sentence_task(data: Path, name: str) -> Task:
     """One of MR, SUBJ, CR, MPQA, TREC and SST (two classes), all of it in train."""
     return Task.read(
-        name, path_of(data / SENTENCES, SENTENCE_FILES[name]), format="lines", encoding=["utf-8", "latin-1"],
-        empty="drop", dev=False,
-    )  # fmt: skip
+        name,
+        path_of(data / SENTENCES, SENTENCE_FILES[name]),
+        format="lines",
+        encoding=["utf-8", "latin-1"],
+        empty="drop",
+        dev=False,
+    )
 
 
 @cache
@@ -64,9 +84,15 @@ def review_task(data: Path, domain: str, clean: bool = True) -> Task:
     """Polarity of one domain's reviews in train and test; `clean` drops what stands in both from train."""
     parts = [path_of(data / REVIEWS, f"{domain}.task.{part}") for part in ("train", "test")]
     return Task.read(
-        domain, parts[0], False, parts[1], format="lines", encoding=["utf-8", "latin-1"], empty="drop",
+        domain,
+        parts[0],
+        False,
+        parts[1],
+        format="lines",
+        encoding=["utf-8", "latin-1"],
+        empty="drop",
         drop_overlap=clean,
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -74,9 +100,15 @@ def topic_task(data: Path, name: str, whole: bool = False) -> Task:
     """Four of the newsgroups, messages without headers, quotes and footers unless they are wanted `whole`."""
     parts = [path_of(data, f"{NEWSGROUPS}.{part}.jsonl") for part in ("train", "test")]
     return Task.read(
-        name, parts[0], False, parts[1], label="group", where={"task": name}, empty="drop",
+        name,
+        parts[0],
+        False,
+        parts[1],
+        label="group",
+        where={"task": name},
+        empty="drop",
         strip=None if whole else ["headers", "quotes", "footers"],
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -116,9 +148,15 @@ def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = N
     rest = sorted(set(range(len(task.train))) - set(train))
     held = task.train.take(_drawn(task, rest, dev, generator)) if dev else False
     return Task.assemble(
-        name or task.name, task.train.take(train), dev=held, test=task.test, labels=task.labels, seed=seed,
-        kind=task.kind, metric=task.spec.metric,
-    )  # fmt: skip
+        name or task.name,
+        task.train.take(train),
+        dev=held,
+        test=task.test,
+        labels=task.labels,
+        seed=seed,
+        kind=task.kind,
+        metric=task.spec.metric,
+    )
 
 
 def without(task: Task, *others: Task) -> Task:

@@ -58,21 +58,35 @@ class Bench:
 TUNED = {"updates": 200, "batch_size": 16, "learning_rate": 1e-4}
 BENCHES = {
     "sentences, frozen": Bench(
-        sets.sentence_task, tuple(sets.SENTENCE_FILES), FROZEN, dict.fromkeys(sets.SENTENCE_FILES, 50),
+        sets.sentence_task,
+        tuple(sets.SENTENCE_FILES),
+        FROZEN,
+        dict.fromkeys(sets.SENTENCE_FILES, 50),
         {"updates": 150, "batch_size": 32, "learning_rate": 1e-3},
     ),
     "sentences, tuned": Bench(
-        sets.sentence_task, tuple(sets.SENTENCE_FILES), {"name": "minilm", "max_length": 64},
-        dict.fromkeys(sets.SENTENCE_FILES, 50), TUNED,
+        sets.sentence_task,
+        tuple(sets.SENTENCE_FILES),
+        {"name": "minilm", "max_length": 64},
+        dict.fromkeys(sets.SENTENCE_FILES, 50),
+        TUNED,
     ),
     "tagging": Bench(
-        sets.tagging_task, sets.TAGGING, {"name": "minilm", "max_length": 128},
-        {"PoS": 100, "chunking": 100, "predicates": 300, "NER": 500}, {**TUNED, "updates": 300}, source=3000,
+        sets.tagging_task,
+        sets.TAGGING,
+        {"name": "minilm", "max_length": 128},
+        {"PoS": 100, "chunking": 100, "predicates": 300, "NER": 500},
+        {**TUNED, "updates": 300},
+        source=3000,
     ),
     "Amazon": Bench(
-        sets.review_task, sets.AMAZON, {"name": "minilm", "max_length": 128}, dict.fromkeys(sets.AMAZON, 50), TUNED,
+        sets.review_task,
+        sets.AMAZON,
+        {"name": "minilm", "max_length": 128},
+        dict.fromkeys(sets.AMAZON, 50),
+        TUNED,
     ),
-}  # fmt: skip
+}
 
 
 class RankTransfer(Experiment):
@@ -89,11 +103,14 @@ class RankTransfer(Experiment):
     def settings(self) -> dict[str, Any]:
         return {
             name: {
-                "encoder": dict(self._encoder(bench)), "labels": dict(bench.labels), "training": dict(bench.training),
-                "measured": bench.measured, "source": bench.source,
+                "encoder": dict(self._encoder(bench)),
+                "labels": dict(bench.labels),
+                "training": dict(bench.training),
+                "measured": bench.measured,
+                "source": bench.source,
             }
             for name, bench in self.benches.items()
-        }  # fmt: skip
+        }
 
     def cells(self) -> list[RunKey]:
         return [
@@ -137,15 +154,26 @@ class RankTransfer(Experiment):
         ]
         sizes = [[bench, *self._gains_line(rows.of(bench=bench))] for bench in found]
         return [
-            Table("Rank correlation with the measured gain", ["score", *found, "mean"], lines,
-                  "Mean ± deviation over targets of Spearman's correlation; 1 is a perfect order, 0 is chance."),
-            Table("Cost as a share of measuring, in %", ["", *found], cost,
-                  "Seconds of one ranking for each target over seconds of all runs that measured its gains. Features "
-                  "were computed anew for the first ranking of a text only."),
-            Table("The gains that were measured, in points",
-                  ["", "targets", "gains", "least", "median", "most", "noise"], sizes,
-                  "Noise: the median standard error of a gain over seeds."),
-        ]  # fmt: skip
+            Table(
+                "Rank correlation with the measured gain",
+                ["score", *found, "mean"],
+                lines,
+                "Mean ± deviation over targets of Spearman's correlation; 1 is a perfect order, 0 is chance.",
+            ),
+            Table(
+                "Cost as a share of measuring, in %",
+                ["", *found],
+                cost,
+                "Seconds of one ranking for each target over seconds of all runs that measured its gains. Features "
+                "were computed anew for the first ranking of a text only.",
+            ),
+            Table(
+                "The gains that were measured, in points",
+                ["", "targets", "gains", "least", "median", "most", "noise"],
+                sizes,
+                "Noise: the median standard error of a gain over seeds.",
+            ),
+        ]
 
     def figures(self, rows: Rows) -> list[Figure]:
         named = {"x": "combined score", "y": "measured gain, points", "zero": True}
@@ -190,8 +218,10 @@ class RankTransfer(Experiment):
         learner = Learner(self._encoder(bench), training=dict(bench.training), seed=seed, progress=False)
         started = time.perf_counter()
         gains = task_affinity(target, sources, learner, limit=500).gains
-        return {"scores": {source: {LINEARISED: gain} for source, gain in gains.items()},
-                "ranking_seconds": time.perf_counter() - started}  # fmt: skip
+        return {
+            "scores": {source: {LINEARISED: gain} for source, gain in gains.items()},
+            "ranking_seconds": time.perf_counter() - started,
+        }
 
     def _seeds(self, bench: Bench) -> int:
         return self.options.seeds or (2 if self.options.quick else bench.seeds)
@@ -212,9 +242,14 @@ class RankTransfer(Experiment):
         taken = {sets.as_key(text) for part in (known.train, known.dev) for text in part.inputs}
         held = [i for i, text in enumerate(used.train.inputs) if sets.as_key(text) not in taken][: bench.measured]
         return Task.assemble(
-            name, known.train, dev=known.dev, test=used.train.take(held), labels=whole.labels, kind=whole.kind,
+            name,
+            known.train,
+            dev=known.dev,
+            test=used.train.take(held),
+            labels=whole.labels,
+            kind=whole.kind,
             metric=whole.spec.metric,
-        )  # fmt: skip
+        )
 
     def _source(self, bench: Bench, name: str, target: Task, seed: int) -> Task:
         return sets.few(sets.without(bench.read(self.options.data, name), target), bench.source, seed)

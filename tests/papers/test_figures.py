@@ -14,7 +14,7 @@ from crosstask_papers import pages as written
 from crosstask_papers.charts import chart
 from crosstask_papers.experiment import Claim, Experiment, Figure, Options, Rows, RunKey, Table
 from crosstask_papers.figures import label_map_figure, measured
-from crosstask_papers.tawt_distance import FULL
+from crosstask_papers.tawt.distance import FULL
 from html_page import Page
 
 HOSTILE = "</script><b>"

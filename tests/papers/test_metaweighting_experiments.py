@@ -10,11 +10,10 @@ import pytest
 from crosstask.errors import CrossTaskError
 from crosstask.runs.estimate import Estimate
 from crosstask_papers import find, reproduce
-from crosstask_papers import metaweighting as compared
-from crosstask_papers import metaweighting_runs as runs
-from crosstask_papers import metaweighting_sensitivity as sensitivity
 from crosstask_papers.data import AMAZON, TOPICS
 from crosstask_papers.experiment import Options, Rows, RunKey
+from crosstask_papers.metaweighting import experiments as compared
+from crosstask_papers.metaweighting import runs, sensitivity
 
 WORDS = [f"word{letter}" for letter in "abcdefghijkl"]
 SMALL = runs.Sizes(train=24, test=8, max_length=12, batch_size=4, updates=3)

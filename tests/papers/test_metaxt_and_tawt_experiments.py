@@ -6,10 +6,14 @@ import random
 import numpy as np
 import pytest
 
-from crosstask_papers import metaxt_sentiment, metaxt_tagging, reproduce, tawt_distance, tawt_samples
+from crosstask_papers import reproduce
 from crosstask_papers.data import few
 from crosstask_papers.experiment import Options, Rows, RunKey
-from crosstask_papers.setfit import _pairs
+from crosstask_papers.metaxt import sentiment as metaxt_sentiment
+from crosstask_papers.metaxt import tagging as metaxt_tagging
+from crosstask_papers.metaxt.setfit import _pairs
+from crosstask_papers.tawt import distance as tawt_distance
+from crosstask_papers.tawt import samples as tawt_samples
 from helpers import WORDS, make_text
 
 SPEECH = dict(zip(WORDS, ["ADJ"] * 8 + ["DET"] * 2 + ["NOUN"] * 3 + ["X"] * 7, strict=True))

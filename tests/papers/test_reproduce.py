@@ -15,9 +15,9 @@ from crosstask.runs.record import read_history
 from crosstask.studies.grid import Grid
 from crosstask_papers import EXPERIMENTS, find, reproduce
 from crosstask_papers import rank_transfer as ranking
-from crosstask_papers import tawt_tagging as tagging
 from crosstask_papers.experiment import Claim, Estimate, Experiment, Options, Rows, RunKey, Table, paired
 from crosstask_papers.ontonotes import ontonotes_task
+from crosstask_papers.tawt import tagging
 
 
 class Pretended(Experiment):

@@ -10,9 +10,13 @@ import torch
 from crosstask.data.task import Task
 from crosstask.models.build import build_encoder
 from crosstask.transfer.alignment import Alignment
-from crosstask_papers import find, reproduce, transfer_glue, transfer_sentences, transfer_svd, transfer_synthetic
-from crosstask_papers import sampled_problems as drawn_problems
+from crosstask_papers import find, reproduce
 from crosstask_papers.experiment import Options, Rows, RunKey
+from crosstask_papers.information_transfer import glue as transfer_glue
+from crosstask_papers.information_transfer import sampled_problems as drawn_problems
+from crosstask_papers.information_transfer import sentences as transfer_sentences
+from crosstask_papers.information_transfer import svd as transfer_svd
+from crosstask_papers.information_transfer import synthetic as transfer_synthetic
 from helpers import WORDS, make_text
 
 QUIET = Options(Path("nowhere"))

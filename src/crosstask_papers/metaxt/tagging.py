@@ -79,8 +79,11 @@ class MetaXTTagging(Experiment):
         """Pairs, sizes and methods, seed by seed."""
         return [
             RunKey.of(pair=pair, method=method, k=k, seed=seed)
-            for seed in self.used_seeds for pair in PAIRS for k in self._sizes for method in METHODS
-        ]  # fmt: skip
+            for seed in self.used_seeds
+            for pair in PAIRS
+            for k in self._sizes
+            for method in METHODS
+        ]
 
     def run(self, cell: RunKey) -> Row:
         """One method with k sentences."""
@@ -123,35 +126,43 @@ class MetaXTTagging(Experiment):
         entities = rows.of(pair=ENTITIES)
         return [
             Claim.of_count(
-                f"{EXPRESSIONS}: MetaXT is the best of all in most settings", "3 of 5",
-                best, math.ceil(SHARE_OF_SETTINGS * len(best)),
+                f"{EXPRESSIONS}: MetaXT is the best of all in most settings",
+                "3 of 5",
+                best,
+                math.ceil(SHARE_OF_SETTINGS * len(best)),
             ),
             Claim.of_gains(
-                f"{EXPRESSIONS}: joint training helps (multi-task over target only, mean over k)", "yes",
+                f"{EXPRESSIONS}: joint training helps (multi-task over target only, mean over k)",
+                "yes",
                 _gains(found, MULTI_TASK, SINGLE),
             ),
             *(
                 Claim.of_gains(
-                    f"{ENTITIES}: {method} is better than target only, mean over k", "yes",
+                    f"{ENTITIES}: {method} is better than target only, mean over k",
+                    "yes",
                     _gains(entities, method, SINGLE),
                 )
                 for method in (MULTI_TASK, METAXT_FULL)
             ),
             *(
                 Claim.of_gains(
-                    f"{pair}: MetaXT with RTN over {other}, mean over k", "–",
+                    f"{pair}: MetaXT with RTN over {other}, mean over k",
+                    "–",
                     _gains(rows.of(pair=pair), METAXT_FULL, other),
                 )
-                for pair in PAIRS for other in (MULTI_TASK, METAXT_ALONE)
+                for pair in PAIRS
+                for other in (MULTI_TASK, METAXT_ALONE)
             ),
             *(
                 Claim.of_gains(
-                    f"{pair}: the {what} version over multi-task, mean over k", "–",
+                    f"{pair}: the {what} version over multi-task, mean over k",
+                    "–",
                     _gains(rows.of(pair=pair), method, MULTI_TASK),
                 )
-                for pair in PAIRS for what, method in (("improved", IMPROVED), ("stacked", STACKED))
+                for pair in PAIRS
+                for what, method in (("improved", IMPROVED), ("stacked", STACKED))
             ),
-        ]  # fmt: skip
+        ]
 
 
 @cache
@@ -182,9 +193,12 @@ def drawn(target: Task, source: Task, k: int, seed: int, sizes: dict[str, Any]) 
     dev = [rest[place] for place in covering_subset([target.train.labels[i] for i in rest], k, generator)]
     assert target.test is not None
     few = Task.assemble(
-        target.name, target.train.take(train), target.train.take(dev), _part(target.test, sizes["test"]),
+        target.name,
+        target.train.take(train),
+        target.train.take(dev),
+        _part(target.test, sizes["test"]),
         labels=target.labels,
-    )  # fmt: skip
+    )
     kept = without(source, few)
     return few, replace(kept, train=_part(kept.train, sizes["source"]))
 

@@ -96,8 +96,10 @@ def rank_problems(similarity: float, size: int, seed: int, run: Bulk) -> Drawn:
         two = similarity * one + (1.0 - similarity) * other
         drawn = {}
         for name, theta, count, noise in (
-            ("target", one, RANK_EXAMPLES, NOISE), ("test: target", one, TESTED, 0.0), ("same", two, size, NOISE),
-        ):  # fmt: skip
+            ("target", one, RANK_EXAMPLES, NOISE),
+            ("test: target", one, TESTED, 0.0),
+            ("same", two, size, NOISE),
+        ):
             drawn[name] = labelled(rng.normal(size=(count, DIMENSION)), theta, "relu", noise, rng)
         parts.append(drawn)
     return _stacked(parts)

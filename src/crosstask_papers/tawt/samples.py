@@ -19,19 +19,30 @@ WINDOW = 5
 """Words around the one in question, itself among them: the paper's 5-gram features."""
 SOURCE_SIZE, TARGET_SIZE = 1000, 100
 TRAINING = {
-    "epochs": 200, "batch_size": 128, "learning_rate": 3e-4, "weight_decay": 0.0, "warmup": 0.0, "decay": "none",
-    "clip": 0.0, "keep": "last",
-}  # fmt: skip
+    "epochs": 200,
+    "batch_size": 128,
+    "learning_rate": 3e-4,
+    "weight_decay": 0.0,
+    "warmup": 0.0,
+    "decay": "none",
+    "clip": 0.0,
+    "keep": "last",
+}
 QUICK_EPOCHS = 40
 WIDTH, QUICK_WIDTH = 4096, 256
 UPDATES_IN_AN_EPOCH = -(-SOURCE_SIZE // 128)
 SAMPLES = {
     "paper": {
-        "name": "tawt-samples", "similarity": "dot", "sharpness": 5.0, "step_size": 1.0, "cap": float("inf"),
-        "every": 5, "warmup": 5 * UPDATES_IN_AN_EPOCH,
+        "name": "tawt-samples",
+        "similarity": "dot",
+        "sharpness": 5.0,
+        "step_size": 1.0,
+        "cap": float("inf"),
+        "every": 5,
+        "warmup": 5 * UPDATES_IN_AN_EPOCH,
     },
     "scaled": {"name": "tawt-samples", "every": 5, "warmup": 5 * UPDATES_IN_AN_EPOCH},
-}  # fmt: skip
+}
 """App. B's constant 5 on the identity, a look at each example every 5 epochs; and our version of it, which does not
 depend on how long gradients are and bounds every weight."""
 PRETRAIN, JOINT = "pre-training", "joint training"
@@ -66,8 +77,9 @@ class TAWTSamples(Experiment):
         methods = [(paradigm, weights) for paradigm in PARADIGMS for weights in ("plain", *WEIGHTED)]
         return [
             RunKey.of(paradigm=paradigm, weights=weights, seed=seed)
-            for seed in self.used_seeds for paradigm, weights in [*methods, (SINGLE, "plain")]
-        ]  # fmt: skip
+            for seed in self.used_seeds
+            for paradigm, weights in [*methods, (SINGLE, "plain")]
+        ]
 
     def run(self, cell: RunKey) -> Row:
         """One run with words drawn by the seed."""
@@ -108,10 +120,12 @@ class TAWTSamples(Experiment):
     def figures(self, rows: Rows) -> list[Figure]:
         """Figure 2, run by run."""
         scores = {
-            paradigm if paradigm == SINGLE else f"{paradigm}, {weights}":
-                rows.by_seed(paradigm=paradigm, weights=weights).values()
-            for paradigm in (SINGLE, *PARADIGMS) for weights in rows.of(paradigm=paradigm).values("weights")
-        }  # fmt: skip
+            paradigm if paradigm == SINGLE else f"{paradigm}, {weights}": rows.by_seed(
+                paradigm=paradigm, weights=weights
+            ).values()
+            for paradigm in (SINGLE, *PARADIGMS)
+            for weights in rows.of(paradigm=paradigm).values("weights")
+        }
         return [Figure.of_values("Accuracy of the target, run by run", scores, y="accuracy")]
 
     def claims(self, rows: Rows) -> list[Claim]:
@@ -123,17 +137,20 @@ class TAWTSamples(Experiment):
         claims = [
             Claim.of_gains(
                 f"Weights on examples help {paradigm}" + (" (scaled products, ours)" if way == "scaled" else ""),
-                "yes" if way == "paper" else "–", paired(scores(paradigm, weights), scores(paradigm, "plain")),
+                "yes" if way == "paper" else "–",
+                paired(scores(paradigm, weights), scores(paradigm, "plain")),
             )
-            for weights, way in WEIGHTED.items() for paradigm in PARADIGMS
-        ]  # fmt: skip
+            for weights, way in WEIGHTED.items()
+            for paradigm in PARADIGMS
+        ]
         return claims + [
             Claim.of_gains(
-                f"The source helps: {paradigm} over the target alone", "–",
+                f"The source helps: {paradigm} over the target alone",
+                "–",
                 paired(scores(paradigm, "plain"), scores(SINGLE, "plain")),
             )
             for paradigm in PARADIGMS
-        ]  # fmt: skip
+        ]
 
 
 def drawn(data: Path, seed: int) -> tuple[Task, Task]:
@@ -143,9 +160,13 @@ def drawn(data: Path, seed: int) -> tuple[Task, Task]:
     ours, theirs = order[:TARGET_SIZE], order[TARGET_SIZE : TARGET_SIZE + SOURCE_SIZE]
     measured, gold, _ = entity_words(data, "test")
     target = Task.from_arrays(
-        "entities", vectors[ours], entities[ours], dev=False, test=(measured, gold),
+        "entities",
+        vectors[ours],
+        entities[ours],
+        dev=False,
+        test=(measured, gold),
         label_names=sorted({*entities.tolist(), *gold.tolist()}),
-    )  # fmt: skip
+    )
     return target, Task.from_arrays("PoS", vectors[theirs], speech[theirs], dev=False)
 
 
@@ -155,9 +176,11 @@ def entity_words(data: Path, part: str) -> tuple[np.ndarray, np.ndarray, np.ndar
     known = {as_key(words): tags for words, tags in _sentences(speech_task(data), part)}
     found = [
         (words, place, tag.split("-", 1)[1], known[as_key(words)][place])
-        for words, tags in _sentences(tagging_task(data, "NER"), part) if as_key(words) in known
-        for place, tag in enumerate(tags) if tag != "O"
-    ]  # fmt: skip
+        for words, tags in _sentences(tagging_task(data, "NER"), part)
+        if as_key(words) in known
+        for place, tag in enumerate(tags)
+        if tag != "O"
+    ]
     table = word_table(data)
     vectors = np.stack([window(words, place, table) for words, place, _, _ in found])
     return vectors, np.array([entity for _, _, entity, _ in found]), np.array([tag for *_, tag in found])

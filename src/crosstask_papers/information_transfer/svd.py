@@ -16,9 +16,11 @@ from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey,
 from crosstask_papers.figures import dots
 
 PAPER = {
-    (0.0, "uniform"): "+0.4", (0.0, "uncertainty"): "+0.1",
-    (0.2, "uniform"): "+1.0", (0.2, "uncertainty"): "+0.4",
-}  # fmt: skip
+    (0.0, "uniform"): "+0.4",
+    (0.0, "uncertainty"): "+0.1",
+    (0.2, "uniform"): "+1.0",
+    (0.2, "uncertainty"): "+0.4",
+}
 """Gains in points of AUC, by share of random labels and by what SVD weights are set against: without noise over all 14
 tasks (Sec. 3.2), with noise over 10 pairs (Sec. 3.3)."""
 NOISE = 0.2
@@ -28,9 +30,21 @@ GOAL = 1.0
 YEAST = "mulan/yeast"
 CHEST = "chestxray14"
 FINDINGS = (
-    "Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia", "Pneumothorax",
-    "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
-)  # fmt: skip
+    "Atelectasis",
+    "Cardiomegaly",
+    "Effusion",
+    "Infiltration",
+    "Mass",
+    "Nodule",
+    "Pneumonia",
+    "Pneumothorax",
+    "Consolidation",
+    "Edema",
+    "Emphysema",
+    "Fibrosis",
+    "Pleural_Thickening",
+    "Hernia",
+)
 
 METHODS: dict[str, Any] = {
     "uniform": "uniform",
@@ -64,9 +78,14 @@ class TransferSVD(Experiment):
         """Training and sizes."""
         return {
             "data": "ChestX-ray14" if (self.options.data / CHEST).is_dir() else "yeast",
-            "encoder": self.encoder, "updates": UPDATES, "batch_size": BATCH, "learning_rates": list(RATES),
-            "dev": DEV, "noise": NOISE, "pairs": self.num_pairs,
-        }  # fmt: skip
+            "encoder": self.encoder,
+            "updates": UPDATES,
+            "batch_size": BATCH,
+            "learning_rates": list(RATES),
+            "dev": DEV,
+            "noise": NOISE,
+            "pairs": self.num_pairs,
+        }
 
     @property
     def num_pairs(self) -> int:
@@ -107,9 +126,14 @@ class TransferSVD(Experiment):
         capacity = dict(cell.values).get("capacity")
         run = Learner(
             {**self.encoder, "hidden": capacity} if capacity else self.encoder,
-            paradigm="normalized-joint", weighting=weighting, updates=UPDATES,
-            batch_size=BATCH, learning_rate=cell["rate"], seed=cell["seed"], progress=False,
-        ).fit(tasks)  # fmt: skip
+            paradigm="normalized-joint",
+            weighting=weighting,
+            updates=UPDATES,
+            batch_size=BATCH,
+            learning_rate=cell["rate"],
+            seed=cell["seed"],
+            progress=False,
+        ).fit(tasks)
         means = {
             part: 100.0 * float(np.nanmean([run.scores[task.name][part]["auc"] for task in tasks]))
             for part in ("dev", "test")
@@ -121,8 +145,10 @@ class TransferSVD(Experiment):
         methods = [*METHODS, *KNOWING]
         head = ["", *(NAMES.get(method, method) for method in methods)]
         groups = {
-            "pairs, 20% of one task's labels random": (NOISE, True), "all tasks": (0.0, False), "pairs": (0.0, True),
-        }  # fmt: skip
+            "pairs, 20% of one task's labels random": (NOISE, True),
+            "all tasks": (0.0, False),
+            "pairs": (0.0, True),
+        }
         usual, scarce = rows.of(capacity=None), rows.of(capacity=SCARCE)
         lines = [
             [name, *(Rows(_scored(usual, noise, method, pairs)).mean() for method in methods)]

@@ -29,9 +29,14 @@ from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey,
 from crosstask_papers.figures import dots, measured
 
 TABLE_1 = {
-    "SST": (200, 82.3, 90.8), "MR": (200, 76.4, 96.0), "CR": (5, 73.2, 78.7), "SUBJ": (200, 91.5, 89.5),
-    "MPQA": (500, 86.7, 87.0), "TREC": (100, 85.7, 78.7), "overall": (1205, 82.6, 85.1),
-}  # fmt: skip
+    "SST": (200, 82.3, 90.8),
+    "MR": (200, 76.4, 96.0),
+    "CR": (5, 73.2, 78.7),
+    "SUBJ": (200, 91.5, 89.5),
+    "MPQA": (500, 86.7, 87.0),
+    "TREC": (100, 85.7, 78.7),
+    "overall": (1205, 82.6, 85.1),
+}
 """By task: best capacity alone, accuracy alone, accuracy together at capacity 100."""
 SHARED_CAPACITY = 100
 HELPED, MOST_HELPED = 13, 4.1
@@ -80,10 +85,16 @@ class TransferSentences(Experiment):
         """Encoders and training."""
         size = self.size
         return {
-            "encoders": {name: ENCODERS[name] for name in size["encoders"]}, "vectors": VECTORS, "limit": size["limit"],
-            "updates": size["updates"], "batch_size": BATCH, "learning_rate": RATE, "looks": LOOKS,
-            "alignment": ALIGNMENT, "narrow": {"width": NARROW, "alignment": NARROW_ALIGNMENT},
-        }  # fmt: skip
+            "encoders": {name: ENCODERS[name] for name in size["encoders"]},
+            "vectors": VECTORS,
+            "limit": size["limit"],
+            "updates": size["updates"],
+            "batch_size": BATCH,
+            "learning_rate": RATE,
+            "looks": LOOKS,
+            "alignment": ALIGNMENT,
+            "narrow": {"width": NARROW, "alignment": NARROW_ALIGNMENT},
+        }
 
     @property
     def main(self) -> str:
@@ -167,9 +178,15 @@ class TransferSentences(Experiment):
         if width is not None:
             encoder |= {"channels": width // len(encoder["kernels"])} if "kernels" in encoder else {"hidden": width}
         return Learner(
-            encoder, seed=cell["seed"], progress=False, updates=self.size["updates"], batch_size=BATCH,
-            learning_rate=RATE, evaluate_every=max(1, self.size["updates"] // LOOKS), **options,
-        )  # fmt: skip
+            encoder,
+            seed=cell["seed"],
+            progress=False,
+            updates=self.size["updates"],
+            batch_size=BATCH,
+            learning_rate=RATE,
+            evaluate_every=max(1, self.size["updates"] // LOOKS),
+            **options,
+        )
 
     def _tasks(self, names: Sequence[str], seed: int) -> list[Task]:
         return apart([split_task(self.options.data, name, seed, self.size["limit"]) for name in names])
@@ -198,8 +215,10 @@ class TransferSentences(Experiment):
         alike = {"single-task models": _before(rows), "after alignment": _after(rows, self.main)}
         found = [
             (name, pair, similarity, gains[pair])
-            for name, by_pair in alike.items() for pair, similarity in by_pair.items() if pair in gains
-        ]  # fmt: skip
+            for name, by_pair in alike.items()
+            for pair, similarity in by_pair.items()
+            if pair in gains
+        ]
         by_width = measured(rows.of(study="capacity"), "tasks", "width", "dev")
         note = "A task alone, or all of them together."
         return [

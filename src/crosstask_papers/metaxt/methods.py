@@ -54,6 +54,8 @@ TRIALS: dict[str, dict[str, dict[str, Any]]] = {
 }
 """Methods whose options the paper leaves to validation, or that are ours to choose."""
 QUICK_CHOICES = {
-    EVERY_STEP: "half", PUBLISHED: "rate 1e-3", IMPROVED: "probe 0.5, rate 1e-4, gamma_2 3",
-}  # fmt: skip
+    EVERY_STEP: "half",
+    PUBLISHED: "rate 1e-3",
+    IMPROVED: "probe 0.5, rate 1e-4, gamma_2 3",
+}
 """Of the quick version, which has no time for trials."""

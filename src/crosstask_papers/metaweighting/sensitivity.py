@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from crosstask.runs.events import Row
 from crosstask_papers.experiment import Claim, Figure, Rows, RunKey, Table, Verdict, paired
 from crosstask_papers.figures import measured
-from crosstask_papers.metaweighting import OURS, WeighingExperiment
-from crosstask_papers.metaweighting_runs import BENCHMARKS, Benchmark
+from crosstask_papers.metaweighting.experiments import OURS, WeighingExperiment
+from crosstask_papers.metaweighting.runs import BENCHMARKS, Benchmark
 
 METHODS = ("metaweighting", OURS)
 """The paper's steps of the weights, and steps that do not shrink with the model's rate."""

@@ -79,22 +79,32 @@ class TaggingExperiment(Experiment):
         return {"encoder": self.encoder, "training": self.training, "source": self.source, "labels": LABELS}
 
     def tasks(
-        self, target: str, seed: int, *, count: int | None = None, source: int | None = None,
+        self,
+        target: str,
+        seed: int,
+        *,
+        count: int | None = None,
+        source: int | None = None,
         sources: Sequence[str] | None = None,
-    ) -> tuple[Task, list[Task]]:  # fmt: skip
+    ) -> tuple[Task, list[Task]]:
         """The target with few sentences and as many for dev; sources without any of its sentences."""
         data, labels = self.options.data, count or LABELS[target]
         own = few(tagging_task(data, target), labels, seed, dev=labels)
         names = sources or [name for name in TAGGING if name != target]
-        others = [
-            few(without(tagging_task(data, name), own), source or self.source, seed) for name in names
-        ]  # fmt: skip
+        others = [few(without(tagging_task(data, name), own), source or self.source, seed) for name in names]
         return own, others
 
     def fit(
-        self, method: str, target: Task, sources: Sequence[Task], seed: int, *, sharpness: float = 1.0,
-        weights: Mapping[str, float] | None = None, training: Mapping[str, Any] | None = None,
-    ) -> Row:  # fmt: skip
+        self,
+        method: str,
+        target: Task,
+        sources: Sequence[Task],
+        seed: int,
+        *,
+        sharpness: float = 1.0,
+        weights: Mapping[str, float] | None = None,
+        training: Mapping[str, Any] | None = None,
+    ) -> Row:
         """One run of a method of the table."""
         paradigm, _, weighted = method.partition(" + ")
         weighting: dict[str, Any] | None = None
@@ -103,15 +113,21 @@ class TaggingExperiment(Experiment):
         elif weighted:
             weighting = {"name": "tawt", "every": self._epoch(sources), "probe": PROBE, "sharpness": sharpness}
         learner = Learner(
-            self.encoder, paradigm=paradigm, weighting=weighting, training={**self.training, **(training or {})},
-            seed=seed, progress=False,
-        )  # fmt: skip
+            self.encoder,
+            paradigm=paradigm,
+            weighting=weighting,
+            training={**self.training, **(training or {})},
+            seed=seed,
+            progress=False,
+        )
         run = learner.fit(target, [] if paradigm == "single" else sources)
         scores, metric = run.scores[target.name], chosen_metric(target.spec).name
         return {
-            "score": 100 * scores["test"][metric], "dev": 100 * scores["dev"][metric], "metric": metric,
+            "score": 100 * scores["test"][metric],
+            "dev": 100 * scores["dev"][metric],
+            "metric": metric,
             "weights": run.weights,
-        }  # fmt: skip
+        }
 
     def _epoch(self, sources: Sequence[Task]) -> int:
         """Updates of an epoch, from one look of TAWT to the next."""
@@ -179,10 +195,14 @@ class Table1(TaggingExperiment):
             if method.endswith("TAWT")
         ]
         return [
-            Table("Test scores", ["method", *targets, "average"], lines,
-                  "Accuracy of parts of speech, span F1 of chunks and entities, F1 of predicates."),
+            Table(
+                "Test scores",
+                ["method", *targets, "average"],
+                lines,
+                "Accuracy of parts of speech, span F1 of chunks and entities, F1 of predicates.",
+            ),
             Table("Final weights", ["run", *TAGGING], weights, "The paper's are in Table 5."),
-        ]  # fmt: skip
+        ]
 
     def figures(self, rows: Rows) -> list[Figure]:
         gains = {f"{paradigm}, {target}": found for (paradigm, target), found in weighting_gains(rows).items()}
@@ -192,10 +212,11 @@ class Table1(TaggingExperiment):
         found = weighting_gains(rows)
         means = [statistics.fmean(gains) for gains in found.values()]
         claims = [
-            Claim.of_count("Weighted training beats plain training in most cells", "11 of 12",
-                           [mean > 0 for mean in means], 10),
+            Claim.of_count(
+                "Weighted training beats plain training in most cells", "11 of 12", [mean > 0 for mean in means], 10
+            ),
             Claim.of_gains("Mean gain of weighting", f"+{PAPER_GAIN}", [g for gains in found.values() for g in gains]),
-        ]  # fmt: skip
+        ]
         for paradigm in PARADIGMS:
             gains = [g for (own, _), values in found.items() if own == paradigm for g in values]
             paper = statistics.fmean(PAPER[f"{paradigm} + TAWT"]) - statistics.fmean(PAPER[paradigm])

@@ -9,9 +9,9 @@ from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 from crosstask.transfer.alignment import Alignment
-from crosstask_papers import sampled_problems as drawn
 from crosstask_papers.experiment import SIGNIFICANT, Claim, Experiment, Figure, Rows, RunKey, Table, mean_of, paired
-from crosstask_papers.sampled_problems import Bulk, Drawn, Kind
+from crosstask_papers.information_transfer import sampled_problems as drawn
+from crosstask_papers.information_transfer.sampled_problems import Bulk, Drawn, Kind
 
 SIZES = (200, 500, 2000, 8000)
 """Examples of the source in Figures 3, 8 and 9; the paper's axes end at 8,000."""
@@ -28,10 +28,12 @@ ALIGNED: dict[str, dict[str, Any]] = {
 """Options of alignment. The rate of the matrices was chosen on problems of another seed. Algorithm 1 takes the shared
 module B as given: in the last one joint training has made it in the first half of the updates."""
 COLUMNS = {
-    "same": "source of the same covariance", "other": "of another", "aligned": "of another, aligned",
+    "same": "source of the same covariance",
+    "other": "of another",
+    "aligned": "of another, aligned",
     "aligned, full rate": "of another, aligned, full rate",
     "aligned after joint training": "of another, aligned after joint training",
-}  # fmt: skip
+}
 BULK, QUICK_BULK = Bulk(), Bulk(problems=16, updates=200)
 DIGITS = 3
 
@@ -66,10 +68,16 @@ class TransferSynthetic(Experiment):
     def settings(self) -> dict[str, Any]:
         """Sizes, noise and training."""
         return {
-            **vars(self.bulk), "dimension": drawn.DIMENSION, "kappa": drawn.KAPPA, "cosine": drawn.COSINE,
-            "noise": drawn.NOISE, "target_examples": drawn.TARGET_EXAMPLES, "pair_examples": drawn.PAIR_EXAMPLES,
-            "pair_noise": drawn.PAIR_NOISE, "rank_examples": drawn.RANK_EXAMPLES,
-        }  # fmt: skip
+            **vars(self.bulk),
+            "dimension": drawn.DIMENSION,
+            "kappa": drawn.KAPPA,
+            "cosine": drawn.COSINE,
+            "noise": drawn.NOISE,
+            "target_examples": drawn.TARGET_EXAMPLES,
+            "pair_examples": drawn.PAIR_EXAMPLES,
+            "pair_noise": drawn.PAIR_NOISE,
+            "rank_examples": drawn.RANK_EXAMPLES,
+        }
 
     def cells(self) -> list[RunKey]:
         """By figure, that of alignment with the one it amends; the target alone first, for all gains are over it."""
@@ -188,13 +196,25 @@ class TransferSynthetic(Experiment):
         helped = [fmean(gains) > 0 for size in self.sizes if (gains := _gains(rows, kind, "same", size))]
         loss = [-gain for gain in _gains(rows, kind, "other", few)]
         found = [
-            Claim.of_count(f"{kind}: a source of the same covariance helps at every size", "Fig. 3: throughout",
-                           helped, len(self.sizes)),
-            Claim.of_gains(f"{kind}: a small source of another covariance hurts (loss)", "Fig. 3: negative transfer",
-                           loss, digits=DIGITS),
-            Claim.of_gains(f"{kind}: a large source of another covariance helps", "Fig. 3: turns positive",
-                           _gains(rows, kind, "other", many), digits=DIGITS),
-        ]  # fmt: skip
+            Claim.of_count(
+                f"{kind}: a source of the same covariance helps at every size",
+                "Fig. 3: throughout",
+                helped,
+                len(self.sizes),
+            ),
+            Claim.of_gains(
+                f"{kind}: a small source of another covariance hurts (loss)",
+                "Fig. 3: negative transfer",
+                loss,
+                digits=DIGITS,
+            ),
+            Claim.of_gains(
+                f"{kind}: a large source of another covariance helps",
+                "Fig. 3: turns positive",
+                _gains(rows, kind, "other", many),
+                digits=DIGITS,
+            ),
+        ]
         for method in ALIGNED if kind != "logistic" else ():
             added = {}
             for size in (few, many):

@@ -27,16 +27,29 @@ from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey,
 LABELS, BATCH, MEASURED = 10, 100, 2000
 FLIPS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 FULL: dict[str, Any] = {
-    "inputs": 1000, "width": 4096, "by_heart": 10_000, "source": 10_000,
+    "inputs": 1000,
+    "width": 4096,
+    "by_heart": 10_000,
+    "source": 10_000,
     "targets": [10, 30, 100, 300, 1000, 3000, 10_000],
-    "epochs": 100, "least_updates": 1000, "learning_rate": 3e-4, "teaching_rate": 1e-3,
-}  # fmt: skip
+    "epochs": 100,
+    "least_updates": 1000,
+    "learning_rate": 3e-4,
+    "teaching_rate": 1e-3,
+}
 """The paper's, but for the teachers' rate, which it does not give, and the updates that a small target has at least:
 a hundred epochs over ten examples are too few updates for anything to be learned."""
 QUICK: dict[str, Any] = {
-    "inputs": 20, "width": 64, "by_heart": 200, "source": 2000, "targets": [20, 100, 1000],
-    "epochs": 20, "least_updates": 200, "learning_rate": 5e-3, "teaching_rate": 2e-2,
-}  # fmt: skip
+    "inputs": 20,
+    "width": 64,
+    "by_heart": 200,
+    "source": 2000,
+    "targets": [20, 100, 1000],
+    "epochs": 20,
+    "least_updates": 200,
+    "learning_rate": 5e-3,
+    "teaching_rate": 2e-2,
+}
 MOST_TEACHING, KNOWN_BY_HEART = 2000, 0.01
 """Updates of a teacher at most, and the loss at which it stops before."""
 ALONE = "alone"
@@ -87,11 +100,13 @@ class TAWTDistance(Experiment):
         return [
             Table("Accuracy of the target", head, accuracies, "Mean and standard deviation over seeds."),
             Table(
-                "Distance of each source", ["source", "distance"], distances,
+                "Distance of each source",
+                ["source", "distance"],
+                distances,
                 "Loss of the last layer on the source's representation less that of the target alone, with the largest "
                 "target (eq. 3.2).",
             ),
-        ]  # fmt: skip
+        ]
 
     def figures(self, rows: Rows) -> list[Figure]:
         """Figure 3, and the distance by q."""
@@ -117,22 +132,27 @@ class TAWTDistance(Experiment):
         return [
             Claim.of_gains(
                 "The smaller q, the more the source helps: rank correlation of q and gain with the sign turned, mean "
-                "over target sizes", "positive",
+                "over target sizes",
+                "positive",
                 [-fmean(_rank_correlation(FLIPS, column) for column in grid.T) for grid in grids],
             ),
             Claim.of_gains(
                 "The smaller the target, the more the source helps: the same of size and gain, mean over sources",
-                "positive", [-fmean(_rank_correlation(sizes, line) for line in grid) for grid in grids],
+                "positive",
+                [-fmean(_rank_correlation(sizes, line) for line in grid) for grid in grids],
             ),
             Claim.of_count(
-                "The nearest source (q = 0) helps at every target size but the largest", "yes",
-                [bool(gain > 0) for gain in nearest[:-1]], len(sizes) - 1,
+                "The nearest source (q = 0) helps at every target size but the largest",
+                "yes",
+                [bool(gain > 0) for gain in nearest[:-1]],
+                len(sizes) - 1,
             ),
             Claim.of_gains(
-                "The distance grows with q: rank correlation", "positive",
+                "The distance grows with q: rank correlation",
+                "positive",
                 [_rank_correlation(FLIPS, [found[seed] for found in by_source]) for seed in whole],
             ),
-        ]  # fmt: skip
+        ]
 
     def _teacher(self, seed: int, flip: float) -> nn.Module:
         settings = self.settings()
@@ -145,9 +165,15 @@ class TAWTDistance(Experiment):
         settings = self.settings()
         updates = max(settings["epochs"] * -(-size // BATCH), settings["least_updates"])
         return Training(
-            updates=updates, batch_size=BATCH, learning_rate=settings["learning_rate"],
-            weight_decay=0.0, warmup=0.0, decay="none", clip=0.0, keep="last",
-        )  # fmt: skip
+            updates=updates,
+            batch_size=BATCH,
+            learning_rate=settings["learning_rate"],
+            weight_decay=0.0,
+            warmup=0.0,
+            decay="none",
+            clip=0.0,
+            keep="last",
+        )
 
     @property
     def _encoder(self) -> dict[str, Any]:

@@ -50,11 +50,15 @@ METHODS: dict[str, dict[str, Any]] = {
     "metaweighting-normalised": {"weighting": {"name": "metaweighting", "normalise": True, "keep_sum": True}},
     "metaweighting-mean": {
         "weighting": {
-            "name": "metaweighting", "normalise": True, "keep_sum": True, "solver": "mean", "step_size": 0.2,
+            "name": "metaweighting",
+            "normalise": True,
+            "keep_sum": True,
+            "solver": "mean",
+            "step_size": 0.2,
         },
     },
     "getmtl": {"weighting": "getmtl"},
-}  # fmt: skip
+}
 """What each method is to the learner; `single` is a run per task. `uniform on support` trains on what MetaWeighting
 leaves to train on and never looks at the rest: what the query sets cost."""
 
@@ -152,9 +156,16 @@ def _ready(task: Task, sizes: Sizes, seed: int, dev: DevPart) -> Task:
         measured = measured.take(places)
     limit = None if sizes.train is None else min(sizes.train, len(task.train))
     return Task.assemble(
-        task.name, task.train, False if dev == "none" else DEV_SHARE, measured, labels=task.labels, limit=limit,
-        seed=seed, cut="latest" if dev == "latest" else "random", metric="accuracy",
-    )  # fmt: skip
+        task.name,
+        task.train,
+        False if dev == "none" else DEV_SHARE,
+        measured,
+        labels=task.labels,
+        limit=limit,
+        seed=seed,
+        cut="latest" if dev == "latest" else "random",
+        metric="accuracy",
+    )
 
 
 def with_vectors(encoder: Named, data: Path) -> Named:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from crosstask.runs.events import Row
 from crosstask_papers.data import TAGGING
 from crosstask_papers.experiment import Claim, Figure, Rows, RunKey, Table, paired
-from crosstask_papers.tawt_tagging import TaggingExperiment, average
+from crosstask_papers.tawt.tagging import TaggingExperiment, average
 
 PAPER_FIXED = {"pretrain": (61.64, 59.08), "normalized-joint": (79.20, 78.89)}
 """Table 6: averages with learned and with fixed final weights."""

@@ -15,7 +15,7 @@ from crosstask.runs.events import Row
 from crosstask.validation import name_and_options
 from crosstask_papers.data import AMAZON, TOPICS
 from crosstask_papers.experiment import Claim, Experiment, Figure, Named, Options, Rows, RunKey, Table, paired
-from crosstask_papers.metaweighting_runs import (
+from crosstask_papers.metaweighting.runs import (
     METHODS,
     SENTIMENT_BENCHMARK,
     TOPICS_BENCHMARK,
@@ -25,7 +25,7 @@ from crosstask_papers.metaweighting_runs import (
     train_method,
     with_vectors,
 )
-from crosstask_papers.metaweighting_tables import (
+from crosstask_papers.metaweighting.tables import (
     BASELINES,
     MOVING,
     OURS,
@@ -43,9 +43,13 @@ from crosstask_papers.metaweighting_tables import (
 )
 
 TEXTCNN = {
-    "name": "textcnn", "kernels": [3, 5, 7], "channels": 200, "train_vectors": True, "dropout": 0.1,
+    "name": "textcnn",
+    "kernels": [3, 5, 7],
+    "channels": 200,
+    "train_vectors": True,
+    "dropout": 0.1,
     "vectors": "glove/glove.6B.100d.vocab.f16.npz",
-}  # fmt: skip
+}
 """The paper does not say how many filters, nor whether the vectors learn. In short trials with uniform weights, one
 seed each, dev accuracy was better with vectors that learn, and with 128 filters than with 32; 200 was not tried."""
 QUICK_TEXTCNN = {**TEXTCNN, "channels": 96, "train_vectors": False}
@@ -60,9 +64,18 @@ LOOKS = 20
 QUICK_METHODS = ("single", "uniform", "mgda-ub", "bandit", "metaweighting", OURS, "getmtl")
 LONG = "long"
 LONG_METHODS = (
-    "single", "uniform", "uniform on support", "uncertainty", "gradnorm", "mgda-ub", "mgda", "bandit", "metaweighting",
-    OURS, "getmtl",
-)  # fmt: skip
+    "single",
+    "uniform",
+    "uniform on support",
+    "uncertainty",
+    "gradnorm",
+    "mgda-ub",
+    "mgda",
+    "bandit",
+    "metaweighting",
+    OURS,
+    "getmtl",
+)
 """Those that are not far behind in runs of the usual length."""
 JOINED = "joined"
 """To GloVe: what MiniLM makes of each word, in long runs; see `benchmarks/distilled_vectors.py`."""
@@ -76,20 +89,42 @@ LATEST_SEEDS = 2
 PRETRAINED = "minilm"
 """Instead of the paper's BERT."""
 PRETRAINED_METHODS = (
-    "single", "uniform", "uniform on support", "uncertainty", "gradnorm", "mgda-ub", "bandit", "metaweighting", OURS,
+    "single",
+    "uniform",
+    "uniform on support",
+    "uncertainty",
+    "gradnorm",
+    "mgda-ub",
+    "bandit",
+    "metaweighting",
+    OURS,
     "getmtl",
-)  # fmt: skip
+)
 """Those without an encoder per task."""
 PRETRAINED_SEEDS = 3
 PUBLISHED_TOPICS = {
-    "single": 90.43, "uniform": 90.93, "uncertainty": 90.87, "gradnorm": 90.70, "mgda-ub": 91.20,
-    "tchebycheff-adversarial": 90.87, "bandit": 91.26, "metaweighting": 91.25, "getmtl": 92.09,
-}  # fmt: skip
+    "single": 90.43,
+    "uniform": 90.93,
+    "uncertainty": 90.87,
+    "gradnorm": 90.70,
+    "mgda-ub": 91.20,
+    "tchebycheff-adversarial": 90.87,
+    "bandit": 91.26,
+    "metaweighting": 91.25,
+    "getmtl": 92.09,
+}
 """Chai et al. (2023), TextCNN, mean accuracy of the four tasks."""
 PUBLISHED_SENTIMENT = {
-    "single": 86.52, "uniform": 88.47, "uncertainty": 88.74, "gradnorm": 88.01, "mgda-ub": 88.30,
-    "tchebycheff-adversarial": 87.71, "bandit": 88.78, "metaweighting": 89.14, "getmtl": 89.80,
-}  # fmt: skip
+    "single": 86.52,
+    "uniform": 88.47,
+    "uncertainty": 88.74,
+    "gradnorm": 88.01,
+    "mgda-ub": 88.30,
+    "tchebycheff-adversarial": 87.71,
+    "bandit": 88.78,
+    "metaweighting": 89.14,
+    "getmtl": 89.80,
+}
 """The same for the 14 domains."""
 
 
@@ -220,10 +255,16 @@ class MethodsCompared(WeighingExperiment):
         values: dict[str, Any] = dict(cell.values)
         encoder, long = values.get("encoder"), values.get("length") == LONG
         return self.train(
-            self.benchmark, cell["text"], cell["method"], cell["seed"], encoder=encoder, long=long,
-            joined=values.get("vectors") == JOINED, dev=values.get("dev", "random"),
+            self.benchmark,
+            cell["text"],
+            cell["method"],
+            cell["seed"],
+            encoder=encoder,
+            long=long,
+            joined=values.get("vectors") == JOINED,
+            dev=values.get("dev", "random"),
             watch=encoder is None and not long,
-        )  # fmt: skip
+        )
 
     def tables(self, rows: Rows) -> list[Table]:
         text = self.benchmark.texts[0]
@@ -270,7 +311,8 @@ class MethodsCompared(WeighingExperiment):
         best = [found for task in self.tasks if (found := is_best(main, task)) is not None]
         claims = [
             Claim.of_gains(
-                "MetaWeighting is above uniform weights", f"{paper['metaweighting'] - paper['uniform']:+.2f}",
+                "MetaWeighting is above uniform weights",
+                f"{paper['metaweighting'] - paper['uniform']:+.2f}",
                 gains_over(main, "metaweighting", "uniform"),
             ),
             Claim.of_gains(
@@ -278,31 +320,37 @@ class MethodsCompared(WeighingExperiment):
             ),
             Claim.of_gains("the same, in long runs", "–", gains_over(long, "metaweighting", "uniform")),
             Claim.of_gains(
-                "MetaWeighting is above single-task training", f"{paper['metaweighting'] - paper['single']:+.2f}",
+                "MetaWeighting is above single-task training",
+                f"{paper['metaweighting'] - paper['single']:+.2f}",
                 gains_over(main, "metaweighting", "single"),
             ),
             Claim.of_count("its average is above every baseline's", f"all {len(BASELINES)}", above, len(BASELINES)),
             Claim.of_count("it is the best method by task", f"{self.least} of {len(self.tasks)}", best, self.least),
             Claim.of_gains(
-                "the query loss is closer to the test loss than the training loss is", "closer (Fig. 6 and 7)",
-                list(main.by_seed(loss_gap, method="metaweighting").values()), digits=3,
+                "the query loss is closer to the test loss than the training loss is",
+                "closer (Fig. 6 and 7)",
+                list(main.by_seed(loss_gap, method="metaweighting").values()),
+                digits=3,
             ),
             Claim.of_gains(
-                "GetMTL is above MetaWeighting (Chai et al. 2023)", f"{paper['getmtl'] - paper['metaweighting']:+.2f}",
+                "GetMTL is above MetaWeighting (Chai et al. 2023)",
+                f"{paper['getmtl'] - paper['metaweighting']:+.2f}",
                 gains_over(main, "getmtl", "metaweighting"),
             ),
             Claim.of_gains(
-                "our variant, with normalised steps of the weights, is above uniform weights", "–",
+                "our variant, with normalised steps of the weights, is above uniform weights",
+                "–",
                 gains_over(main, OURS, "uniform"),
             ),
-        ]  # fmt: skip
+        ]
         claims += [
             Claim.of_gains(
-                f"with MiniLM, MetaWeighting is above {worse}", "above (BERT, Fig. 2 and 3)",
+                f"with MiniLM, MetaWeighting is above {worse}",
+                "above (BERT, Fig. 2 and 3)",
                 gains_over(pretrained, "metaweighting", worse),
             )
             for worse in ("uniform", "uniform on support")
-        ]  # fmt: skip
+        ]
         text = "MetaWeighting is above uniform weights that have as few examples to train on"
         claims.append(Claim.of_gains(text, "–", gains_over(main, "metaweighting", "uniform on support")))
         text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe's alone (uniform)"

@@ -19,7 +19,7 @@ from crosstask.training.paradigms import PARADIGMS
 from crosstask_papers.data import few, path_of, sentence_task, stars_task, without
 from crosstask_papers.experiment import SIGNIFICANT, Claim, Estimate, Experiment, Figure, Rows, RunKey, Table, paired
 from crosstask_papers.figures import label_map_figure, mean_label_map, measured
-from crosstask_papers.metaxt_methods import (
+from crosstask_papers.metaxt.methods import (
     ADAPTER_FUSION,
     EVERY_STEP,
     IMPROVED,
@@ -31,7 +31,7 @@ from crosstask_papers.metaxt_methods import (
     STACKING,
     TRIALS,
 )
-from crosstask_papers.setfit import setfit_style
+from crosstask_papers.metaxt.setfit import setfit_style
 
 SIZES = (20, 50, 100, 200, 500)
 QUICK_SIZES = (20, 100)
@@ -88,8 +88,11 @@ class MetaXTSentiment(Experiment):
             return [*self._measured(methods), *self._chosen(QUICK_CHOICES)]
         trials = [
             RunKey.of(trial=name, options=options, k=k, seed=seed)
-            for seed in TRIAL_SEEDS for k in TRIAL_SIZES for name, known in TRIALS.items() for options in known
-        ]  # fmt: skip
+            for seed in TRIAL_SEEDS
+            for k in TRIAL_SIZES
+            for name, known in TRIALS.items()
+            for options in known
+        ]
         return [*trials, *self._measured([*METHODS, SETFIT])]
 
     def follow_up(self, rows: Rows) -> list[RunKey]:
@@ -99,14 +102,18 @@ class MetaXTSentiment(Experiment):
     def _measured(self, methods: Sequence[str]) -> list[RunKey]:
         return [
             RunKey.of(method=method, k=k, seed=seed)
-            for seed in self.used_seeds for k in self._sizes for method in methods
-        ]  # fmt: skip
+            for seed in self.used_seeds
+            for k in self._sizes
+            for method in methods
+        ]
 
     def _chosen(self, choices: Mapping[str, str]) -> list[RunKey]:
         return [
             RunKey.of(method=method, options=options, k=k, seed=seed)
-            for seed in self.used_seeds for k in self._sizes for method, options in choices.items()
-        ]  # fmt: skip
+            for seed in self.used_seeds
+            for k in self._sizes
+            for method, options in choices.items()
+        ]
 
     def run(self, cell: RunKey) -> Row:
         """One method or trial with k labels."""
@@ -134,8 +141,9 @@ class MetaXTSentiment(Experiment):
         ours = [[name, *(rows.mean(method=name, k=k) for k in sizes)] for name in rows.values("method")]
         published: list[list[str | int | float | Estimate | None]] = [
             [f"{name} ({data})", *(figures[SIZES.index(k)] for k in sizes)]
-            for data, table in (("Yelp", YELP), ("Amazon", AMAZON)) for name, figures in table.items()
-        ]  # fmt: skip
+            for data, table in (("Yelp", YELP), ("Amazon", AMAZON))
+            for name, figures in table.items()
+        ]
         found = [
             Table("Accuracy", head, ours, "Mean and standard deviation over seeds, whole test set."),
             Table("Accuracy in the paper (Tables 2 and 3)", head, published),
@@ -161,12 +169,15 @@ class MetaXTSentiment(Experiment):
         measured = [found for found in by_size.values() if found]
         claims = [
             Claim.of_count(
-                "MetaXT is better than multi-task training at every k", f"{len(SIZES)} of {len(SIZES)}",
-                [sum(found) > 0 for found in measured], len(sizes),
+                "MetaXT is better than multi-task training at every k",
+                f"{len(SIZES)} of {len(SIZES)}",
+                [sum(found) > 0 for found in measured],
+                len(sizes),
             ),
             *(
                 _by_at_least(f"MetaXT gains {WANTED_GAIN:g} points over multi-task training at k = {k}", by_size[k], k)
-                for k in sizes if k <= 50
+                for k in sizes
+                if k <= 50
             ),
             Claim.of_gains(
                 f"The smaller k, the larger the gain: that at k = {sizes[0]} over that at k = {sizes[-1]}",
@@ -174,15 +185,17 @@ class MetaXTSentiment(Experiment):
                 _differences(rows, (PUBLISHED, MULTI_TASK), sizes[0], sizes[-1]),
             ),
             Claim.of_gains(
-                "Without the meta level (XT) it collapses: MetaXT over XT, mean over k", _published_fall(sizes),
+                "Without the meta level (XT) it collapses: MetaXT over XT, mean over k",
+                _published_fall(sizes),
                 _mean_over_sizes(rows, PUBLISHED, "XT", sizes),
             ),
             Claim.of_gains(
-                "The label map is sensible: mass on the two labels of the same sign, beyond chance", "mostly (Fig. 7)",
+                "The label map is sensible: mass on the two labels of the same sign, beyond chance",
+                "mostly (Fig. 7)",
                 _map_gains(rows, PUBLISHED),
             ),
             Claim.of_gains("The same of the improved version", "–", _map_gains(rows, IMPROVED)),
-        ]  # fmt: skip
+        ]
         for other in (EVERY_STEP, STACKING, SETFIT):
             better = [_is_better(gains(IMPROVED, other, k)) for k in sizes if gains(IMPROVED, other, k)]
             text = f"The improved version beats {other} beyond chance at two k or more"
@@ -209,9 +222,11 @@ def polarity_and_stars(data: Path) -> tuple[Task, Task]:
     half = stars.train.take(order[: len(order) // 2])
     rest = stars.train.take([place for place in order[len(order) // 2 :] if stars.train.labels[place] != "3"])
     polarity = Task.assemble(
-        "polarity", rest.take(range(min(len(rest), YELP_SOURCE))), dev=False,
+        "polarity",
+        rest.take(range(min(len(rest), YELP_SOURCE))),
+        dev=False,
         map={"1": "negative", "2": "negative", "4": "positive", "5": "positive"},
-    )  # fmt: skip
+    )
     return polarity, Task.assemble("stars", half, dev=False, test=measured, labels=stars.labels)
 
 

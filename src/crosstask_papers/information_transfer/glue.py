@@ -74,9 +74,14 @@ class TransferGlue(Experiment):
     def settings(self) -> dict[str, Any]:
         """Encoder and training."""
         return {
-            "encoder": self.encoder, "limit": self.limit, "updates": self.updates, "batch_size": BATCH,
-            "learning_rates": list(self.rates), "tuned_learning_rate": TUNED_RATE, "alignment": ALIGNMENT,
-        }  # fmt: skip
+            "encoder": self.encoder,
+            "limit": self.limit,
+            "updates": self.updates,
+            "batch_size": BATCH,
+            "learning_rates": list(self.rates),
+            "tuned_learning_rate": TUNED_RATE,
+            "alignment": ALIGNMENT,
+        }
 
     def cells(self) -> list[RunKey]:
         """All five tasks and pairs with a frozen encoder; then, with one that learns."""
@@ -108,9 +113,14 @@ class TransferGlue(Experiment):
             encoder["freeze"] = True  # features once; the gradient of a matrix has to pass the encoder
         transfer = [{**ALIGNMENT, "shared": "freeze" if frozen else "train"}] if aligned else []
         run = Learner(
-            encoder, transfer=transfer, updates=self.updates, batch_size=BATCH, learning_rate=cell["rate"],
-            seed=cell["seed"], progress=False,
-        ).fit(tasks)  # fmt: skip
+            encoder,
+            transfer=transfer,
+            updates=self.updates,
+            batch_size=BATCH,
+            learning_rate=cell["rate"],
+            seed=cell["seed"],
+            progress=False,
+        ).fit(tasks)
         return glue_scores(run, tasks)
 
     def tables(self, rows: Rows) -> list[Table]:
@@ -122,10 +132,12 @@ class TransferGlue(Experiment):
         return [
             Figure.of_values(
                 f"Figure 5a: gain of alignment by pair, encoder {encoder}",
-                {pair: _pair_gains(rows, encoder, pair) for pair in PAIRS}, y="points over no alignment", zero=True,
+                {pair: _pair_gains(rows, encoder, pair) for pair in PAIRS},
+                y="points over no alignment",
+                zero=True,
             )
             for encoder in rows.values("encoder")
-        ]  # fmt: skip
+        ]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """The paper's two, each for a frozen and a learning encoder."""
@@ -209,6 +221,12 @@ def small_task(data: Path, name: str, seed: int, limit: int, dev: int, tested: i
     assert whole.test is not None
     test = whole.test if tested is None else whole.test.take(range(min(tested, len(whole.test))))
     return Task.assemble(
-        name, whole.train.take(order[dev : dev + limit]), whole.train.take(order[:dev]), test, labels=whole.labels,
-        kind=whole.kind, metric=whole.spec.metric, seed=seed,
-    )  # fmt: skip
+        name,
+        whole.train.take(order[dev : dev + limit]),
+        whole.train.take(order[:dev]),
+        test,
+        labels=whole.labels,
+        kind=whole.kind,
+        metric=whole.spec.metric,
+        seed=seed,
+    )

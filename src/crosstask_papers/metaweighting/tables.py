@@ -7,13 +7,20 @@ from typing import Any
 from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 from crosstask_papers.experiment import Estimate, Figure, Rows, Table, mean_of, paired
-from crosstask_papers.metaweighting_runs import PARTS
+from crosstask_papers.metaweighting.runs import PARTS
 
 OURS = "metaweighting-normalised"
 """Steps of the weights that do not shrink with the model's rate, and weights of a constant sum."""
 BASELINES = (
-    "single", "uniform", "uncertainty", "gradnorm", "mgda-ub", "adversarial", "tchebycheff-adversarial", "bandit",
-)  # fmt: skip
+    "single",
+    "uniform",
+    "uncertainty",
+    "gradnorm",
+    "mgda-ub",
+    "adversarial",
+    "tchebycheff-adversarial",
+    "bandit",
+)
 """The paper's. `mgda`, `tchebycheff` and `getmtl` are compared besides."""
 MOVING = ("metaweighting", OURS, "uncertainty", "gradnorm", "mgda-ub", "bandit")
 """Methods whose weights Figures 8 and 9 show, and ours."""

@@ -1,0 +1,1 @@
+"""Experiments of the study of information transfer (Wu, Zhang and Ré 2020)."""

@@ -1,0 +1,1 @@
+"""Experiments of MetaWeighting (Mao et al. 2022)."""

@@ -1,0 +1,1 @@
+"""Experiments of MetaXT (Sharma et al. 2021)."""

@@ -1,0 +1,1 @@
+"""Experiments of TAWT (Chen et al. 2022)."""
