@@ -1,6 +1,12 @@
-"""A weighting as a user writes one: a class with a name and one method, used in a loop and through the learner."""
+"""A weighting as a user writes one: a class with a name and one method, used in a loop, through the learner, by name.
 
+`InverseLoss` is the one of docs/architecture.md.
+"""
+
+import runpy
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,17 +18,8 @@ from crosstask.weighting.base import Weighting
 from crosstask.weighting.evidence import Evidence, Need
 from weighting_problem import NAMES, SIZES, TinyProblem
 
-
-class InverseLoss(Weighting):
-    """Each task counts in proportion to one over its loss, so that all weighted losses are equal."""
-
-    name: ClassVar[str] = "inverse-loss"
-    summary: ClassVar[str] = "one over the loss"
-
-    def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
-        inverse = {task: 1.0 / max(loss, 1e-8) for task, loss in evidence.losses.items()}
-        total = sum(inverse.values())
-        return {task: value / total for task, value in inverse.items()}
+SNIPPET = Path(__file__).parents[2] / "docs" / "snippets" / "inverse_loss.py"
+InverseLoss = runpy.run_path(str(SNIPPET))["InverseLoss"]
 
 
 class UnitGradients(Weighting):
@@ -91,3 +88,19 @@ def test_the_learner_trains_it_from_an_object(method, tasks):
     assert set(run.weights) == {"target", "source"}
     assert run.scores["target"]["dev"]["accuracy"] > 0.7
     assert any(row["event"] == "weighting" for row in run.history) == (method is UnitGradients)
+
+
+def test_one_export_line_makes_it_a_name_of_recipes(monkeypatch, tasks):
+    """The line of docs/architecture.md in `weighting/__init__.py`, with the file beside the other methods."""
+    from importlib import util
+
+    from crosstask.weighting import WEIGHTINGS
+
+    location = util.spec_from_file_location("crosstask.weighting.inverse_loss", SNIPPET)
+    module = util.module_from_spec(location)
+    location.loader.exec_module(module)
+    monkeypatch.setitem(sys.modules, "crosstask.weighting.inverse_loss", module)
+    monkeypatch.setitem(WEIGHTINGS.places, "inverse-loss", "inverse_loss:InverseLoss")
+    target, sources = tasks
+    run = ct.Learner("relu", weighting="inverse-loss", updates=4, progress=False).fit(target, sources)
+    assert sum(run.weights.values()) == pytest.approx(1.0)
