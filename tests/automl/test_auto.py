@@ -12,12 +12,12 @@ from auto_problem import QUICK, StillClock, helpful, kinds
 from rich.console import Console
 
 import crosstask as ct
-from crosstask.automl import driver as session
-from crosstask.automl import evaluator as bench
-from crosstask.automl import search
+from crosstask.automl import evaluator, search
+from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import make_candidates
+from crosstask.automl.driver import Request, find_model
 from crosstask.automl.leaderboard import Line, TerminalBoard
-from crosstask.automl.source_selection import select_sources
+from crosstask.automl.source_selection import SourceSelector
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_candidates_are_paired_and_test_labels_are_never_seen(watched):
     assert all(len(parts) == 1 for parts in by_seed.values())
     for line in found.leaderboard:
         assert len(line.folds) == 5
-        assert line.margin is None or (line.margin.count == 5 and np.isfinite(line.margin.error))
+        assert line.margin is None or (line.margin.count == 5 and np.isfinite(line.margin.standard_error))
 
 
 def test_the_folder(watched):
@@ -132,7 +132,7 @@ def test_every_kind_of_task(kind):
 def test_labels_of_words_start_stacked_where_the_encoder_is_frozen(kind, frozen_start):
     target, sources, _ = kinds(kind)
     candidates, _ = make_candidates(target, sources, sources, "minilm", trusted=True)
-    starts = {found.level: found.transfer[0]["start"] for found in candidates if found.transfer}
+    starts = {found.level: found.method.transfer[0]["start"] for found in candidates if found.method.transfer}
     assert starts == {"network": frozen_start, "fine-tuned": "probe"}
 
 
@@ -147,16 +147,9 @@ def test_a_metric_of_which_less_is_better():
 def test_a_source_that_cannot_be_used_is_named():
     target, sources = helpful()
     texts = ct.Task.from_arrays("texts", ["a b", "c d"] * 20, ["x", "y"] * 20)
-    selection = select_sources(
-        target,
-        [*sources, texts],
-        QUICK["encoder"],
-        speed=None,
-        clock=StillClock(1.0),
-        seed=0,
-        failed={"gone": "no file"},
-    )
-    assert selection.kept == selection.usable == ("left", "up")
+    selector = SourceSelector(QUICK["encoder"], None, StillClock(1.0), seed=0)
+    selection = selector.select(target, [*sources, texts], {"gone": "no file"})
+    assert selection.selected == selection.usable == ("left", "up")
     assert selection.trusted
     assert set(selection.left_out) == {"texts", "gone"}
     assert "no encoder takes both" in selection.left_out["texts"]
@@ -165,11 +158,11 @@ def test_a_source_that_cannot_be_used_is_named():
 def test_sources_are_cut_to_what_the_encoder_can_read_in_the_time():
     target, sources = helpful()
     clock = StillClock(1.0)
-    few = select_sources(target, sources, QUICK["encoder"], speed=20.0, clock=clock, seed=0, failed={})
+    few = SourceSelector(QUICK["encoder"], 20.0, clock, seed=0).select(target, sources, {})
     assert few.examples == (0.25 * 60 * 20 - 32) // 2
     assert len(few.limited(sources[0], 0).train) == few.examples
-    none = select_sources(target, sources, QUICK["encoder"], speed=5.0, clock=clock, seed=0, failed={})
-    assert none.kept == ()
+    none = SourceSelector(QUICK["encoder"], 5.0, clock, seed=0).select(target, sources, {})
+    assert none.selected == ()
     assert "cannot read 100 examples of each source" in none.left_out["up"]
 
 
@@ -177,7 +170,7 @@ def test_sources_are_cut_to_what_the_encoder_can_read_in_the_time():
 def test_a_stopped_search_goes_on(tmp_path, monkeypatch, where):
     target, _ = helpful()
     whole = ct.auto(target, **QUICK)
-    run = bench.Bench.run
+    run = evaluator.Evaluator.run
     ran = []
 
     def stopping(self, *cell):
@@ -194,14 +187,14 @@ def test_a_stopped_search_goes_on(tmp_path, monkeypatch, where):
 
     with monkeypatch.context() as stop:
         if where == "in a fold":
-            stop.setattr(bench.Bench, "run", stopping)
+            stop.setattr(evaluator.Evaluator, "run", stopping)
         else:
-            stop.setattr(bench.Bench, "run", counted)
+            stop.setattr(evaluator.Evaluator, "run", counted)
             stop.setattr(ct.Run, "export", broken)
         with pytest.raises(KeyboardInterrupt):
             ct.auto(target, output=tmp_path / "search", **QUICK)
-    monkeypatch.setattr(bench.Bench, "run", counted)
-    monkeypatch.setattr(session, "select_sources", None)  # what was selected is not selected again
+    monkeypatch.setattr(evaluator.Evaluator, "run", counted)
+    monkeypatch.setattr(SourceSelector, "select", None)  # what was selected is not selected again
     found = ct.auto(target, output=tmp_path / "search", **QUICK)
     assert len(ran) == 6
     assert {line.candidate: (line.folds, line.updates) for line in found.leaderboard} == {
@@ -253,7 +246,9 @@ def test_no_source_is_the_target_alone_and_the_table_fills():
     target, _ = helpful()
     drawn = io.StringIO()
     console = Console(file=drawn, force_terminal=True, width=120)
-    found = ct.auto(target, board=TerminalBoard(console), **QUICK)
+    training = ct.Training(updates=QUICK["updates"])
+    request = Request(target, [], QUICK["encoder"], training, seed=0, folder=None, clock=Clock(5.0))
+    found = find_model(request, TerminalBoard(console))
     assert set(by_name(found)) == {"probe", "single"}
     assert "there is no source: only the target alone was tried" in str(found)
     assert "over target alone" in drawn.getvalue()  # what stood there in between depends on when it was drawn

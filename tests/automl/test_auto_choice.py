@@ -22,7 +22,7 @@ def test_the_margin_is_that_of_nadeau_and_bengio():
     found = margin(scores(*ours), scores(*theirs))
     difference = ours - theirs
     assert found.mean == pytest.approx(difference.mean())
-    assert found.error == pytest.approx(difference.std(ddof=1) * math.sqrt(1 / 10 + 0.2 / 0.8))
+    assert found.standard_error == pytest.approx(difference.std(ddof=1) * math.sqrt(1 / 10 + 0.2 / 0.8))
     assert margin({0: 1.0}, {1: 1.0}).count == 0
 
 

@@ -8,7 +8,7 @@ from auto_problem import StillClock, helpful
 from crosstask.automl.budget import Cost
 from crosstask.automl.candidates import make_candidates
 from crosstask.automl.leaderboard import Board, LineBoard
-from crosstask.automl.search import LEAST_UPDATES, Search
+from crosstask.automl.search import AXES, MIN_UPDATES, Search
 from crosstask.data.metrics import METRICS
 from crosstask.errors import CrossTaskError
 from crosstask.runs.record import Record
@@ -36,7 +36,7 @@ class Pretended:
         self.rng = random.Random(0)
         self.began = []
 
-    def most_updates(self, level):
+    def max_updates(self, level):
         return {"network": 400, "fine-tuned": 200}[level]
 
     def run(self, candidate, fold):
@@ -53,7 +53,7 @@ class Pretended:
         found = {"score": self.rng.random()} if candidate.level == "solved" else {"curve": [self.rng.random()] * 10}
         return {**found, "seconds": seconds}
 
-    def trial(self, candidate):
+    def measure_cost(self, candidate):
         cost = COSTS[candidate.name]
         self.clock.spent += self.slower * (cost.setup + 6 * cost.update)
         return Cost(self.slower * cost.setup, self.slower * cost.update)
@@ -65,7 +65,7 @@ def searched(minutes, slower=1.0, record=None, refuses=(), board=None):
     clock = StillClock(minutes)
     clock.spent = 10.0  # reading, ranking and features
     bench = Pretended(clock, slower, refuses)
-    grid = Grid(record, ("candidate", "fold"))
+    grid = Grid(record, AXES)
     search = Search(bench, candidates, grid, clock, board or Board(), finish=5.0, speed=130.0 / slower)
     search.run()
     return search
@@ -73,8 +73,8 @@ def searched(minutes, slower=1.0, record=None, refuses=(), board=None):
 
 def last_fit(search):
     """What the winner, or any other candidate that was measured, still takes."""
-    tried = {key["candidate"] for key in search.rows}
-    return max((max(row["seconds"] for row in search._rows_of(name).values()) for name in tried), default=0.0)
+    tried = {key["candidate"] for key in search.grid.rows}
+    return max((max(row["seconds"] for row in search.rows_of(name).values()) for name in tried), default=0.0)
 
 
 @pytest.mark.parametrize("slower", [0.3, 1.0, 3.0, 10.0])
@@ -89,14 +89,14 @@ def test_little_time_is_for_cheap_candidates_and_much_for_all():
     assert short.scores("probe")
     assert "too long for the time" in short.note("normalized-joint, fine-tuned")
     assert all(len(long.scores(name)) >= 5 for name in long.candidates)
-    assert long.bench.updates == {"network": 400, "fine-tuned": 200}
-    assert long.bench.began[:3] == ["probe"] * 3
+    assert long.evaluator.updates == {"network": 400, "fine-tuned": 200}
+    assert long.evaluator.began[:3] == ["probe"] * 3
 
 
 def test_fewer_updates_where_time_asks_for_it():
     search = searched(12)
-    assert LEAST_UPDATES <= search.bench.updates["fine-tuned"] < 200
-    assert search.bench.updates["fine-tuned"] % 10 == 0
+    assert MIN_UPDATES <= search.evaluator.updates["fine-tuned"] < 200
+    assert search.evaluator.updates["fine-tuned"] % 10 == 0
     assert len(search.scores("single, fine-tuned")) >= 3
 
 
@@ -111,9 +111,9 @@ def test_what_was_settled_holds_in_the_next_call():
     record = Record()
     first = searched(3, record=record)
     second = searched(30, record=record)
-    assert second.bench.updates["network"] == first.bench.updates["network"]
-    assert set(first.rows) <= set(second.rows)
-    assert len(second.bench.began) == len(second.rows) - len(first.rows)
+    assert second.evaluator.updates["network"] == first.evaluator.updates["network"]
+    assert set(first.grid.rows) <= set(second.grid.rows)
+    assert len(second.evaluator.began) == len(second.grid.rows) - len(first.grid.rows)
 
 
 def test_a_candidate_that_does_not_go_with_the_tasks_is_given_up():

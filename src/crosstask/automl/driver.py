@@ -2,134 +2,223 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import Candidate, make_candidates
-from crosstask.automl.evaluator import Bench
-from crosstask.automl.leaderboard import Board, lines_of
-from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found
-from crosstask.automl.search import Search
+from crosstask.automl.evaluator import Evaluator
+from crosstask.automl.folds import NUM_FOLDS, check_labels, pooled
+from crosstask.automl.leaderboard import Board
+from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
+from crosstask.automl.search import AXES, Search
 from crosstask.automl.selection import Choice
 from crosstask.automl.source_selection import (
-    FEATURE_SHARE,
+    FEATURE_FRACTION,
     Selection,
+    SourceSelector,
     compute_features,
     features_per_second,
     limited_target,
-    select_sources,
 )
 from crosstask.data.task import Task
+from crosstask.errors import CrossTaskError
+from crosstask.methods import Named
 from crosstask.runs.record import finite
 from crosstask.runs.run import Run
-from crosstask.studies.grid import Grid
+from crosstask.studies.grid import Fact, Grid, open_grid
+from crosstask.studies.method import Section
+from crosstask.studies.options import content
 from crosstask.training.config import Training
 
 WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
 """To write a run and its export: little, but for the weights of a pretrained encoder."""
+FACT_NAMES = {"settings": "encoder, training or seed", "data": "the data of task '{}'"}
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
-    """What a call was given. `grid` holds what calls before it, in the same folder, have found."""
+class Request:
+    """What is searched for.
+
+    - `unreadable`: sources that could not be read, and why;
+    - `recipe`: what to write down as the recipe of the last run, beside what was chosen.
+    """
 
     target: Task
-    sources: Mapping[str, Task]
-    encoder: str | Mapping[str, Any]
+    sources: Sequence[Task]
+    encoder: Named
     training: Training
     seed: int
     folder: Path | None
-    grid: Grid
     clock: Clock
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    recipe: Section | None = None
+
+    @cached_property
+    def pooled_target(self) -> Task:
+        """The target with its dev labels among those to train on."""
+        return pooled(self.target)
+
+    def check(self) -> None:
+        """Names that differ, and labels to learn from."""
+        names = [self.target.name, *(source.name for source in self.sources), *self.unreadable]
+        if len(set(names)) < len(names):
+            raise CrossTaskError("Two tasks have the same name; every task needs a name of its own.")
+        check_labels(self.pooled_target)
+
+    def open(self) -> Grid:
+        """The runs of calls before in the same folder."""
+        settings = {"encoder": self.encoder, "training": asdict(self.training), "seed": self.seed}
+        facts = [Fact("settings", "", {**settings, "num_folds": NUM_FOLDS})]
+        for task in (self.target, *self.sources):
+            facts.append(Fact("data", task.name, {"content": content(task)}))
+        return open_grid(self.folder, facts, kind="search", names=FACT_NAMES, axes=AXES)
+
+
+def find_model(request: Request, board: Board) -> Found:
+    """The best model, or that of a call before in the same folder, if it has finished."""
+    request.check()
+    grid = request.open()
+    if request.folder is not None:
+        finished = read_found(request.folder)
+        if finished is not None:
+            return finished
+    with board.shown():
+        return _Driver(request, grid, board).run()
+
+
+class _Stopwatch:
+    """Seconds of each step, one after the other."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.seconds: dict[str, float] = {}
+
+    def end(self, step: str) -> None:
+        """The step that ends here took all the time since the end of the one before."""
+        self.seconds[step] = self.clock.spent - sum(self.seconds.values())
+
+
+@dataclass(frozen=True, eq=False)
+class _Driver:
+    request: Request
+    grid: Grid
     board: Board
 
-    def run(self, recipe: Mapping[str, Any] | None, failed: Mapping[str, str]) -> Found:
+    def run(self) -> Found:
         """Everything, from the ranking to the last fit."""
-        times = {"reading": self.clock.spent}
-        self.board.working("how fast the encoder is")
-        speed = features_per_second(self.target, self.encoder)
-        target = limited_target(self.target, speed, self.clock, self.seed)
-        self.board.working("ranking of the sources")
-        selection = self._selection(target, speed, failed)
-        times["ranking"] = self.clock.spent - sum(times.values())
-        bench = Bench(target, self.sources, selection, self.training, self.seed)
-        kept, usable = ([self.sources[name] for name in names] for names in (selection.kept, selection.usable))
-        candidates, notes = make_candidates(target, kept, usable, self.encoder, trusted=selection.trusted)
-        self.board.working("features")
+        request, clock, board = self.request, self.request.clock, self.board
+        times = _Stopwatch(clock)
+        times.end("reading")
+
+        # 1. Which sources: by their ranking, on as many labels as can be read.
+        board.working("how fast the encoder is")
+        speed = features_per_second(request.pooled_target, request.encoder)
+        target = limited_target(request.pooled_target, speed, clock, request.seed)
+        board.working("ranking of the sources")
+        selection = self._selection(target, speed)
+        times.end("ranking")
+
+        # 2. Which candidates, and the features that they share.
+        sources = {source.name: source for source in request.sources}
+        evaluator = Evaluator(target, sources, selection, request.training, request.seed)
+        candidates, notes = make_candidates(
+            target,
+            [sources[name] for name in selection.selected],
+            [sources[name] for name in selection.usable],
+            request.encoder,
+            trusted=selection.trusted,
+        )
+        board.working("features")
         if speed is not None:
-            compute_features([target, *bench.sources["solved"].values()], self.encoder)
-        times["features"] = self.clock.spent - sum(times.values())
-        test_seconds = 0.0 if target.test is None or speed is None else len(target.test) / speed
-        measures = test_seconds <= FEATURE_SHARE * self.clock.seconds
-        if not measures:
+            compute_features([target, *evaluator.sources["solved"].values()], request.encoder)
+        times.end("features")
+
+        # 3. The search, which leaves time to measure and write the last model.
+        finish, measures_test = self._finish_seconds(target, speed)
+        if not measures_test:
             notes.append("the test set is too large to be measured in this time: `crosstask evaluate` does it")
-        finish = WRITING_SECONDS if speed is None else PRETRAINED_WRITING_SECONDS
-        finish += test_seconds if measures else 0.0
-        search = Search(bench, candidates, self.grid, self.clock, self.board, finish=finish, speed=speed)
+        search = Search(evaluator, candidates, self.grid, clock, board, finish=finish, speed=speed)
         search.run()
-        times["search"] = self.clock.spent - sum(times.values())
-        choice = search.choice() or _without_evidence(candidates)
-        self.board.working(f"{choice.winner} on all labels")
-        run, updates = self._last_fit(search, choice, measures, recipe)
-        times["last fit"] = self.clock.spent - sum(times.values())
+        times.end("search")
+
+        # 4. The winner on all labels.
+        choice = search.choice() or _choice_without_evidence(candidates)
+        board.working(f"{choice.winner} on all labels")
+        run, updates = self._last_fit(search, choice, measures_test)
+        times.end("last fit")
+
+        # 5. What was found, and why.
         facts = {
             "target": target.name,
-            "metric": bench.metric.name,
-            "minutes": self.clock.seconds / 60.0,
+            "metric": evaluator.metric.name,
+            "minutes": clock.seconds / 60.0,
             "labels": len(target.train),
             "winner": choice.winner,
             "sources_help": choice.sources_help,
             "sources": list(search.candidates[choice.winner].sources),
             "why": choice.why,
             "left_out": dict(selection.left_out),
-            "notes": [*target.notes[len(self.target.notes) :], *selection.notes, *notes],
-            "leaderboard": [line.to_json() for line in lines_of(search, choice.winner)],
+            "notes": [*self._new_notes(target), *selection.notes, *notes],
+            "leaderboard": [line.to_json() for line in search.leaderboard(choice.winner).lines],
             "candidates": {name: candidate.to_json() for name, candidate in search.candidates.items()},
             "ranking": selection.ranking,
-            "source_examples": {name: len(task.train) for name, task in bench.sources["solved"].items()},
+            "source_examples": {name: len(task.train) for name, task in evaluator.sources["solved"].items()},
             "features_per_second": speed,
-            "updates": bench.updates,
+            "updates": evaluator.updates,
             "last_fit_updates": updates,
             "scores": run.scores.get(target.name, {}),
-            "times": {step: round(seconds, 1) for step, seconds in times.items()},
-            "seconds": round(self.clock.spent, 1),
+            "times": {step: round(seconds, 1) for step, seconds in times.seconds.items()},
+            "seconds": round(clock.spent, 1),
         }
-        found = Found(run, finite(facts), self.folder)
-        found.write()
-        return found
+        result = Found(run, finite(facts), request.folder)
+        result.write()
+        return result
 
-    def _selection(self, target: Task, speed: float | None, failed: Mapping[str, str]) -> Selection:
-        """As a call that was stopped made it, or anew: its cells were run with these sources."""
-        before = self.grid.record.of("selection")
-        if before:
-            return Selection.of_row(before[-1])
-        made = select_sources(
-            target, list(self.sources.values()), self.encoder, speed=speed, clock=self.clock, seed=self.seed,
-            failed=failed,
-        )  # fmt: skip
-        self.grid.record.append({"event": "selection", **asdict(made)})
-        return made
+    def _selection(self, target: Task, speed: float | None) -> Selection:
+        """As a call that was stopped made it, or anew: its runs were with these sources."""
+        rows = self.grid.record.of("selection")
+        if rows:
+            return Selection.of_row(rows[-1])
+        selector = SourceSelector(self.request.encoder, speed, self.request.clock, self.request.seed)
+        selection = selector.select(target, self.request.sources, self.request.unreadable)
+        self.grid.record.append(selection.to_row())
+        return selection
 
-    def _last_fit(
-        self, search: Search, choice: Choice, measures: bool, recipe: Mapping[str, Any] | None
-    ) -> tuple[Run, int | None]:
+    def _finish_seconds(self, target: Task, speed: float | None) -> tuple[float, bool]:
+        """What the last model takes after its fit, and whether that can include the test set."""
+        if speed is None:
+            return WRITING_SECONDS, True
+        test_seconds = 0.0 if target.test is None else len(target.test) / speed
+        if test_seconds > FEATURE_FRACTION * self.request.clock.seconds:
+            return PRETRAINED_WRITING_SECONDS, False
+        return PRETRAINED_WRITING_SECONDS + test_seconds, True
+
+    def _last_fit(self, search: Search, choice: Choice, measures_test: bool) -> tuple[Run, int | None]:
         """The winner on all labels, written and exported; also its number of updates, where it has one."""
         candidate = search.candidates[choice.winner]
-        updates = None if candidate.level == "solved" else search.best_updates(choice.winner)
-        output = None
-        if self.folder is not None:
-            output = self.folder / RUN_FOLDER
-            for part in (output, self.folder / EXPORT_FOLDER):  # of a call that was stopped in the midst of this
-                shutil.rmtree(part, ignore_errors=True)
-        run = search.bench.refit(candidate, updates or 1, test=measures, output=output, recipe=recipe)
-        if self.folder is not None:
-            run.export(self.folder / EXPORT_FOLDER)
+        updates = None
+        if candidate.level != "solved":
+            updates = search.best_updates(choice.winner)
+        folder, output = self.request.folder, None
+        if folder is not None:
+            output = folder / RUN_FOLDER
+            for path in (output, folder / EXPORT_FOLDER):  # of a call that was stopped in the midst of this
+                shutil.rmtree(path, ignore_errors=True)
+        run = search.evaluator.fit_on_all_labels(
+            candidate, updates or 1, test=measures_test, output=output, recipe=self.request.recipe
+        )
+        if folder is not None:
+            run.export(folder / EXPORT_FOLDER)
         return run, updates
 
+    def _new_notes(self, target: Task) -> Sequence[str]:
+        """What the limits of time say of the target, beyond what it says itself."""
+        return target.notes[len(self.request.pooled_target.notes) :]
 
-def _without_evidence(candidates: Sequence[Candidate]) -> Choice:
+
+def _choice_without_evidence(candidates: Sequence[Candidate]) -> Choice:
     """The simplest model, where there was no time to measure any."""
     first = candidates[0].name
     why = f"there was no time to try anything: '{first}' is the simplest model of the target alone."

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from crosstask.automl.budget import Cost
 from crosstask.automl.candidates import UPDATES, Candidate, Level, training_of
@@ -16,12 +15,14 @@ from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.runs.events import Row
 from crosstask.runs.run import Run
+from crosstask.studies.method import Section
 from crosstask.training.config import Training
 
-TRIAL_UPDATES, TRIAL_EVERY = 6, 2
+TIMED_UPDATES, TIMED_EVERY = 6, 2
+"""Of the run that measures what an update costs, and from one evaluation in it to the next."""
 
 
-class Bench:
+class Evaluator:
     """What all runs of a search have in common: folds, sources and settings.
 
     `updates` are those of each level of candidates, the same for all of a level; they depend on the time that there is.
@@ -35,19 +36,19 @@ class Bench:
         self.metric = chosen_metric(target.spec)
         self.updates: dict[Level, int] = {}
         on_features = {name: selection.limited(sources[name], seed) for name in selection.usable}
-        seen = training.batch_size * training.accumulate * self.most_updates("fine-tuned")
+        max_examples = training.batch_size * training.accumulate * self.max_updates("fine-tuned")
         self.sources: dict[Level, dict[str, Task]] = {
             "solved": on_features,
             "network": on_features,
-            "fine-tuned": {name: limited(sources[name], seen, seed) for name in selection.usable},
+            "fine-tuned": {name: limited(sources[name], max_examples, seed) for name in selection.usable},
         }
 
-    def most_updates(self, level: Level) -> int:
+    def max_updates(self, level: Level) -> int:
         """As many as the settings say, or as are usual."""
         return self.training.updates or UPDATES[level]
 
     def run(self, candidate: Candidate, fold: int) -> Row:
-        """Train on all but the held-out part of a fold, and score that part; a network at every look."""
+        """Train on all but the held-out examples of a fold, and score those; a network at every evaluation."""
         started = time.perf_counter()
         target, sources = self.folds.tasks(fold, self._sources(candidate))
         run = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold).fit(target, sources)
@@ -55,59 +56,56 @@ class Bench:
         if candidate.level == "solved":
             row["score"] = self._signed(run.scores[target.name]["dev"])
         else:
-            row["curve"] = [self._signed(look["scores"]) for look in run.record.of("dev")]
+            row["curve"] = [self._signed(evaluation["scores"]) for evaluation in run.record.of("dev")]
         return {**row, "seconds": round(time.perf_counter() - started, 3)}
 
-    def trial(self, candidate: Candidate) -> Cost:
-        """What an update costs, and what comes before the first: a few updates, timed at looks at two examples."""
+    def measure_cost(self, candidate: Candidate) -> Cost:
+        """What an update costs, and what comes before the first: a few updates, evaluated on two examples."""
         started = time.perf_counter()
         target, sources = self.folds.tasks(0, self._sources(candidate))
         assert target.dev is not None
         target = replace(target, dev=target.dev.take(range(min(2, len(target.dev)))))
-        learner = self._learner(candidate, TRIAL_UPDATES, self.seed)
-        learner.training = replace(learner.training, evaluate_every=TRIAL_EVERY)
+        learner = self._learner(candidate, TIMED_UPDATES, self.seed)
+        learner.training = replace(learner.training, evaluate_every=TIMED_EVERY)
         run = learner.fit(target, sources)
-        first, *_, last = (look["seconds"] for look in run.record.of("dev"))
+        first, *_, last = (evaluation["seconds"] for evaluation in run.record.of("dev"))
         setup = time.perf_counter() - started - last
-        return Cost(setup, (last - first) / (TRIAL_UPDATES - TRIAL_EVERY))
+        return Cost(setup, (last - first) / (TIMED_UPDATES - TIMED_EVERY))
 
-    def refit(
-        self, candidate: Candidate, updates: int, *, test: bool, output: Path | None, recipe: Mapping[str, Any] | None
+    def fit_on_all_labels(
+        self, candidate: Candidate, updates: int, *, test: bool, output: Path | None, recipe: Section | None
     ) -> Run:
         """The model: the candidate on all labels, with as many updates as the folds found best."""
         target = self.target if test else replace(self.target, test=None)
         learner = self._learner(candidate, updates, self.seed)
         if recipe is not None:
-            used = {name: task for name, task in recipe["tasks"].items() if name in (target.name, *candidate.sources)}
-            recipe = {**recipe, "tasks": used, **_described(candidate, learner)}
+            recipe = _recipe_of(recipe, candidate, [target.name, *candidate.sources], learner.training)
         return learner.fit(target, self._sources(candidate), output=output, recipe=recipe)
 
     def _learner(self, candidate: Candidate, updates: int, seed: int) -> Learner:
-        training = self.training
-        if candidate.level != "solved":
-            training = training_of(candidate.level, training, candidate.encoder, updates)
-        return Learner(
-            candidate.encoder, paradigm=candidate.paradigm, weighting=candidate.weighting,
-            transfer=candidate.transfer, training=training, seed=seed, progress=False,
-        )  # fmt: skip
+        training = training_of(candidate, self.training, updates)
+        return candidate.method.learner(candidate.encoder, training, seed)
 
     def _sources(self, candidate: Candidate) -> Sequence[Task]:
         return [self.sources[candidate.level][name] for name in candidate.sources]
 
     def _signed(self, scores: Mapping[str, float | None]) -> float | None:
         """The score that chooses, higher being better; None where it is not defined."""
-        value = scores[self.metric.name]
-        if value is None or math.isnan(value):
+        score = scores[self.metric.name]
+        if score is None or math.isnan(score):
             return None
-        return value if self.metric.greater_is_better else -value
+        return score if self.metric.greater_is_better else -score
 
 
-def _described(candidate: Candidate, learner: Learner) -> dict[str, Any]:
-    """What a recipe has to say to train this candidate."""
+def _recipe_of(recipe: Section, candidate: Candidate, tasks: Sequence[str], training: Training) -> Section:
+    """The user's recipe with what trains this candidate."""
+    method = candidate.method
     return {
-        "encoder": dict(candidate.encoder),
-        "paradigm": candidate.paradigm,
-        "weighting": candidate.weighting,
-        "transfer": list(candidate.transfer),
-        "training": asdict(learner.training),
+        **recipe,
+        "tasks": {name: task for name, task in recipe["tasks"].items() if name in tasks},
+        "encoder": candidate.encoder,
+        "paradigm": method.paradigm,
+        "weighting": method.weighting,
+        "transfer": list(method.transfer),
+        "training": asdict(training),
     }

@@ -7,31 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from crosstask.data.examples import Examples, Kind
+from crosstask.data.examples import Examples, Inputs, Kind
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 
 NUM_FOLDS = 5
-"""Parts that the labels are dealt into; one is held out at a time."""
+"""Subsets of the labels; one is held out at a time."""
 
 
 def pooled(task: Task) -> Task:
-    """A target with all its labels in `train`: cross-validation holds out what it needs, so dev labels teach too."""
+    """A target with all its labels in `train`: cross-validation holds out what it needs, so dev labels train too."""
     if task.dev is None:
         return task
     train, dev = task.train, task.dev
-    inputs: Any = (
-        np.concatenate([train.inputs, dev.inputs])
-        if isinstance(train.inputs, np.ndarray)
-        else [*train.inputs, *dev.inputs]
-    )
+    inputs: Inputs
+    if isinstance(train.inputs, np.ndarray):
+        inputs = np.concatenate([train.inputs, dev.inputs])
+    else:
+        inputs = [*train.inputs, *dev.inputs]
     both = Examples(inputs, [*train.labels, *dev.labels], train.source)  # no line numbers: these may be two files
     note = f"dev ({len(dev)}) and train ({len(train)}) are one set: cross-validation chooses"
     return replace(task, train=both, dev=None, notes=(*task.notes, note))
 
 
 def check_labels(task: Task) -> None:
-    """There must be enough to hold a part out, and something to tell apart."""
+    """There must be enough labels to hold some out, and more than one class."""
     count = len(task.train)
     if count < NUM_FOLDS:
         raise CrossTaskError(
@@ -46,26 +46,27 @@ def check_labels(task: Task) -> None:
 
 
 def deal(strata: Sequence[Hashable], generator: np.random.Generator, num_folds: int = NUM_FOLDS) -> np.ndarray:
-    """The fold of each example, [examples]: folds differ by at most one in size, and so does a stratum in each.
+    """The fold of each example, [examples]: sizes of folds differ by at most one, and so do those of a stratum in them.
 
     >>> folds = deal(["a"] * 10 + ["b"] * 5, np.random.default_rng(0))
     >>> [int((folds[:10] == fold).sum()) for fold in range(5)], sorted(folds[10:].tolist())
     ([2, 2, 2, 2, 2], [0, 1, 2, 3, 4])
     """
     names = list(dict.fromkeys(strata))
-    place = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
-    chance = generator.permutation(len(strata))
-    order = sorted(range(len(strata)), key=lambda i: (place[strata[i]], chance[i]))
+    # One stratum after the other, each in random order; then every fold takes each num_folds-th example.
+    stratum_order = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
+    random_order = generator.permutation(len(strata))
+    order = sorted(range(len(strata)), key=lambda i: (stratum_order[strata[i]], random_order[i]))
     folds = np.empty(len(strata), dtype=np.int64)
     folds[order] = np.arange(len(strata)) % num_folds
     return folds
 
 
 def strata_of(kind: Kind, labels: Sequence[Any], num_folds: int = NUM_FOLDS) -> list[Hashable]:
-    """What examples should be spread evenly over folds by.
+    """What examples are stratified by.
 
-    A class; for numbers, so many neighbours in value as there are folds; for several labels (multilabel, tagging), the
-    rarest one that the example has.
+    The class; for numbers, groups of as many neighbors in value as there are folds; for several labels (multilabel,
+    tagging), the rarest one that the example has.
 
     >>> strata_of("regression", [0.1, 9.0, 0.2, 8.0], num_folds=2)
     [0, 1, 0, 1]
@@ -93,27 +94,29 @@ class Folds:
 
     def held_out(self, fold: int) -> np.ndarray:
         """Positions that this fold holds out."""
-        repeat, part = divmod(fold, NUM_FOLDS)
-        return np.flatnonzero(deal(self.strata, np.random.default_rng([self.seed, repeat])) == part)
+        repeat, index = divmod(fold, NUM_FOLDS)
+        return np.flatnonzero(deal(self.strata, np.random.default_rng([self.seed, repeat])) == index)
 
     def tasks(self, fold: int, sources: Sequence[Task]) -> tuple[Task, list[Task]]:
         """The target with what is held out as its dev set, and the sources without those very inputs.
 
         A source that was trained on them would know them, as it will not know new ones.
         """
-        held = self.held_out(fold)
         train = self.target.train
-        dev = train.take(held.tolist())
-        kept = np.setdiff1d(np.arange(len(train)), held).tolist()
+        held_out = self.held_out(fold)
+        others = np.setdiff1d(np.arange(len(train)), held_out)
+        dev = train.take(held_out.tolist())
         hidden = {input_key(item) for item in dev.inputs}
-        target = replace(self.target, train=train.take(kept), dev=dev, test=None)
+        target = replace(self.target, train=train.take(others.tolist()), dev=dev, test=None)
         return target, [without_inputs(source, hidden) for source in sources]
 
 
 def without_inputs(task: Task, hidden: set[Hashable]) -> Task:
     """A source's training examples alone, without those whose input is among `hidden`."""
-    kept = [i for i, item in enumerate(task.train.inputs) if input_key(item) not in hidden]
-    train = task.train if len(kept) == len(task.train) else task.train.take(kept)
+    train = task.train
+    positions = [i for i, item in enumerate(train.inputs) if input_key(item) not in hidden]
+    if len(positions) < len(train):
+        train = train.take(positions)
     return replace(task, train=train, dev=None, test=None)
 
 
@@ -121,4 +124,6 @@ def input_key(item: Any) -> Hashable:
     """What two inputs must share to be the same: the text itself, white space at its ends aside."""
     if isinstance(item, str):
         return item.strip()
-    return item.tobytes() if isinstance(item, np.ndarray) else tuple(part.strip() for part in item)
+    if isinstance(item, np.ndarray):
+        return item.tobytes()
+    return tuple(text.strip() for text in item)

@@ -1,21 +1,19 @@
-"""The leaderboard as it fills: a live table in a terminal, plain lines elsewhere, or nothing."""
+"""The leaderboard as it fills: its lines, and a live table in a terminal, plain lines elsewhere, or nothing."""
 
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from crosstask.automl.selection import FIRST_FOLDS, Margin, choose
+from crosstask.automl.selection import FIRST_FOLDS, OVERLAP
 from crosstask.runs.estimate import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from crosstask.automl.search import Search
-
 HEADINGS = ("candidate", "folds", "score", "over target alone", "seconds", "")
+LEFT_ALIGNED = ("candidate", "")
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Line:
     candidate: str
     sources: tuple[str, ...]
     score: Estimate
-    margin: Margin | None
+    margin: Estimate | None
     margin_needed: float
     folds: dict[int, float]
     updates: int | None
@@ -39,91 +37,89 @@ class Line:
     note: str = ""
     is_winner: bool = False
 
+    @property
+    def position(self) -> tuple[bool, bool, float]:
+        """By which lines are sorted: the best first, those with too few folds after them, those not tried last."""
+        lead = 0.0
+        if self.margin is not None and self.margin.count:
+            lead = self.margin.mean
+        return not self.folds, len(self.folds) < FIRST_FOLDS, -lead
+
     def cells(self) -> tuple[str, ...]:
         """As a row for people."""
-        ahead = "" if self.margin is None or not self.margin.count else f"{self.margin.mean:+.3f}"
-        if ahead and self.margin is not None and math.isfinite(self.margin.error):
-            ahead += f" ± {self.margin.error:.3f}"
-        note = "chosen" if self.is_winner else "not tried" if self.note and not self.folds else ""
-        seconds = f"{self.seconds:.1f}" if self.folds else ""
-        return (self.candidate, str(len(self.folds)), self.score.text("standard_error"), ahead, seconds, note)
+        lead, seconds, remark = "", "", ""
+        if self.margin is not None and self.margin.count:
+            lead = self.margin.text("standard_error", signed=True)
+        if self.folds:
+            seconds = f"{self.seconds:.1f}"
+        if self.is_winner:
+            remark = "chosen"
+        elif self.note and not self.folds:
+            remark = "not tried"
+        return (self.candidate, str(len(self.folds)), self.score.text("standard_error"), lead, seconds, remark)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
-        return {**asdict(self), "score": self.score.to_json()}
+        data = {**asdict(self), "score": self.score.to_json()}
+        if self.margin is not None:
+            data["margin"] = {**self.margin.to_json(), "error": self.margin.standard_error}
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Line":
-        """Read what `to_json` wrote; JSON has no word for what is not a number, and no numbers as keys."""
-        score, ahead = data["score"], data["margin"]
-        return cls(
-            **{
-                **data,
-                "sources": tuple(data["sources"]),
-                "score": Estimate.from_json(score),
-                "margin": ahead
-                and Margin(_number(ahead["mean"], math.nan), _number(ahead["error"], math.inf), ahead["count"]),
-                "folds": {int(fold): value for fold, value in data["folds"].items()},
-            }
-        )
+        """Read what `to_json` wrote; JSON has no numbers as keys."""
+        fields = dict(data)
+        fields["sources"] = tuple(data["sources"])
+        fields["score"] = Estimate.from_json(data["score"])
+        if data["margin"] is not None:
+            fields["margin"] = Estimate.from_json(data["margin"], overlap=OVERLAP)
+        fields["folds"] = {int(fold): score for fold, score in data["folds"].items()}
+        return cls(**fields)
 
 
-def _number(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
+@dataclass(frozen=True)
+class Leaderboard:
+    """How candidates stand, the best first.
 
+    - `metric`: name of what is measured;
+    - `milestones`: numbers of folds after which a candidate has gone through a round;
+    - `seconds_left`: of the time for everything.
+    """
 
-def lines_of(search: "Search", winner: str | None = None) -> list[Line]:
-    """All candidates, the best first; those that were not tried last."""
-    choice = choose(search.standings())
-    sign = 1.0 if search.bench.metric.greater_is_better else -1.0
-    lines = []
-    for standing in search.standings():
-        name, candidate = standing.name, search.candidates[standing.name]
-        found = choice.margins.get(name) if choice is not None else None
-        lines.append(
-            Line(
-                name, candidate.sources, Estimate.of([sign * score for score in standing.scores.values()]),
-                None if choice is not None and name == choice.target_only else found,
-                standing.margin_needed,
-                {fold: sign * score for fold, score in sorted(standing.scores.items())},
-                None if candidate.level == "solved" or not standing.scores else search.best_updates(name),
-                round(search.seconds(name), 1), search.note(name), name == winner,
-            )
-        )  # fmt: skip
-
-    def place(line: Line) -> tuple[bool, bool, float]:
-        ahead = 0.0 if line.margin is None or not line.margin.count else line.margin.mean
-        return not line.folds, len(line.folds) < FIRST_FOLDS, -ahead
-
-    return sorted(lines, key=place)
+    lines: Sequence[Line]
+    metric: str
+    milestones: Sequence[int]
+    seconds_left: float
 
 
 def table(lines: Sequence[Line], metric: str) -> str:
     """The leaderboard as aligned text."""
     headings = tuple(metric if heading == "score" else heading for heading in HEADINGS)
     rows = [headings, *(line.cells() for line in lines)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in (0, len(headings) - 1) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
+    widths: list[int] = []
+    for column in zip(*rows, strict=True):
+        widths.append(max(len(cell) for cell in column))
+    texts: list[str] = []
+    for row in rows:
+        cells: list[str] = []
+        for heading, cell, width in zip(HEADINGS, row, widths, strict=True):
+            cells.append(cell.ljust(width) if heading in LEFT_ALIGNED else cell.rjust(width))
+        texts.append("  ".join(cells).rstrip())
+    return "\n".join(texts)
 
 
 class Board:
-    """Shows how candidates stand. This one stays silent."""
+    """Shows how a search goes. This one stays silent."""
 
     def working(self, text: str) -> None:
         """Say what is being done."""
 
-    def show(self, search: "Search") -> None:
-        """Show how candidates stand now."""
+    def show(self, leaderboard: Leaderboard) -> None:
+        """Show how candidates stand."""
 
     @contextmanager
     def shown(self) -> Iterator["Board"]:
-        """Take the table away at the end, whatever happens: what was found is said by others."""
+        """Take the table away at the end, whatever happens: the result is printed by others."""
         yield self
 
 
@@ -132,70 +128,70 @@ class LineBoard(Board):
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self.write = write
-        self.said: set[tuple[str, int]] = set()
+        self.written: set[tuple[str, int]] = set()
 
-    def show(self, search: "Search") -> None:
-        """Say what is new."""
-        from crosstask.automl.search import ROUNDS
-
-        for line in lines_of(search):
+    def show(self, leaderboard: Leaderboard) -> None:
+        """Write what is new."""
+        for line in leaderboard.lines:
             count = len(line.folds)
-            is_new = (line.candidate, count) not in self.said
-            if is_new and (count in (FIRST_FOLDS, *ROUNDS) or (line.note and not count)):
-                self.said.add((line.candidate, count))
-                what = f"not tried: {line.note}" if line.note else ""
-                score = f"{search.bench.metric.name} {line.score.text('standard_error')} on {count} folds"
-                self.write(f"{line.candidate}: {what or score}")
+            is_given_up = bool(line.note) and not count
+            if (line.candidate, count) in self.written or not (is_given_up or count in leaderboard.milestones):
+                continue
+            self.written.add((line.candidate, count))
+            if line.note:
+                self.write(f"{line.candidate}: not tried: {line.note}")
+            else:
+                score = line.score.text("standard_error")
+                self.write(f"{line.candidate}: {leaderboard.metric} {score} on {count} folds")
 
 
 class TerminalBoard(Board):
-    """A table that fills as it goes, drawn by rich on the error stream."""
+    """A table that fills as it goes, shown by rich on the error stream."""
 
     def __init__(self, console: "Console | None" = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self.live = Live(console=console or Console(stderr=True), transient=True, refresh_per_second=4)
-        self.lines: list[Line] = []
-        self.metric, self.text = "score", ""
+        self.leaderboard = Leaderboard((), "score", (), 0.0)
 
     def working(self, text: str) -> None:
         """Under the table."""
-        self.text = text
-        self._draw()
+        self._update(text)
 
-    def show(self, search: "Search") -> None:
+    def show(self, leaderboard: Leaderboard) -> None:
         """The table anew."""
-        self.lines, self.metric = lines_of(search), search.bench.metric.name
-        self.text = f"{max(search.clock.left, 0.0):.0f} s left"
-        self._draw()
+        self.leaderboard = leaderboard
+        self._update(f"{max(leaderboard.seconds_left, 0.0):.0f} s left")
 
-    def _draw(self) -> None:
+    def _update(self, caption: str) -> None:
         from rich.table import Table
         from rich.text import Text
 
-        drawn = Table(box=None, padding=(0, 2, 0, 0), caption=Text(self.text), caption_justify="left")
+        rich_table = Table(box=None, padding=(0, 2, 0, 0), caption=Text(caption), caption_justify="left")
         for heading in HEADINGS:
-            right = heading not in ("candidate", "")
-            drawn.add_column(self.metric if heading == "score" else heading, justify="right" if right else "left")
-        for line in self.lines:
-            drawn.add_row(*(Text(cell) for cell in line.cells()))
-        self.live.update(drawn)
+            title = self.leaderboard.metric if heading == "score" else heading
+            rich_table.add_column(title, justify="left" if heading in LEFT_ALIGNED else "right")
+        for line in self.leaderboard.lines:
+            rich_table.add_row(*(Text(cell) for cell in line.cells()))
+        self.live.update(rich_table)
 
     @contextmanager
     def shown(self) -> Iterator[Board]:
-        """Draw until the end."""
+        """Shown until the end."""
         with self.live:
             yield self
 
 
-def make_board(wanted: bool | None = None, write: Callable[[str], object] | None = None) -> Board:
+def make_board(progress: bool | None = None, write: Callable[[str], object] | None = None) -> Board:
     """A table where somebody watches a terminal and rich is installed; else lines, if there is a way to write them."""
-    if wanted is False:
+    if progress is False:
         return Board()
-    if wanted or (sys.stderr is not None and sys.stderr.isatty()):
+    if progress or (sys.stderr is not None and sys.stderr.isatty()):
         try:
             return TerminalBoard()
         except ImportError:
             pass
-    return LineBoard(write) if write is not None else Board()
+    if write is None:
+        return Board()
+    return LineBoard(write)

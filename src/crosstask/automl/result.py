@@ -1,7 +1,7 @@
 """What a search found: the model, the leaderboard and the reasons, in memory, in files and in words."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -9,6 +9,7 @@ from typing import Any, cast
 from crosstask.automl.leaderboard import Line, table
 from crosstask.runs.run import Run, RunFolder, load
 from crosstask.storage import write_text
+from crosstask.studies.method import Section
 
 RUN_FOLDER, EXPORT_FOLDER = "run", "model"
 LEADERBOARD_FILE, AUTO_FILE = "leaderboard.json", "auto.json"
@@ -23,7 +24,7 @@ class Found:
     """
 
     run: Run
-    facts: Mapping[str, Any]
+    facts: Section
     folder: Path | None = None
 
     @property
@@ -46,24 +47,24 @@ class Found:
         return self.run.predict(inputs)
 
     def __str__(self) -> str:
-        facts = self.facts
-        left_out = [f"Left out: '{name}' ({why})" for name, why in facts["left_out"].items()]
-        not_tried = [f"Not tried: {line.candidate} ({line.note})" for line in self.leaderboard if line.note]
-        scores = self.run.scores.get(facts["target"], {}).get("test", {})
-        measured = scores.get(facts["metric"])
-        parts = [
+        facts, leaderboard = self.facts, self.leaderboard
+        # 1. The table.
+        texts = [
             f"Candidates for '{facts['target']}', by cross-validation on {facts['labels']} labels",
-            table(self.leaderboard, facts["metric"]),
+            table(leaderboard, facts["metric"]),
             "",
-            *left_out,
-            *not_tried,
-            *(f"Note: {note}" for note in facts["notes"]),
-            "",
-            f"Chosen: {self.winner}; {facts['why']}",
-            *([f"{facts['target']}: {facts['metric']} {measured:.4f} on test"] if measured is not None else []),
-            f"It took {facts['seconds']:.0f} of {60 * facts['minutes']:.0f} seconds.",
         ]
-        return "\n".join(parts)
+        # 2. What was left out, and why.
+        texts += [f"Left out: '{name}' ({why})" for name, why in facts["left_out"].items()]
+        texts += [f"Not tried: {line.candidate} ({line.note})" for line in leaderboard if line.note]
+        texts += [f"Note: {note}" for note in facts["notes"]]
+        # 3. The choice, and how good it is.
+        texts += ["", f"Chosen: {self.winner}; {facts['why']}"]
+        score = self.run.scores.get(facts["target"], {}).get("test", {}).get(facts["metric"])
+        if score is not None:
+            texts.append(f"{facts['target']}: {facts['metric']} {score:.4f} on test")
+        texts.append(f"It took {facts['seconds']:.0f} of {60 * facts['minutes']:.0f} seconds.")
+        return "\n".join(texts)
 
     def write(self) -> None:
         """The leaderboard and the reasons, as JSON; the reasons last: with them the search has finished."""
@@ -80,5 +81,5 @@ def read_found(folder: Path) -> Found | None:
     return Found(cast(Run, load(folder / RUN_FOLDER)), json.loads(path.read_text(encoding="utf-8")), folder)
 
 
-def _write_json(path: Path, data: Any) -> None:
+def _write_json(path: Path, data: object) -> None:
     write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")

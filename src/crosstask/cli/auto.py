@@ -42,29 +42,31 @@ def auto(
     [dim]crosstask predict runs/stars-auto/run < texts.txt[/dim]
     """
     started = time.monotonic()  # what is imported here takes time too
-    from crosstask.automl import auto as find_best_model
+    from crosstask.automl import check_minutes
+    from crosstask.automl.budget import Clock
+    from crosstask.automl.driver import Request, find_model
     from crosstask.automl.leaderboard import make_board
     from crosstask.automl.result import AUTO_FILE, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
 
+    check_minutes(minutes)
     file = read_recipe(recipe, seed)
     target = _single_target(file, target)
     tasks = read_tasks(file, [target])
     folder = folder_beside(file, output, "auto")
     # Standard output is for the result alone.
     board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
-    result = find_best_model(
+    request = Request(
         tasks.tasks[target],
         tasks.sources(target),
-        minutes=minutes,
         encoder=file.resolved()["encoder"],
         training=file.settings,
         seed=file.recipe.seed,
-        output=folder,
-        board=board,
+        folder=folder,
+        clock=Clock(minutes, started),
+        unreadable=tasks.failures,
         recipe=_final_recipe(file, target),
-        failed=tasks.failures,
-        started=started,
     )
+    result = find_model(request, board)
     if json:
         print_json(result.facts)
         return

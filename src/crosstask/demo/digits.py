@@ -12,9 +12,9 @@ CLOSED_LOOPS = {0: 1, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 1, 7: 0, 8: 2, 9: 1}
 """How many closed loops a digit has as people write it; most of these 4s are open at the top, so 4 has none."""
 
 TRAINING = Training(updates=150, batch_size=16, learning_rate=1e-2, evaluate_every=20, keep="last")
-"""Rate and batch were found with other seeds on a part of the training pool; ten dev images cannot choose an epoch."""
+"""Rate and batch were tuned with other seeds on a subset of the pool; ten dev images cannot choose an epoch."""
 TAWT_EVERY = 37
-"""Found likewise, by benchmarks/choose_every.py."""
+"""Tuned likewise, by benchmarks/choose_every.py."""
 
 
 def digits_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) -> Problem:
@@ -50,11 +50,11 @@ def digits_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) 
         },
         notes=(
             f"Images: scikit-learn's digits, 8 x 8. {TEST_SIZE} images are the test set of every run; no task trains "
-            "on them. A seed draws the target's few labelled images, a fifth of which are its dev set; the sources "
+            "on them. A seed samples the target's few labeled images, a fifth of which are its dev set; the sources "
             "train on all other images.",
             "Every method starts from the same network for the same seed, and has the same number of updates; one that "
-            "trains in two phases has half of them for each. Learning rate, batch size and how often TAWT looks were "
-            "found on a part of the training images.",
+            "trains in two phases has half of them for each. Learning rate, batch size and `every` of TAWT were tuned "
+            "on a subset of the training images.",
         ),
         encoder={"name": "relu", "hidden": 128},
         training=training,

