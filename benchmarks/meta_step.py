@@ -29,7 +29,7 @@ from crosstask.models.batches import Batch
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.losses import loss_sum
 from crosstask.models.multitask import Model
-from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader, Term, costs_of, rows_of
+from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader, Term, class_costs
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
 
 Step = Callable[[], None]
@@ -61,9 +61,9 @@ class Problem:
         self.model = Model(encoder, specs).to(device)
         self.batch = self._batch(labels, batch_size, length, device)
         half = batch_size // 2
-        self.held_out = _first(rows_of(self.batch, {"target"}), half)
-        others = rows_of(self.batch, set(sources))
-        self.train = _joined(_first(rows_of(self.batch, {"target"}), half), others)
+        self.held_out = _first(self.batch.only({"target"}), half)
+        others = self.batch.only(sources)
+        self.train = _joined(_first(self.batch.only({"target"}), half), others)
         self.network = LabelTransferNetwork(
             width, dict.fromkeys(sources, SOURCE_LABELS), TARGET_LABELS, label_width=32, hidden=128
         ).to(device)
@@ -159,7 +159,7 @@ class Problem:
             if name != "target":
                 with torch.no_grad():
                     soft = self.network(part.vector(), batch.labels[name], name)
-                costs = costs_of(self.model.head("target")(part, inputs))
+                costs = class_costs(self.model.head("target")(part, inputs))
                 total = total + (soft * costs).sum() / len(soft)
         total.backward()
 

@@ -29,7 +29,7 @@ from crosstask.training.devices import Devices
 from crosstask.training.paradigms import Paradigm, Plan, default_paradigm, find_paradigm
 from crosstask.training.trainer import Phase, Trainer
 from crosstask.transfer import Transfer
-from crosstask.transfer.base import FROZEN_ENCODER, copies_for_run, start_transfers
+from crosstask.transfer.base import Ability, copies_for_run, start_transfers
 from crosstask.validation import check_options
 from crosstask.weighting import Weighting
 
@@ -248,7 +248,7 @@ class Learner:
     ) -> list[Phase]:
         settings = self.training
         if settings.learning_rate is None:
-            frozen = any(FROZEN_ENCODER in transfer.provides for transfer in transfers)  # by `start`, later
+            frozen = any(Ability.FROZEN_ENCODER in transfer.provides for transfer in transfers)  # by `start`, later
             learns = bool(model.shared_parameters()) and not frozen
             settings = replace(settings, learning_rate=5e-5 if learns and model.encoder.is_pretrained else 1e-3)
         sizes = {task.name: len(task.train) for task in [*targets, *sources]}
@@ -298,7 +298,7 @@ class Learner:
         for task in targets:
             if task.dev is None and not paradigm.frozen_features:
                 record.write(Warned("no dev set: the model of the last epoch is kept", task=task.name))
-        frozen = any(FROZEN_ENCODER in transfer.provides for transfer in transfers)
+        frozen = any(Ability.FROZEN_ENCODER in transfer.provides for transfer in transfers)
         frozen = frozen or paradigm.frozen_features
         if not model.shared_parameters() and not frozen and len(model.specs) > 1:
             record.write(

@@ -416,9 +416,9 @@ def test_saved_and_exported_models_say_the_same(encoder, tmp_path):
         torch.testing.assert_close(logits_of(again.model, task.name, inputs), expected, atol=1e-5, rtol=0)
         alone = ct.load(run.export(tmp_path / task.name, task=task.name)).model
         torch.testing.assert_close(logits_of(alone, task.name, inputs), expected, atol=1e-5, rtol=0)
-        assert alone.inserts[0].tasks == [task.name]
+        assert alone.inserts[0].encoders.tasks == [task.name]
         assert len(alone.inserts[0].encoders) == len(alone.heads) == 1
-    assert run.model.inserts[0].tasks == [task.name for task in tasks]  # export leaves the run as it was
+    assert run.model.inserts[0].encoders.tasks == [task.name for task in tasks]  # export leaves the run as it was
 
 
 @pytest.mark.parametrize("order", [("alignment", "adversarial"), ("adversarial", "alignment")], ids=str)

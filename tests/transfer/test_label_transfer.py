@@ -16,7 +16,7 @@ from crosstask.training.devices import Devices
 from crosstask.training.forward import Stepper
 from crosstask.transfer.base import Moment, Setup
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
-from crosstask.transfer.label_transfer.splits import halves
+from crosstask.transfer.label_transfer.splits import split_batch
 from helpers import make_text
 
 
@@ -65,7 +65,7 @@ def test_the_training_loss_is_that_of_equation_2(meta):
 )
 def test_a_batch_is_split_evenly(size, split, held_out):
     positions = np.arange(100, 100 + size)
-    kept, judging = halves(positions, split)
+    kept, judging = split_batch(positions, split)
     assert sorted([*kept, *judging]) == positions.tolist()
     assert len(judging) == held_out
     if held_out > 1:  # examples of one length stand together: neither part may have all of them
@@ -320,7 +320,7 @@ def test_weights_reach_the_look_ahead():
     transfer.start(Setup(model, [fine, coarse], ["fine"]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     moment = Moment(model, {}, {}, 0, 1, optimizer, {"fine": 0.8, "coarse": 0.2}, Devices())
-    found = {(term.task, term.head): term.factor for term in transfer._terms(["fine", "coarse"], moment)}
+    found = {(term.task, term.head): term.factor for term in transfer._loss_terms(["fine", "coarse"], moment)}
     expected = {("fine", "fine"): 0.8, ("coarse", "coarse"): 0.1, ("coarse", "fine"): 0.4}
     assert found == pytest.approx(expected)
 

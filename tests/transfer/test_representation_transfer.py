@@ -10,7 +10,7 @@ import crosstask as ct
 from crosstask.models.hooks import Insert, PassContext, pass_context, recomputation_contexts, running_in
 from crosstask.training import checkpoints
 from crosstask.transfer.base import Setup
-from crosstask.transfer.label_transfer.network import RepresentationTransferNetwork
+from crosstask.transfer.representation_transfer import RepresentationTransferNetwork
 from helpers import WORDS, make_text
 
 

@@ -1,7 +1,7 @@
 """Batches, and the stream that says which examples of which task come next: seeded, and a function of the epoch."""
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -64,6 +64,18 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
         return Batch(to_device(self.inputs, device), to_device(self.labels, device), self.rows, self.positions)
+
+    def only(self, tasks: Collection[str]) -> "Batch":
+        """The rows of these tasks alone."""
+        rows: dict[str, slice] = {}
+        start = 0
+        for task, old in self.rows.items():
+            if task in tasks:
+                rows[task] = slice(start, start + old.stop - old.start)
+                start = rows[task].stop
+        inputs = {key: torch.cat([value[self.rows[task]] for task in rows]) for key, value in self.inputs.items()}
+        labels = {task: self.labels[task] for task in rows}
+        return Batch(inputs, labels, rows, {task: self.positions[task] for task in rows})
 
 
 def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str, np.ndarray]) -> Batch:

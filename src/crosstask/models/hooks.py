@@ -1,9 +1,10 @@
 """Modules inside a model that treat each task's rows of a fused pass differently: adapters, alignment, heads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -43,33 +44,26 @@ class Site:
     def change(self, change: Callable[[Tensor], Tensor]) -> RemovableHandle:
         """Let every tensor that passes here go through `change`, until the handle's `remove` is called."""
         if self.side == "output":
-            return self.module.register_forward_hook(_OutputHook(change))
-        return self.module.register_forward_pre_hook(_InputHook(change), with_kwargs=True)
+            return self.module.register_forward_hook(partial(_change_output, change))
+        return self.module.register_forward_pre_hook(partial(_change_input, change), with_kwargs=True)
 
 
-class _OutputHook:
-    """Changes what a module returns: a tensor, or a tuple that begins with one."""
-
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
-        self.change = change
-
-    def __call__(self, module: nn.Module, inputs: object, output: Any) -> Any:
-        if isinstance(output, tuple):
-            return (self.change(output[0]), *output[1:])
-        return self.change(output)
+# Hooks are partial functions, not closures: a copy of a model then calls the copies of its inserts.
+def _change_output(change: Callable[[Tensor], Tensor], module: nn.Module, inputs: object, output: Any) -> Any:
+    """A hook on what a module returns: a tensor, or a tuple that begins with one."""
+    if isinstance(output, tuple):
+        return (change(output[0]), *output[1:])
+    return change(output)
 
 
-class _InputHook:
-    """Changes the first argument of a module, positional or by keyword."""
-
-    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
-        self.change = change
-
-    def __call__(self, module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if positional:
-            return (self.change(positional[0]), *positional[1:]), keywords
-        first = next(iter(keywords))
-        return positional, {**keywords, first: self.change(keywords[first])}
+def _change_input(
+    change: Callable[[Tensor], Tensor], module: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    """A hook on the first argument of a module, positional or by keyword."""
+    if positional:
+        return (change(positional[0]), *positional[1:]), keywords
+    first = next(iter(keywords))
+    return positional, {**keywords, first: change(keywords[first])}
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,3 +167,36 @@ class Insert(nn.Module):
         insert is needed (None).
         """
         return self
+
+
+class ByTask(nn.ModuleList):
+    """Modules by task. A list inside, not a dictionary: task names are the user's and may hold any character."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__(modules.values())
+        self.tasks = list(modules)
+
+    def of(self, task: str) -> nn.Module:
+        """The module of a task."""
+        return self[self.tasks.index(task)]
+
+    def layers_of(self, task: str) -> nn.ModuleList:
+        """The modules of a task, where it has one for each layer."""
+        layers = self.of(task)
+        assert isinstance(layers, nn.ModuleList)
+        return layers
+
+    def parameters_of(self, task: str) -> list[nn.Parameter]:
+        """Those of the task's module; none where it has no module."""
+        if task not in self.tasks:
+            return []
+        return list(self.of(task).parameters())
+
+    def only(self, task: str) -> "ByTask":
+        """The module of this task alone, if it has one."""
+        return ByTask({task: self.of(task)} if task in self.tasks else {})
+
+    def learn(self, tasks: Collection[str]) -> None:
+        """Let the modules of these tasks train, and no others."""
+        for task in self.tasks:
+            self.of(task).requires_grad_(task in tasks)

@@ -1,16 +1,16 @@
-"""Bottleneck adapters: small layers of each task's own inside an encoder that stays as it is."""
+"""Bottleneck adapters: small layers of each task's own inside a frozen encoder."""
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.hooks import Insert
+from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADAPTERS, Paper
-from crosstask.transfer.base import ANY_TRANSFER, FROZEN_ENCODER, Setup, Transfer
+from crosstask.transfer.base import Ability, Setup, Transfer
 
 if TYPE_CHECKING:
     from crosstask.models.encoder import Encoder
@@ -24,7 +24,7 @@ REFUSES_OTHERS = (
 
 
 class Bottleneck(nn.Module):
-    """The change that an adapter makes to a hidden state: `W_up relu(W_down h + b_down) + b_up`, nothing at the start.
+    """The change that an adapter makes to a hidden state: `W_up relu(W_down h + b_down) + b_up`, zero at the start.
 
     - `W_down`, `b_down`: `down`, from the width of the hidden states to `size`;
     - `W_up`, `b_up`: `up`, back again; both start at zero.
@@ -38,33 +38,13 @@ class Bottleneck(nn.Module):
         nn.init.zeros_(self.up.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """What is to be added to the hidden state."""
+        """The change to be added to the hidden state, [..., width]."""
         return self.up(self.down(hidden).relu())
 
 
-class ByTask(nn.ModuleList):
-    """Modules by task. A list within, not a dictionary: task names are people's and may hold any character."""
-
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        super().__init__(modules.values())
-        self.tasks = list(modules)
-
-    def of(self, task: str) -> Any:
-        """The module of a task."""
-        return self[self.tasks.index(task)]
-
-    def parameters_of(self, task: str) -> list[nn.Parameter]:
-        """Those of the task's module; none where it has no module."""
-        return list(self.of(task).parameters()) if task in self.tasks else []
-
-    def only(self, tasks: Collection[str]) -> "ByTask":
-        """The modules of these tasks alone."""
-        return ByTask({task: self.of(task) for task in self.tasks if task in tasks})
-
-    def learn(self, tasks: Collection[str]) -> None:
-        """Let the modules of these tasks learn, and no others."""
-        for task in self.tasks:
-            self.of(task).requires_grad_(task in tasks)
+def one_per_layer(module: Callable[[], nn.Module], layers: Sequence[int]) -> nn.ModuleList:
+    """A new module for each layer."""
+    return nn.ModuleList(module() for _ in layers)
 
 
 class AdapterInsert(Insert):
@@ -78,65 +58,65 @@ class AdapterInsert(Insert):
     def __init__(self, tasks: Sequence[str], layers: Sequence[int], width: int, size: int) -> None:
         super().__init__()
         self.layers, self.width, self.size = list(layers), width, size
-        self.adapters = ByTask({task: nn.ModuleList(Bottleneck(width, size) for _ in layers) for task in tasks})
+        self.adapters = ByTask({task: one_per_layer(partial(Bottleneck, width, size), layers) for task in tasks})
         self.poolers = ByTask({})
 
     def attach(self, model: "Model") -> None:
         """Hooks behind the layers, and on the pooler where there is one."""
-        for place, layer in enumerate(self.layers):
-            model.encoder.site(layer, self.name).change(partial(self._pass, place))
+        for index, layer in enumerate(self.layers):
+            model.encoder.site(layer, self.name).change(partial(self._adapt_batch, index))
         pooler = model.encoder.pooler_of_heads()
         if pooler is not None:
-            readers = [task for task, spec in model.specs.items() if spec.kind != "tagging"]
-            self.poolers = ByTask({task: copy.deepcopy(pooler) for task in readers})
-            pooler.register_forward_hook(_Pooling(self))
+            poolers: dict[str, nn.Module] = {}
+            for task, spec in model.specs.items():
+                if spec.kind != "tagging":
+                    poolers[task] = copy.deepcopy(pooler)
+            self.poolers = ByTask(poolers)
+            pooler.register_forward_hook(self._pool_batch)
 
-    def _pass(self, place: int, hidden: Tensor) -> Tensor:
-        return self.by_task(hidden, partial(self.adapt, place))
+    def _adapt_batch(self, index: int, hidden: Tensor) -> Tensor:
+        return self.by_task(hidden, partial(self.adapt, index))
 
-    def adapt(self, place: int, task: str, hidden: Tensor) -> Tensor:
-        """What becomes of a task's hidden states at one place; without adapters of its own, nothing."""
-        return hidden + self.adapters.of(task)[place](hidden) if task in self.adapters.tasks else hidden
+    def _pool_batch(self, pooler: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """Each task's rows through its own copy of the pooler."""
+
+        def pool(task: str, hidden: Tensor) -> Tensor:
+            if task in self.poolers.tasks:
+                return self.poolers.of(task)(hidden)
+            return pooler.forward(hidden)  # not by a call, which would run this hook again
+
+        return self.by_task(inputs[0], pool) if self.rows else output
+
+    def adapt(self, index: int, task: str, hidden: Tensor) -> Tensor:
+        """A task's hidden states, [rows, length, width], behind its adapter of this index, if it has adapters."""
+        if task not in self.adapters.tasks:
+            return hidden
+        return hidden + self.adapters.layers_of(task)[index](hidden)
 
     def parameters_of(self, task: str) -> list[nn.Parameter]:
         """The task's bottlenecks and its pooler."""
         return [*self.adapters.parameters_of(task), *self.poolers.parameters_of(task)]
 
     def config(self) -> dict[str, Any]:
-        """Whose adapters, where, and how large."""
+        """Tasks, layers and sizes."""
         return {"tasks": self.adapters.tasks, "layers": self.layers, "width": self.width, "size": self.size}
 
     def for_task(self, model: "Model", task: str) -> Self:
-        """The task's own adapters: a non-linearity cannot be folded into the layers' weights."""
-        self.adapters, self.poolers = self.adapters.only([task]), self.poolers.only([task])
+        """The task's own adapters: a nonlinearity cannot be folded into the layers' weights."""
+        self.adapters, self.poolers = self.adapters.only(task), self.poolers.only(task)
         return self
 
 
-class _Pooling:
-    """A hook on the body's pooler: each task's rows go through the task's own copy instead."""
-
-    def __init__(self, insert: AdapterInsert) -> None:
-        self.insert = insert
-
-    def __call__(self, pooler: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-        poolers = self.insert.poolers
-
-        def pool(task: str, hidden: Tensor) -> Tensor:
-            return poolers.of(task)(hidden) if task in poolers.tasks else pooler.forward(hidden)
-
-        return self.insert.by_task(given[0], pool) if self.insert.rows else output
-
-
 class Adapters(Transfer):
-    """The encoder stays as it is; every task learns small layers of its own inside it (Houlsby et al. 2019).
+    """The encoder is frozen; every task trains small layers of its own inside it (Houlsby et al. 2019).
 
     Behind each layer, for every position,
 
         h <- h + W_up relu(W_down h + b_down) + b_up
 
-    - `h`: the hidden state that the layer hands on;
+    - `h`: the hidden state that the layer returns;
     - `W_down`, `W_up`: `Bottleneck.down` and `Bottleneck.up` of the task and the layer. `up` starts at zero, so that
-      training begins with the encoder as it was.
+      training begins with the pretrained encoder.
 
     One encoder then serves all tasks, in one pass, and no task disturbs another: sources cannot help either. For that
     there is `adapter-fusion`.
@@ -147,16 +127,16 @@ class Adapters(Transfer):
         layers: numbers of the layers, from 1, that have adapters; all when left out.
 
     Differs from the paper: one adapter per layer, behind it, where the paper has two inside each layer, before its
-    normalisations (one was enough for Pfeiffer et al. 2021, whose `reduction` of 16 and ReLU these are); normalisations
-    stay as they are; `W_up` starts at exactly zero instead of close to it. Where an architecture keeps the first layer
+    normalizations (one was enough for Pfeiffer et al. 2021, whose `reduction` of 16 and ReLU these are); normalizations
+    are frozen; `W_up` starts at exactly zero instead of close to it. Where an architecture keeps the first layer
     of its head in the body (BERT's pooler), each task trains a copy of it.
     """
 
     name: ClassVar[str] = "adapters"
     summary: ClassVar[str] = "a frozen Hugging Face encoder with small layers of each task's own inside"
     paper: ClassVar[Paper | None] = ADAPTERS
-    provides = frozenset({ANY_TRANSFER, FROZEN_ENCODER})
-    excludes: ClassVar[Mapping[str, str]] = {ANY_TRANSFER: REFUSES_OTHERS}
+    provides = frozenset({Ability.ANY, Ability.FROZEN_ENCODER})
+    excludes: ClassVar[Mapping[Ability, str]] = {Ability.ANY: REFUSES_OTHERS}
 
     def __init__(self, *, reduction: int = 16, size: int | None = None, layers: Sequence[int] | None = None) -> None:
         super().__init__()
@@ -168,35 +148,34 @@ class Adapters(Transfer):
         setup.model.insert(AdapterInsert(names, *self.shape.within(setup.model.encoder)))
         setup.model.encoder.requires_grad_(False)
         sources = [name for name in names if name not in setup.targets]
-        self.notes = (
-            [
+        if sources:
+            self.notes = (
                 f"every task trains adapters of its own, so what {', '.join(sources)} learned does not reach the "
-                "target; the transfer 'adapter-fusion' makes use of it"
-            ]
-            if sources
-            else []
-        )
+                "target; the transfer 'adapter-fusion' makes use of it",
+            )
 
 
 class AdapterShape:
-    """Where adapters stand and how wide they are, as the user asked for it."""
+    """The user's options for where adapters stand and how wide they are."""
 
     def __init__(self, method: str, reduction: int, size: int | None, layers: Sequence[int] | None) -> None:
         self.method = method
         self.reduction = self._count("reduction", reduction)
         self.size = None if size is None else self._count("size", size)
-        self.layers = None if layers is None else sorted({self._count("layers", layer) for layer in layers})
-        if layers is not None and not self.layers:
-            raise CrossTaskError(f"transfer '{method}': `layers` names no layer; leave it out for all of them.")
+        self.layers: list[int] | None = None
+        if layers is not None:
+            self.layers = sorted({self._count("layers", layer) for layer in layers})
+            if not self.layers:
+                raise CrossTaskError(f"transfer '{method}': `layers` names no layer; leave it out for all of them.")
 
     def _count(self, option: str, value: int) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            of = "must hold whole numbers" if option == "layers" else "must be a whole number"
-            raise CrossTaskError(f"transfer '{self.method}': `{option}` {of} from 1 up, found {value!r}.")
+            rule = "must hold whole numbers" if option == "layers" else "must be a whole number"
+            raise CrossTaskError(f"transfer '{self.method}': `{option}` {rule} from 1 up, found {value!r}.")
         return value
 
     def within(self, encoder: "Encoder") -> tuple[list[int], int, int]:
-        """Layers, width of the hidden states and of the bottleneck; or why this encoder can have no adapters."""
+        """Layers, width of the hidden states and of the bottleneck; an error where the encoder can have no adapters."""
         method = f"transfer '{self.method}'"
         if encoder.precomputes_features:
             raise CrossTaskError(

@@ -1,4 +1,4 @@
-"""Shared features that do not tell the task: a discriminator behind a gradient reversal, private encoders beside."""
+"""Shared features from which the task cannot be told: a task discriminator behind a gradient reversal layer."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from crosstask.errors import CrossTaskError
 from crosstask.models.encoder import Encoder, Representation
 from crosstask.models.heads import LinearHead
-from crosstask.models.hooks import Insert
+from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
-from crosstask.transfer.base import ANY_TRANSFER, PRIVATE_ENCODERS, Moment, Pass, Setup, Terms, Transfer
+from crosstask.transfer.base import Ability, Moment, Pass, Setup, Terms, Transfer
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Reversal(torch.autograd.Function):
-    """The identity, whose gradient is turned around."""
+    """The identity, whose gradient is reversed."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, strength: float) -> Tensor:
@@ -39,7 +39,7 @@ class _Reversal(torch.autograd.Function):
 
 
 def reverse_gradient(values: Tensor, strength: float = 1.0) -> Tensor:
-    """The same values; on the way back the gradient is multiplied by `-strength`.
+    """The same values; in the backward pass the gradient is multiplied by `-strength`.
 
     >>> x = torch.tensor(3.0, requires_grad=True)
     >>> y = reverse_gradient(x, 0.5) ** 2
@@ -52,7 +52,7 @@ def reverse_gradient(values: Tensor, strength: float = 1.0) -> Tensor:
 
 
 def orthogonality(shared: Tensor, private: Tensor) -> Tensor:
-    """`|| S' P ||_F^2 / n^2` over rows of length one: 0 when features are orthogonal, 1 when all rows agree.
+    """`|| S' P ||_F^2 / n^2` over rows of unit length: 0 when features are orthogonal, 1 when all rows agree.
 
     >>> orthogonality(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.6, 0.8]])).item()
     1.0
@@ -87,58 +87,61 @@ class PrivateEncoders(Insert):
 
     def __init__(self, tasks: Sequence[str], encoder: Encoder) -> None:
         super().__init__()
-        self.tasks = list(tasks)
-        self.encoders = nn.ModuleList(encoder.private_copy() for _ in self.tasks)
+        self.encoders = ByTask({task: encoder.private_copy() for task in tasks})
         self._embed: Callable[[Mapping[str, Tensor]], Tensor | None] = lambda inputs: None
 
     def attach(self, model: "Model") -> None:
-        """Put linear heads of twice the width in the place of the model's."""
+        """Replace the model's heads by linear ones of twice the width, with the same dropout."""
         self._embed = model.encoder.shared_embedding
-        for place, spec in enumerate(model.specs.values()):
-            rates = [module.p for module in model.heads[place].modules() if isinstance(module, nn.Dropout)]
-            model.heads[place] = LinearHead(2 * model.encoder.width, spec, dropout=max(rates, default=0.0))
-
-    def of(self, task: str) -> Any:
-        """The private encoder of a task."""
-        return self.encoders[self.tasks.index(task)]
+        for index, spec in enumerate(model.specs.values()):
+            dropout = 0.0
+            for module in model.heads[index].modules():
+                if isinstance(module, nn.Dropout):
+                    dropout = max(dropout, module.p)
+            model.heads[index] = LinearHead(2 * model.encoder.width, spec, dropout=dropout)
 
     def after(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Representation:
         """The shared representations with each task's private ones beside them."""
-        # All rows at once: whatever another insert does to the word vectors of a task goes by rows of the whole batch.
+        # All rows at once: another insert may change the word vectors, by each task's rows of the full batch.
         embedding = self._embed(inputs)
-        private = []
+        vectors: list[Tensor] = []
+        tokens: list[Tensor] = []
         for task, rows in self.rows.items():
             task_inputs = {key: value[rows] for key, value in inputs.items()}
             task_embedding = None if embedding is None else embedding[rows]
-            private.append(self.of(task).represent_privately(task_embedding, task_inputs))
-        pooled = torch.cat([representation.vector(), torch.cat([part.vector() for part in private])], dim=-1)
-        tokens = representation.tokens
-        if tokens is not None:
-            tokens = torch.cat([tokens, torch.cat([part.tokens for part in private])], dim=-1)
-        return Representation(tokens, pooled, representation.mask)
+            encoder = self.encoders.of(task)
+            assert isinstance(encoder, Encoder)
+            private = encoder.represent_privately(task_embedding, task_inputs)
+            vectors.append(private.vector())  # [rows, width]
+            if private.tokens is not None:
+                tokens.append(private.tokens)  # [rows, length, width]
+        pooled = torch.cat([representation.vector(), torch.cat(vectors)], dim=-1)  # [batch, 2 width]
+        joined_tokens = representation.tokens
+        if joined_tokens is not None:
+            joined_tokens = torch.cat([joined_tokens, torch.cat(tokens)], dim=-1)  # [batch, length, 2 width]
+        return Representation(joined_tokens, pooled, representation.mask)
 
     def parameters_of(self, task: str) -> list[nn.Parameter]:
         """Those of the task's private encoder."""
-        return list(self.of(task).parameters()) if task in self.tasks else []
+        return self.encoders.parameters_of(task)
 
     def config(self) -> dict[str, Any]:
         """The tasks; the architecture is that of the model's encoder."""
-        return {"tasks": self.tasks}
+        return {"tasks": self.encoders.tasks}
 
     @classmethod
     def restore(cls, config: Mapping[str, Any], model: "Model") -> Self:
-        """Private encoders as the model's encoder is."""
+        """Private encoders with the architecture of the model's encoder."""
         return cls(config["tasks"], model.encoder)
 
     def for_task(self, model: "Model", task: str) -> Insert:
-        """The one private encoder of this task."""
-        self.encoders = nn.ModuleList([self.of(task)])
-        self.tasks = [task]
+        """The private encoder of this task alone."""
+        self.encoders = self.encoders.only(task)
         return self
 
 
 class Adversarial(Transfer):
-    """Shared features that do not tell the tasks apart, and private ones for what a task has to itself.
+    """Shared features from which tasks cannot be told apart, and private ones for what is specific to a task.
 
     Each task t has a private encoder beside the shared one, and its head reads both. The objective is (Liu et al. 2017)
 
@@ -146,36 +149,36 @@ class Adversarial(Transfer):
         L_adv  = mean_t mean_i  log D(s_i)_t ,                 D(s) = softmax(U s + b) trained to make it large,
         L_diff = mean_t || S_t' P_t ||_F^2 / n_t^2 .
 
-    - `L_task`: the tasks' losses, weighted as the paradigm or the weighting says;
+    - `L_task`: the tasks' losses, weighted by the paradigm or the weighting;
     - `lambda`, `gamma`: `adversarial` (0.05 in the paper) and `orthogonality` (0.01);
-    - `D`: `discriminator`, which names the task of an example from its shared features `s_i`. A gradient reversal
-      stands before it, so that one backward pass trains D to tell tasks apart and the encoder to prevent that;
-    - `S_t`, `P_t`: rows are the shared and the private features of the batch's n_t examples, of length one. For
+    - `D`: `discriminator`, which predicts the task of an example from its shared features `s_i`. A gradient reversal
+      layer stands before it, so that one backward pass trains D to tell tasks apart and the encoder to prevent that;
+    - `S_t`, `P_t`: rows are the shared and the private features of the batch's n_t examples, of unit length. For
       tagging, the features of a sentence are the mean over its tokens for D, and each token is a row here.
 
     In the code: `reverse_gradient`, `orthogonality`, `PrivateEncoders`.
 
     Args:
         adversarial: the weight lambda; 0 for none.
-        orthogonality: the weight gamma; 0 for none. Without private encoders it has no part.
+        orthogonality: the weight gamma; 0 for none. Without private encoders it has no effect.
         private: private encoders for all tasks. False leaves one encoder with the discriminator on top of it, and the
             encoder's own heads.
-        rising: let the reversed gradient grow from 0 to its full strength (`rising_strength`), so that D can learn
+        rising: let the factor of the reversed gradient grow from 0 to 1 (`rising_strength`), so that D can learn
             something first.
-        discriminator_rate: how many times faster than the model D learns; 1 is one rate for all, as in the paper. There
-            the encoder may run ahead: it escapes from what D knows, and a new classifier still tells the tasks apart.
+        discriminator_rate: learning rate of D in units of the model's; 1 is one rate for all, as in the paper. Then the
+            encoder may be faster than D: it escapes the current D, and a new classifier still tells the tasks apart.
 
     Differs from the paper: the discriminator has an optimizer of its own, Adam, with the model's rate times
-    `discriminator_rate`. Means over examples and tasks instead of sums, and rows of length one in `L_diff`; without
-    that, it grows with the square of the batch and the fourth power of the features, and small features are all that
-    it asks for. With several tasks in a step each counts the same; under `schedule: mixed` every batch does. Where one
-    task trains alone, as in fine-tuning, D has nothing to learn and rests.
+    `discriminator_rate`. Means over examples and tasks instead of sums, and rows of unit length in `L_diff`; without
+    that, it grows with the square of the batch and the fourth power of the features, and merely makes features small.
+    With several tasks in a step each counts the same; under `schedule: mixed` every batch does. Where one task trains
+    alone, as in fine-tuning, D has nothing to learn and is left as it is.
 
-    Private encoders have the architecture of the shared one and start afresh, but for Hugging Face encoders, which
-    all start from the pretrained weights. The table of word vectors is one for all, as in the paper. With a frozen
+    Private encoders have the architecture of the shared one and are initialized anew, but for Hugging Face encoders,
+    which all start from the pretrained weights. All share one table of word vectors, as in the paper. With a frozen
     encoder, each task has a `hidden` layer of its own.
 
-    Costs the memory of one more encoder per task, which counts with transformers: four tasks train five of them. A
+    Costs the memory of one more encoder per task, which matters with transformers: four tasks train five of them. A
     step costs two passes of an encoder over each example, and a further backward pass for the terms beside the tasks'
     losses. An exported model holds the shared encoder and one private one; without private encoders it is a plain one.
     """
@@ -183,8 +186,8 @@ class Adversarial(Transfer):
     name: ClassVar[str] = "adversarial"
     summary: ClassVar[str] = "shared features that do not tell the task, private encoders beside them"
     paper: ClassVar[Paper | None] = ADVERSARIAL
-    excludes: ClassVar[Mapping[str, str]] = {
-        PRIVATE_ENCODERS: "transfer '{name}': the model has private encoders already; name it once."
+    excludes: ClassVar[Mapping[Ability, str]] = {
+        Ability.PRIVATE_ENCODERS: "transfer '{name}': the model has private encoders already; name it once."
     }
     discriminator: nn.Linear
     sums: Tensor
@@ -204,7 +207,7 @@ class Adversarial(Transfer):
         self.discriminator_rate = self._number("discriminator_rate", discriminator_rate)
         self.private = private
         if private:
-            self.provides = frozenset({ANY_TRANSFER, PRIVATE_ENCODERS})
+            self.provides = frozenset({Ability.ANY, Ability.PRIVATE_ENCODERS})
         self.rising = rising
         if not private and not adversarial:
             raise CrossTaskError(
@@ -219,7 +222,7 @@ class Adversarial(Transfer):
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """The same phases, if at least one of them trains several tasks."""
-        if all(len(phase.tasks) < 2 for phase in phases):
+        if max(len(phase.tasks) for phase in phases) < 2:
             alone = " then ".join(f"'{phase.tasks[0]}'" for phase in phases)
             raise CrossTaskError(
                 f"transfer '{self.name}' has a discriminator that tells tasks apart, so several must train together; "
@@ -235,88 +238,97 @@ class Adversarial(Transfer):
                 f"transfer '{self.name}' trains what tasks share, but nothing that they share learns; with a frozen "
                 "encoder, add a shared layer: `hidden`."
             )
-        self.numbers = {task: number for number, task in enumerate(model.specs)}
+        self.tasks = list(model.specs)
         self.width = model.encoder.width
         if self.private:
             model.insert(PrivateEncoders(list(model.specs), model.encoder))
-        self.discriminator = nn.Linear(self.width, len(self.numbers))
+        self.discriminator = nn.Linear(self.width, len(self.tasks))
         self.optimizer = torch.optim.Adam(self.discriminator.parameters())
-        # Since the last look: batches of a task, and D's loss, its accuracy and `L_diff` added up over them. A buffer,
-        # so that a resumed run tells the same.
+        # Since the last evaluation: number of batches of a task, and D's loss, its accuracy and `L_diff` added up over
+        # them. A buffer, so that a resumed run records the same.
         self.register_buffer("sums", torch.zeros(4))
-        self.share, self.strength, self.several = 1.0 / len(self.numbers), 1.0, True
+        self.task_factor, self.strength, self.has_several_tasks = 1.0 / len(self.tasks), 1.0, True
 
     def before_step(self, moment: Moment) -> "Step":
-        """How much a task of this step counts, and how strong the reversal is now."""
-        self.share = 1.0 / max(1, len(moment.step))
-        self.several = len(moment.weights) > 1
-        self.strength = rising_strength(moment.update / moment.num_updates) if self.rising else 1.0
+        """Set the factor of each task of this step, and that of the reversed gradient."""
+        self.task_factor = 1.0 / max(1, len(moment.step))
+        self.has_several_tasks = len(moment.weights) > 1
+        if self.rising:
+            self.strength = rising_strength(moment.update / moment.num_updates)
         self.rate = self.discriminator_rate * moment.learning_rate
         self.sum_gradients = moment.devices.sum_gradients
         return moment.step
 
     def terms(self, forward: Pass) -> Terms:
-        """`lambda L_adv + gamma L_diff` of this pass; the reversal makes `L_adv` a cross-entropy that all minimise."""
-        terms = [self._term(task, part, forward) for task, part in forward.representations.items()]
-        found = [term for term in terms if term is not None]
-        return Terms(unweighted=torch.stack(found).sum() * self.share if found else None)
+        """`lambda L_adv + gamma L_diff` of this pass; the reversal makes `L_adv` a cross-entropy that all minimize."""
+        losses = []
+        for task, representation in forward.representations.items():
+            loss = self._task_loss(task, representation, forward.model.specs[task].kind == "tagging")
+            if loss is not None:
+                losses.append(loss)
+        if not losses:
+            return Terms()
+        return Terms(unweighted=torch.stack(losses).sum() * self.task_factor)
 
-    def _term(self, task: str, part: Representation, forward: Pass) -> Tensor | None:
-        """What one task adds to both losses."""
-        tags = forward.model.specs[task].kind == "tagging"
-        total, seen = None, [torch.ones(()), torch.zeros(()), torch.zeros(()), torch.zeros(())]
-        if self.adversarial and self.several:
-            features = (_mean(part) if tags else part.vector())[:, : self.width]
-            logits = self.discriminator(reverse_gradient(features, self.strength)).float()
-            number = torch.full((len(logits),), self.numbers[task], device=logits.device)
-            loss = F.cross_entropy(logits, number)
+    def _task_loss(self, task: str, representation: Representation, is_tagging: bool) -> Tensor | None:
+        """One task's part of both losses; None where it has none."""
+        total: Tensor | None = None
+        loss = accuracy = penalty = torch.zeros(())
+        if self.adversarial and self.has_several_tasks:
+            features = _mean_over_tokens(representation) if is_tagging else representation.vector()
+            shared = features[:, : self.width]  # [rows, width], without private features
+            logits = self.discriminator(reverse_gradient(shared, self.strength)).float()  # [rows, tasks]
+            labels = torch.full((len(logits),), self.tasks.index(task), device=logits.device)
+            loss = F.cross_entropy(logits, labels)
+            accuracy = (logits.argmax(1) == labels).float().mean()
             total = self.adversarial * loss
-            seen[1], seen[2] = loss.detach(), (logits.argmax(1) == number).float().mean()
         if self.orthogonality and self.private:
-            rows = (part.tokens[part.mask] if tags and part.tokens is not None else part.vector()).float()
-            penalty = orthogonality(rows[:, : self.width], rows[:, self.width :])
-            total = self.orthogonality * penalty + (0.0 if total is None else total)
-            seen[3] = penalty.detach()
-        self.sums += torch.stack([value.to(self.sums) for value in seen])
+            features = representation.vector()
+            if is_tagging and representation.tokens is not None:
+                features = representation.tokens[representation.mask]  # [tokens, 2 width]
+            features = features.float()
+            penalty = orthogonality(features[:, : self.width], features[:, self.width :])
+            weighted = self.orthogonality * penalty
+            total = weighted if total is None else weighted + total
+        statistics = (torch.ones(()), loss, accuracy, penalty)
+        self.sums += torch.stack([value.detach().to(self.sums) for value in statistics])
         return total
 
     def after_backward(self, model: "Model", update: int) -> None:
         """A step of the discriminator, on the gradients that the same backward passes have left."""
         assert self.optimizer is not None
-        own = self.own_parameters()
-        self.sum_gradients(own)
+        parameters = self.own_parameters()
+        self.sum_gradients(parameters)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
-        if all(torch.isfinite(parameter.grad).all() for parameter in own if parameter.grad is not None):
+        if all(parameter.grad is None or torch.isfinite(parameter.grad).all() for parameter in parameters):
             self.optimizer.step()
         self.optimizer.zero_grad()
 
     def facts(self) -> dict[str, Any]:
-        """Means since the last look: how well tasks are told apart, and how far from orthogonal features are."""
+        """Means since the last evaluation: how well tasks are told apart, and how far from orthogonal features are."""
         batches, loss, accuracy, penalty = self.sums.tolist()
         self.sums.zero_()
-        if not batches:
-            return {}
         facts: dict[str, Any] = {}
-        if self.adversarial and self.several:
+        if batches and self.adversarial and self.has_several_tasks:
             facts |= {"discriminator_loss": loss / batches, "discriminator_accuracy": accuracy / batches}
-        if self.orthogonality and self.private:
+        if batches and self.orthogonality and self.private:
             facts |= {"orthogonality": penalty / batches}
         return facts
 
 
-def _mean(part: Representation) -> Tensor:
-    """The mean over a sentence's tokens, [batch, width]."""
-    assert part.tokens is not None
-    assert part.mask is not None
-    kept = part.mask.unsqueeze(-1)
-    return (part.tokens * kept).sum(1) / kept.sum(1)
+def _mean_over_tokens(representation: Representation) -> Tensor:
+    """The mean over a sentence's tokens, [rows, width]."""
+    assert representation.tokens is not None
+    assert representation.mask is not None
+    mask = representation.mask.unsqueeze(-1)  # [rows, length, 1]
+    return (representation.tokens * mask).sum(1) / mask.sum(1)
 
 
 class TchebycheffAdversarial(Adversarial):
     """Adversarial training of the task whose loss is the largest (Mao et al. 2020).
 
-    The shared encoder, the heads and the discriminator minimise
+    The shared encoder, the heads and the discriminator minimize
 
         max_t L_t + lambda L_adv ,
 
@@ -367,8 +379,10 @@ class TchebycheffAdversarial(Adversarial):
                 f"transfer '{self.name}' weighs tasks by the weighting 'tchebycheff', but '{plan.weighting.name}' is "
                 "given. Leave that out, or use the transfer 'adversarial' with it."
             )
-        return [self._weighted(plan, phase) if len(phase.tasks) > 1 else phase for phase in phases]
-
-    def _weighted(self, plan: "Plan", phase: "Phase") -> "Phase":
-        made = plan.phase(phase.name, phase.tasks, Uniform, watched=phase.watched, weighting=Tchebycheff())
-        return replace(phase, weighting=made.weighting)
+        weighted = []
+        for phase in phases:
+            if len(phase.tasks) > 1:
+                new = plan.phase(phase.name, phase.tasks, Uniform, watched=phase.watched, weighting=Tchebycheff())
+                phase = replace(phase, weighting=new.weighting)
+            weighted.append(phase)
+        return weighted

@@ -1,7 +1,8 @@
 """Covariance alignment: a matrix per task between its embeddings and the shared module."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -28,14 +29,14 @@ WHERE = "transfer 'alignment'"
 
 
 class AlignmentMatrices(Insert):
-    """Multiplies each task's hidden states at one place by the task's own matrix; tasks without one pass unchanged.
+    """Multiplies each task's hidden states at one site by the task's own matrix; tasks without one pass unchanged.
 
-    The matrix of a task is `R_t = I + rate * offsets[t]`: so it begins as the identity to the last bit, and weight
-    decay draws it back to the identity instead of to zero. Adam's steps do not depend on how long a gradient is, so
-    that the factor is that of the matrix' learning rate.
+    The matrix of a task is `R_t = I + rate * offsets[t]`: so it starts as the identity to the last bit, and weight
+    decay pulls it to the identity instead of to zero. Adam's steps do not depend on the norm of a gradient, so that the
+    factor acts as a factor of the matrix's learning rate.
 
     Args:
-        layer: number of the place among the encoder's sites.
+        layer: index of the site among the encoder's sites.
         width: size of the hidden states there.
         tasks: names of the tasks that have a matrix.
         rate: the factor; 1 for matrices that were saved before there was one.
@@ -49,12 +50,12 @@ class AlignmentMatrices(Insert):
         self.width = width
         self.tasks = list(tasks)
         self.rate = rate
-        # A list, not a dictionary of parameters: task names are people's and may hold any character.
+        # A list, not a dictionary of parameters: task names are the user's and may hold any character.
         self.offsets = nn.ParameterList(torch.zeros(width, width) for _ in self.tasks)
-        self.seen: list[Tensor] | None = None
+        self.inputs: list[Tensor] | None = None
 
     def attach(self, model: "Model") -> None:
-        """Take the place in the encoder."""
+        """Multiply at the site of the encoder."""
         site = model.encoder.site(self.layer, WHERE)
         if site.width != self.width:
             raise CrossTaskError(
@@ -64,9 +65,9 @@ class AlignmentMatrices(Insert):
         site.change(self.align)
 
     def align(self, values: Tensor) -> Tensor:
-        """Each task's rows times its matrix, [batch, ..., width]; a list in `seen` is given what comes in."""
-        if self.seen is not None:
-            self.seen.append(values.detach())
+        """Each task's rows times its matrix, [batch, ..., width]; `inputs`, if it is a list, collects what comes in."""
+        if self.inputs is not None:
+            self.inputs.append(values.detach())
         return self.by_task(values, self._align_task)
 
     def _align_task(self, task: str, values: Tensor) -> Tensor:
@@ -80,18 +81,20 @@ class AlignmentMatrices(Insert):
     def matrix(self, task: str) -> Tensor:
         """R_t, [width, width]; the identity for a task without one of its own."""
         identity = torch.eye(self.width, device=next(iter(self.offsets)).device)
-        return identity + self.rate * self._offset(task).detach() if task in self.tasks else identity
+        if task not in self.tasks:
+            return identity
+        return identity + self.rate * self._offset(task).detach()
 
     def parameters_of(self, task: str) -> list[nn.Parameter]:
         """The task's matrix."""
         return [self._offset(task)] if task in self.tasks else []
 
     def config(self) -> dict[str, Any]:
-        """Place, width, names and factor."""
+        """Layer, width, tasks and factor."""
         return {"layer": self.layer, "width": self.width, "tasks": self.tasks, "rate": self.rate}
 
     def for_task(self, model: "Model", task: str) -> "Insert | None":
-        """Nothing, where a linear map next to the place takes the matrix up; else the task's matrix alone."""
+        """Nothing, where the weights next to the site can absorb the matrix; else the task's matrix alone."""
         if task not in self.tasks or model.encoder.fold_input(self.matrix(task), model.head(task)):
             return None
         self.offsets = nn.ParameterList([self._offset(task)])
@@ -99,55 +102,55 @@ class AlignmentMatrices(Insert):
         return self
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        for number in range(len(self.tasks)):
-            found = state.get(f"{prefix}offsets.{number}")
-            if found is not None and found.shape != (self.width, self.width):
+        for number, task in enumerate(self.tasks):
+            offset = state.get(f"{prefix}offsets.{number}")
+            if offset is not None and offset.shape != (self.width, self.width):
                 raise CrossTaskError(
                     f"{WHERE}: expected a matrix of {self.width} x {self.width} numbers for the task "
-                    f"'{self.tasks[number]}', found one of shape {tuple(found.shape)}. It belongs to another encoder."
+                    f"'{task}', found one of shape {tuple(offset.shape)}. It belongs to another encoder."
                 )
         super()._load_from_state_dict(state, prefix, *rest)
 
 
 class Alignment(Transfer):
-    """A matrix per task turns its embeddings so that their covariance suits the shared module.
+    """A matrix per task aligns the covariance of its embeddings with that of the other tasks.
 
-    Algorithm 1 of Wu, Zhang & Ré (2020): tasks whose inputs spread in other directions disturb each other in a shared
-    module, however alike what they have to learn.
+    Algorithm 1 of Wu, Zhang & Ré (2020): tasks whose inputs vary in different directions interfere in a shared module,
+    however similar their labels.
 
         min  sum_t  L(g(E_t R_t B) A_t, y_t)
 
-    - `E_t`: embeddings of task t, what passes the encoder's site number `layer`;
+    - `E_t`: embeddings of task t, at the encoder's site number `layer`;
     - `R_t`: `matrix(t)` of the insert `AlignmentMatrices`, [width, width], the identity at the start;
     - `B`, `g`: the rest of the encoder, which all tasks share;
     - `A_t`: `model.head(t)`.
 
-    What is recorded: the covariance similarity score (eq. 6, `gradients.covariance`) of every source with every target,
-    now (`similarity`), and with the same embeddings but R = I (`similarity_before`). An example is one row, as in the
-    paper; where it has a vector per token, that is their mean.
+    Recorded is the covariance similarity score (eq. 6, `gradients.covariance`) of every source with every target, with
+    the current R (`similarity`), and with the same embeddings but R = I (`similarity_before`). An example is one row,
+    as in the paper; where it has a vector per token, that is their mean.
 
     Args:
-        layer: where: 0 is what enters the shared part (word vectors, numeric vectors, frozen features, the first layer
-            of a transformer), n is behind a transformer's layer n.
+        layer: where: 0 is the input of the shared part (word vectors, numeric vectors, frozen features, the first layer
+            of a transformer), n is the output of a transformer's layer n.
         tasks: which tasks have a matrix: "all", or the "target" alone, as the paper does it for transfer learning;
             with the paradigm `pretrain` that matrix then learns in fine-tuning.
-        shared: "train", or "freeze": the encoder stays as it is in every phase that trains a target, as with BERT in
-            the paper; sources still train it in the first phase of `pretrain`.
-        rate: learning rate of the matrices in units of the model's. A matrix has width squared entries that all push
-            the same way: at the model's own rate a few updates turn it inside out, and little is shared any more.
-        warmup: share of all updates in which the matrices stay the identity. With `shared="freeze"` the shared module
-            learns until then and is fixed from there on: Algorithm 1 on the module that joint training has made.
+        shared: "train", or "freeze": the encoder is frozen in every phase that trains a target, as BERT in the paper;
+            sources still train it in the first phase of `pretrain`.
+        rate: learning rate of the matrices in units of the model's. A matrix has width squared entries that act
+            together: at the model's own rate a few updates change it so much that tasks share little.
+        warmup: fraction of all updates in which the matrices stay the identity. With `shared="freeze"` the shared
+            module is trained until then and frozen afterwards: Algorithm 1 on the module that joint training gives.
         steps: "along", all parameters in every update; or "alternate": the heads, the matrices and the shared module
-            take turns, one kind an update.
-        measured: examples of each task whose embeddings tell the similarity; 0 for no score.
+            take turns, one group an update.
+        measured: examples of each task from whose embeddings the similarity is computed; 0 for no score.
 
     Differs from the paper: Algorithm 1 alternates over A and R with B fixed (`steps="alternate", shared="freeze"`) and
-    leaves open whether B learns too, and how fast R does; by default here everything learns at once. Weight decay draws
-    R to the identity. In the exported model of a task nothing is left of R wherever a weight next to it can take it up
-    exactly: word vectors, numeric vectors, frozen features that go into a linear layer.
+    leaves open whether B is trained too, and at which rate R; by default here everything is trained at once. Weight
+    decay pulls R to the identity. In the exported model of a task R is folded into a weight next to it wherever that is
+    exact: word vectors, numeric vectors, frozen features that go into a linear layer.
 
     Costs a product with a [width, width] matrix per token, and a pass over `measured` examples of each task at every
-    look at the dev set.
+    evaluation on the dev sets.
     """
 
     name: ClassVar[str] = "alignment"
@@ -166,8 +169,8 @@ class Alignment(Transfer):
         measured: int = 1000,
     ) -> None:
         super().__init__()
-        given = {"layer": layer, "tasks": tasks, "shared": shared, "steps": steps, "measured": measured}
-        check_values(WHERE, type(self), {**given, "rate": rate, "warmup": warmup})
+        options = {"layer": layer, "tasks": tasks, "shared": shared, "steps": steps, "measured": measured}
+        check_values(WHERE, type(self), {**options, "rate": rate, "warmup": warmup})
         if rate <= 0.0:
             raise CrossTaskError(f"{WHERE}: `rate` must be above 0, found {rate}.")
         if not 0.0 <= warmup < 1.0:
@@ -181,64 +184,86 @@ class Alignment(Transfer):
         self.warmup = warmup
         self.steps = steps
         self.measured = measured
-        self._bound: _Bound | None = None
+        self._run: _Run | None = None
         self._is_warm = not warmup
-        self._has_target = True
+        self._trains_target = True
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
-        """The same phases; where asked for, the encoder is fixed in those that train a target."""
-        taking_part = {task for phase in phases for task in phase.tasks}
-        if len(taking_part) < 2:
+        """The same phases; with `shared="freeze"`, the encoder is frozen in those that train a target."""
+        trained: set[str] = set()
+        for phase in phases:
+            trained.update(phase.tasks)
+        if len(trained) < 2:
             raise CrossTaskError(
-                f"{WHERE} brings tasks in line with each other, but only '{next(iter(taking_part))}' is trained. "
+                f"{WHERE} brings tasks in line with each other, but only '{next(iter(trained))}' is trained. "
                 "Take another paradigm than 'single', or leave the alignment out."
             )
         if self.shared == "train" or self.warmup:
             return list(phases)
-        return [replace(phase, begin=_Begin(self, phase, set(plan.targets) & set(phase.tasks))) for phase in phases]
+        planned = []
+        for phase in phases:
+            freezes = bool(set(plan.targets) & set(phase.tasks))
+            planned.append(replace(phase, begin=partial(self._begin_phase, phase.begin, freezes)))
+        return planned
+
+    def _begin_phase(self, begin: Callable[["Model"], None], freezes: bool, model: "Model") -> None:
+        """Begin a phase as planned, with the encoder's parameters trained or frozen."""
+        shared = [] if self._run is None else self._run.shared
+        for parameter in shared:
+            parameter.requires_grad_(True)
+        begin(model)
+        if freezes:
+            for parameter in shared:
+                parameter.requires_grad_(False)
 
     def start(self, setup: Setup) -> None:
-        """Put matrices that are the identity into the model, and keep examples of each task to measure with."""
-        model, tasks = setup.model, setup.tasks
+        """Put identity matrices into the model, and prepare examples of each task for the similarity scores."""
+        model = setup.model
         width = model.encoder.site(self.layer, WHERE).width
-        names = [task.name for task in tasks if self.tasks == "all" or task.name in setup.targets]
+        names = [task.name for task in setup.tasks if self.tasks == "all" or task.name in setup.targets]
         insert = AlignmentMatrices(layer=self.layer, width=width, tasks=names, rate=self.rate)
-        learning = model.shared_parameters()
+        shared = model.shared_parameters()
         model.insert(insert)
-        samples = {task.name: _sample(model, task, self.measured) for task in tasks} if self.measured else {}
-        self._bound = _Bound(model, insert, learning, samples, tuple(setup.targets))
+        samples: dict[str, Prepared] = {}
+        if self.measured:
+            samples = {task.name: _sample(model, task, self.measured) for task in setup.tasks}
+        self._run = _Run(model, insert, shared, samples, tuple(setup.targets))
 
     def before_step(self, moment: Moment) -> Step:
-        """See whether the matrices learn by now, and whether this phase (it has a weight per task) fixes the rest."""
+        """Find out whether the warm-up is over, and whether this phase trains a target: then that has a weight."""
         self._is_warm = moment.update >= self.warmup * moment.num_updates
-        self._has_target = self._bound is not None and any(task in moment.weights for task in self._bound.targets)
+        self._trains_target = self._run is not None and not moment.weights.keys().isdisjoint(self._run.targets)
         return moment.step
 
     def after_backward(self, model: "Model", update: int) -> None:
-        """Drop the gradients of what has no turn: matrices before the end of the warm-up, a fixed module behind it.
+        """Drop the gradients of what is not trained now: matrices in the warm-up, a frozen module after it.
 
-        With alternating steps, those of one kind of parameters alone are kept: heads, matrices, shared.
+        With alternating steps, only one group of parameters keeps its gradients: heads, matrices or shared.
         """
-        if self._bound is None:
+        if self._run is None:
             return
         if not self._is_warm:
-            _drop_gradients(self._bound.insert.parameters())
-        elif self.warmup and self.shared == "freeze" and self._has_target:
-            _drop_gradients(self._bound.learning)
+            _drop_gradients(self._run.insert.parameters())
+        elif self.warmup and self.shared == "freeze" and self._trains_target:
+            _drop_gradients(self._run.shared)
         if self.steps == "along":
             return
-        kinds = [list(model.heads.parameters()), list(self._bound.insert.parameters()), model.shared_parameters()]
-        # A kind that this update does not reach, such as the matrix of a task that is not part of it, has no turn.
-        reached = [kind for kind in kinds if any(parameter.grad is not None for parameter in kind)]
-        for number, kind in enumerate(reached):
+        groups = [list(model.heads.parameters()), list(self._run.insert.parameters()), model.shared_parameters()]
+        # A group that this update does not reach, such as the matrix of a task that is not part of it, has no turn.
+        reached = [group for group in groups if _has_gradient(group)]
+        for number, group in enumerate(reached):
             if number != update % len(reached):
-                _drop_gradients(kind)
+                _drop_gradients(group)
 
     def facts(self) -> dict[str, Any]:
         """Scores of every source with every target, by the target's name and then the source's."""
-        if self._bound is None or len(self._bound.samples) < 2:
+        if self._run is None or len(self._run.samples) < 2:
             return {}
-        return self._bound.similarities()
+        return self._run.similarities()
+
+
+def _has_gradient(parameters: Iterable[nn.Parameter]) -> bool:
+    return any(parameter.grad is not None for parameter in parameters)
 
 
 def _drop_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -247,60 +272,44 @@ def _drop_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Begin:
-    """The beginning of a phase: whatever it was, and the encoder fixed if the phase trains a target."""
+class _Run:
+    """The state of one run: the insert, the encoder's trainable parameters, examples for the similarity scores.
 
-    alignment: Alignment
-    phase: "Phase"
-    targets: set[str]
-
-    def __call__(self, model: "Model") -> None:
-        bound = self.alignment._bound
-        learning = bound.learning if bound is not None else []
-        for parameter in learning:
-            parameter.requires_grad_(True)
-        self.phase.begin(model)
-        if self.targets:
-            for parameter in learning:
-                parameter.requires_grad_(False)
-
-
-@dataclass(frozen=True, eq=False)
-class _Bound:
-    """What a run has made of an alignment: the insert, the encoder's parameters that learn, examples to measure with.
-
-    Kept apart from the transfer's own modules: all of it belongs to the model.
+    Not in attributes of the transfer, which is a module: all of it belongs to the model.
     """
 
     model: "Model"
     insert: AlignmentMatrices
-    learning: list[nn.Parameter]
+    shared: list[nn.Parameter]
     samples: dict[str, Prepared]
     targets: tuple[str, ...]
 
     @torch.no_grad()
     def similarities(self) -> dict[str, Any]:
+        """Scores with the current matrices and with the identity."""
         before, now = {}, {}
         for task, sample in self.samples.items():
-            before[task] = _covariance_of(self.model, self.insert, sample)
+            before[task] = _covariance_of(self.model, self.insert, sample)  # [width, width]
             matrix = self.insert.matrix(task).double()
             now[task] = matrix.T @ before[task] @ matrix  # (E R)' (E R)
         return {"similarity": self._scores(now), "similarity_before": self._scores(before)}
 
     def _scores(self, covariances: Mapping[str, Tensor]) -> dict[str, dict[str, float]]:
-        return {
-            target: {
-                source: similarity_of_covariances(covariances[source], covariances[target])
-                for source in covariances
-                if source != target
-            }
-            for target in self.targets
-        }
+        """By target and source."""
+        scores: dict[str, dict[str, float]] = {}
+        for target in self.targets:
+            scores[target] = {}
+            for source in covariances:
+                if source != target:
+                    score = similarity_of_covariances(covariances[source], covariances[target])
+                    scores[target][source] = score
+        return scores
 
 
-def _sample(model: "Model", task: "Task", limit: int) -> Prepared:
-    chosen = random_subset(len(task.train), min(limit, len(task.train)), np.random.default_rng(0))
-    return Prepared.of(model.encoder, task.spec, task.train.take(chosen))
+def _sample(model: "Model", task: "Task", max_examples: int) -> Prepared:
+    count = min(max_examples, len(task.train))
+    positions = random_subset(len(task.train), count, np.random.default_rng(0))
+    return Prepared.of(model.encoder, task.spec, task.train.take(positions))
 
 
 def _covariance_of(model: "Model", insert: AlignmentMatrices, sample: Prepared) -> Tensor:
@@ -310,20 +319,20 @@ def _covariance_of(model: "Model", insert: AlignmentMatrices, sample: Prepared) 
     model.eval()
     task = sample.spec.name
     for positions in in_batches(sample.lengths(), PREDICTION_BATCH):
-        seen: list[Tensor] = []
-        insert.seen = seen
+        insert.inputs = embeddings = list[Tensor]()
         batch = make_batch(model.encoder, {task: sample}, {task: positions}).to(model.device())
         model.encode(batch.inputs, batch.rows)
-        total += covariance(_one_row_each(seen, batch.inputs))
-    insert.seen = None
+        total += covariance(_example_rows(embeddings, batch.inputs))
+    insert.inputs = None
     model.train(was_training)
     return total
 
 
-def _one_row_each(seen: Sequence[Tensor], inputs: Mapping[str, Tensor]) -> Tensor:
-    """A row per example, [batch, width], of all that passed in one pass: the last, or the mean over its tokens."""
-    values = seen[-1]  # frozen features pass token by token first, then one per text where the head reads that
+def _example_rows(embeddings: Sequence[Tensor], inputs: Mapping[str, Tensor]) -> Tensor:
+    """A row per example, [batch, width], of the embeddings of one pass: the last, or the mean over its tokens."""
+    values = embeddings[-1]  # frozen features pass token by token first, then one per text where the head reads that
     if values.dim() == 2:
         return values
-    mask = next(inputs[key] for key in ("mask", "attention_mask") if key in inputs).unsqueeze(-1).to(values.dtype)
+    mask = inputs["mask"] if "mask" in inputs else inputs["attention_mask"]
+    mask = mask.unsqueeze(-1).to(values.dtype)  # [batch, length, 1]
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 import torch
@@ -21,16 +22,20 @@ if TYPE_CHECKING:
     from crosstask.training.paradigms import Plan
     from crosstask.training.trainer import Phase
 
-ANY_TRANSFER = "transfer"
-"""Provided by every transfer."""
-FROZEN_ENCODER = "frozen-encoder"
-"""The encoder stays as it is; what trains stands inside it. The default learning rate depends on it."""
-PRIVATE_ENCODERS = "private-encoders"
-"""Heads read features of an encoder that only their own task has."""
-STATE_ADAPTER = "state-adapter"
-"""The provider is a `StateAdapter`."""
-TRANSFERRED_TERM = "transferred-term"
-"""The provider is a `TransferredTerm`."""
+
+class Ability(StrEnum):
+    """What a transfer may provide for others of the same run."""
+
+    ANY = "any"
+    """Provided by every transfer."""
+    FROZEN_ENCODER = "frozen-encoder"
+    """The encoder is frozen; what trains stands inside it. The default learning rate depends on it."""
+    PRIVATE_ENCODERS = "private-encoders"
+    """Heads read features of an encoder that only their own task has."""
+    STATE_ADAPTER = "state-adapter"
+    """The provider is a `StateAdapter`."""
+    TRANSFERRED_TERM = "transferred-term"
+    """Source examples train the target's head."""
 
 
 class StateAdapter(Protocol):
@@ -43,13 +48,6 @@ class StateAdapter(Protocol):
 
     def own_parameters(self) -> list[nn.Parameter]:
         """Parameters that are learned by the meta-gradient of the transferred term."""
-
-
-class TransferredTerm(Protocol):
-    """Trains the target's head on source examples; `meta` says whether what shapes that term has a meta-gradient."""
-
-    meta: bool
-    learning_rate: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +114,7 @@ class Setup:
     model: "Model"
     tasks: Sequence["Task"]
     targets: Sequence[str]
-    providers: Mapping[str, "Transfer"] = field(default_factory=dict)
+    providers: Mapping[Ability, "Transfer"] = field(default_factory=dict)
 
 
 class Transfer(nn.Module):
@@ -134,11 +132,11 @@ class Transfer(nn.Module):
     """One line for `crosstask methods`."""
     paper: ClassVar[Paper | None] = None
     """Where it comes from."""
-    provides: frozenset[str] = frozenset({ANY_TRANSFER})
+    provides: frozenset[Ability] = frozenset({Ability.ANY})
     """What other transfers of the run may rely on, or not go with."""
-    requires: ClassVar[Mapping[str, str]] = {}
+    requires: ClassVar[Mapping[Ability, str]] = {}
     """What another transfer must provide, each with the sentence that refuses a run without it."""
-    excludes: ClassVar[Mapping[str, str]] = {}
+    excludes: ClassVar[Mapping[Ability, str]] = {}
     """What no other transfer may provide, each with the sentence that refuses it; `{name}` and `{other}` are names."""
     notes: Sequence[str] = ()
     """What `start` found out that people should know; it goes into the record."""
@@ -146,6 +144,8 @@ class Transfer(nn.Module):
     """Whether the targets have begun to learn; a model from before that is never selected."""
     optimizer: torch.optim.Optimizer | None = None
     """Optimizer of the parameters that the transfer trains itself."""
+    meta_learning_rate: float | None = None
+    """Learning rate of parameters that are learned by a meta-gradient, where the transfer takes one."""
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """The phases as this transfer needs them; called before `start`, with names alone.
@@ -202,7 +202,7 @@ def start_transfers(
     transfers: Sequence[Transfer], model: "Model", tasks: Sequence["Task"], targets: Sequence[str]
 ) -> None:
     """Start all transfers of a run, in order: each may put inserts into the model that later ones build on."""
-    providers: dict[str, Transfer] = {}
+    providers: dict[Ability, Transfer] = {}
     for transfer in transfers:
         providers.update(dict.fromkeys(transfer.provides, transfer))
     for transfer in transfers:

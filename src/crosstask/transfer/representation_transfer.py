@@ -3,17 +3,33 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.models.hooks import Adaptation, pass_context, running_in
 from crosstask.papers import METAXT, Paper
-from crosstask.transfer.base import ANY_TRANSFER, STATE_ADAPTER, TRANSFERRED_TERM, Setup, Transfer, TransferredTerm
-from crosstask.transfer.label_transfer.network import RepresentationTransferNetwork
+from crosstask.transfer.base import Ability, Setup, Transfer
+from crosstask.transfer.label_transfer.network import start_at_zero, three_layers
 from crosstask.weighting import validation as checks
+
+
+class RepresentationTransferNetwork(nn.Module):
+    """Three feed-forward layers that make a source's hidden states more like the target's (Xia et al. 2021).
+
+    Their output is added to the hidden state, and the last layer starts at zero: at first nothing changes.
+    """
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.layers = three_layers(width, hidden, width)
+        start_at_zero(self.layers)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """The adapted hidden states, of the same shape."""
+        return states + self.layers(states)
 
 
 class RepresentationTransfer(Transfer):
@@ -36,13 +52,13 @@ class RepresentationTransfer(Transfer):
     name: ClassVar[str] = "representation-transfer"
     summary: ClassVar[str] = "with label-transfer: a network that adapts source examples at one layer of the encoder"
     paper: ClassVar[Paper | None] = METAXT
-    provides = frozenset({ANY_TRANSFER, STATE_ADAPTER})
-    requires: ClassVar[Mapping[str, str]] = {
-        TRANSFERRED_TERM: "transfer 'representation-transfer' works inside the transferred term of 'label-transfer': "
-        "name that one too."
+    provides = frozenset({Ability.ANY, Ability.STATE_ADAPTER})
+    requires: ClassVar[Mapping[Ability, str]] = {
+        Ability.TRANSFERRED_TERM: "transfer 'representation-transfer' works inside the transferred term of "
+        "'label-transfer': name that one too."
     }
-    excludes: ClassVar[Mapping[str, str]] = {
-        STATE_ADAPTER: "transfer 'representation-transfer' is named twice: one layer is all that it adapts."
+    excludes: ClassVar[Mapping[Ability, str]] = {
+        Ability.STATE_ADAPTER: "transfer 'representation-transfer' is named twice: one layer is all that it adapts."
     }
 
     def __init__(self, *, layer: int | None = None, hidden: int | None = None) -> None:
@@ -61,10 +77,10 @@ class RepresentationTransfer(Transfer):
         site = encoder.site(layer, "transfer 'representation-transfer'")
         self.network = RepresentationTransferNetwork(site.width, self.hidden or site.width)
         self._adaptation = Adaptation(site, self.network)
-        term = cast(TransferredTerm | None, setup.providers.get(TRANSFERRED_TERM))
-        if term is not None and term.meta:
-            # The transferred term steps this optimizer along with its own; else the network joins the model's.
-            self.optimizer = torch.optim.Adam(self.parameters(), term.learning_rate)
+        term = setup.providers.get(Ability.TRANSFERRED_TERM)
+        if term is not None and term.meta_learning_rate is not None:
+            # The provider of the term steps this optimizer with its own; else the network joins the model's.
+            self.optimizer = torch.optim.Adam(self.parameters(), term.meta_learning_rate)
 
     def active(self) -> AbstractContextManager[None]:
         """Inside it the encoder runs for the transferred term, with adapted hidden states."""

@@ -1,4 +1,7 @@
-"""MetaXT's meta step: one look ahead on a model, and the gradient of what shapes it (Sharma et al. 2021, eq. 5)."""
+"""MetaXT's meta step: a look-ahead step of the model, and the meta-gradient through it (Sharma et al. 2021, eq. 5).
+
+Shapes below: a unit is an example or, for tagging, a labeled word; `classes` are the labels of the head that reads.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,13 +24,13 @@ from crosstask.transfer.base import Pass, StateAdapter
 
 LookAhead = Literal["sgd", "adam", "none"]
 SoftLabels = Callable[[Tensor, Tensor, str, str, Tensor], Tensor]
-"""From units' vectors and labels, their source, the target and what its head says of them, without a graph, to soft
-labels with a graph that leads to alpha."""
+"""From units' vectors [units, width] and labels [units], their source, the target and its head's logits [units,
+classes], all without a graph, to soft labels [units, classes] with a graph that leads to alpha."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One cross-entropy of the training loss: the examples of `task` read by the head of `head`, counting `factor`.
+    """One cross-entropy of the training loss: the examples of `task` read by the head of `head`, times `factor`.
 
     A transferred term (`head` is not `task`) has soft labels from the label transfer network.
     """
@@ -48,64 +51,57 @@ class Reader(nn.Module):
     def __init__(self, model: Model, adapter: StateAdapter | None = None) -> None:
         super().__init__()
         self.model = model
-        # In a list, so no submodule: its parameters are meta-parameters and stay out of the look ahead.
-        self.adapting = [] if adapter is None else [adapter]
+        # In a tuple, so no submodule: its parameters are meta-parameters and stay out of the look-ahead step.
+        self.adapters: tuple[StateAdapter, ...] = () if adapter is None else (adapter,)
 
     def forward(self, batch: Batch, terms: Sequence[Term]) -> tuple[dict[Term, Tensor], dict[str, Tensor]]:
         """Logits of each term, and by task the vectors that the label transfer network reads."""
-        adapted = [term for term in terms if self.adapting and term.is_transferred]
-        whole = self.model.encode(batch.inputs, batch.rows)
-        logits = {term: self._read(whole, batch, term) for term in terms if term not in adapted}
+        representation = self.model.encode(batch.inputs, batch.rows)
+        adapted = [term for term in terms if self.adapters and term.is_transferred]
+        logits: dict[Term, Tensor] = {}
+        for term in terms:
+            if term not in adapted:
+                logits[term] = self._head_logits(representation, batch, term)
         if adapted:
-            part = rows_of(batch, {term.task for term in adapted})
-            with self.adapting[0].active():
-                changed = self.model.encode(part.inputs, part.rows)
-            logits |= {term: self._read(changed, part, term) for term in adapted}
-        vectors = {
-            task: whole.rows(at.start, at.stop).read_by(self.model.specs[task].kind) for task, at in batch.rows.items()
-        }
+            # A pass of its own over the sources, with adapted hidden states.
+            sources = batch.only({term.task for term in adapted})
+            adapted_representation = self._encode_adapted(sources)
+            for term in adapted:
+                logits[term] = self._head_logits(adapted_representation, sources, term)
+        vectors = {}
+        for task, rows in batch.rows.items():
+            vectors[task] = representation.rows(rows.start, rows.stop).read_by(self.model.specs[task].kind)
         return logits, vectors
 
     def transferred(self, forward: Pass, term: Term) -> Tensor:
-        """Logits of a transferred term where a pass was made already: of its representations, unless they change."""
-        at = forward.batch.rows[term.task]
-        if self.adapting:
-            part = rows_of(forward.batch, {term.task})
-            with self.adapting[0].active():
-                return self._read(self.model.encode(part.inputs, part.rows), part, term)
-        inputs = {key: value[at] for key, value in forward.batch.inputs.items()}
-        return self.model.head(term.head)(forward.representations[term.task], inputs)
+        """Logits of a transferred term after a forward pass: from its representations, unless they are adapted."""
+        if self.adapters:
+            sources = forward.batch.only({term.task})
+            return self._head_logits(self._encode_adapted(sources), sources, term)
+        return self.model.head(term.head)(forward.representations[term.task], forward.batch.inputs_of(term.task))
 
-    def _read(self, representation: Representation, batch: Batch, term: Term) -> Tensor:
-        at = batch.rows[term.task]
-        inputs = {key: value[at] for key, value in batch.inputs.items()}
-        return self.model.head(term.head)(representation.rows(at.start, at.stop), inputs)
+    def _encode_adapted(self, batch: Batch) -> Representation:
+        with self.adapters[0].active():
+            return self.model.encode(batch.inputs, batch.rows)
+
+    def _head_logits(self, representation: Representation, batch: Batch, term: Term) -> Tensor:
+        """[rows, classes], or [rows, length, classes] for tagging."""
+        rows = batch.rows[term.task]
+        return self.model.head(term.head)(representation.rows(rows.start, rows.stop), batch.inputs_of(term.task))
 
 
-def units(kind: Kind, values: Tensor, labels: Tensor) -> Tensor:
-    """What counts of a batch, [units, ...]: the words of sentences that have a label, or all examples."""
+def labeled_units(kind: Kind, values: Tensor, labels: Tensor) -> Tensor:
+    """The labeled units of a batch, [units, ...]: words with a label, from [rows, length, ...], or all examples."""
     return values[labels != IGNORED] if kind == "tagging" else values
 
 
-def costs_of(logits: Tensor) -> Tensor:
-    """`-log p_c` of every unit and class, [units, labels]."""
+def class_costs(logits: Tensor) -> Tensor:
+    """`-log p_c` of every unit and class, [units, classes]."""
     return -F.log_softmax(in_full(logits), dim=-1)
 
 
-def rows_of(batch: Batch, tasks: set[str]) -> Batch:
-    """The part of a batch that belongs to these tasks."""
-    kept = [task for task in batch.rows if task in tasks]
-    parts = [batch.rows[task] for task in kept]
-    rows, start = {}, 0
-    for task, part in zip(kept, parts, strict=True):
-        rows[task] = slice(start, start + part.stop - part.start)
-        start = rows[task].stop
-    inputs = {key: torch.cat([value[part] for part in parts]) for key, value in batch.inputs.items()}
-    return Batch(inputs, {t: batch.labels[t] for t in kept}, rows, {t: batch.positions[t] for t in kept})
-
-
-def alone(values: Tensor) -> Tensor:
-    """The sum over ranks where there is one."""
+def sum_of_one(values: Tensor) -> Tensor:
+    """The sum over processes where there is one."""
     return values
 
 
@@ -113,8 +109,8 @@ def alone(values: Tensor) -> Tensor:
 class MetaStep:
     """How the meta-gradient is taken.
 
-    - `meta`: alpha, and phi where there is a representation transfer;
-    - `reduce`: adds up over ranks.
+    - `meta`: alpha, and phi where hidden states are adapted;
+    - `reduce`: adds up over processes.
     """
 
     reader: Reader
@@ -122,7 +118,7 @@ class MetaStep:
     meta: Sequence[nn.Parameter]
     variant: Variant = "forward"
     look_ahead: LookAhead = "sgd"
-    reduce: Callable[[Tensor], Tensor] = alone
+    reduce: Callable[[Tensor], Tensor] = sum_of_one
 
     def gradient(
         self,
@@ -130,7 +126,7 @@ class MetaStep:
         held_out: Batch,
         terms: Sequence[Term],
         optimizer: torch.optim.Optimizer,
-        taken: Values | None = None,
+        train_gradient: Values | None = None,
     ) -> tuple[list[Tensor], float]:
         """The derivative of the held-out loss after the model's step by each meta-parameter, and that loss.
 
@@ -139,146 +135,173 @@ class MetaStep:
             held_out: the second part of the target's batch.
             terms: of the training loss.
             optimizer: the model's, for its rate and, with "adam", its state.
-            taken: the gradient of the training loss over all ranks, where it is known already: that saves a forward and
-                a backward pass over `train`. Its memory is reused.
+            train_gradient: the gradient of the training loss over all processes, where it is known already: that saves
+                a forward and a backward pass over `train`. Its memory is reused.
         """
         model = self.reader.model
-        named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         counts = self._counts(train, [term.task for term in terms])
-        shares: dict[Term, Tensor] = {}
+        coefficients: dict[Term, Tensor] = {}
 
-        def inner(values: Values) -> Tensor:
+        def training_loss(values: Values) -> Tensor:
             logits, vectors = self._read(values, train, terms)
-            shares.update(self._shares(logits, vectors, train, counts))
-            return self._loss(logits, train, {term: share.detach() for term, share in shares.items()}, counts)
+            coefficients.update(self._coefficients(logits, vectors, train, counts))
+            constants = {term: coefficient.detach() for term, coefficient in coefficients.items()}
+            return self._loss(logits, train, constants, counts)
 
         with forward_mode_ready(model), torch.enable_grad():
-            if self.look_ahead == "none" or taken is not None:
-                shares.update(self._shares_alone(named, train, terms, counts))
+            # 1. The gradient of the training loss, unless it is known or not needed.
+            if self.look_ahead == "none" or train_gradient is not None:
+                coefficients.update(self._coefficients_alone(parameters, train, terms, counts))
             else:
-                taken = self._over_ranks(bilevel.gradient_of(inner, named) if train.rows else {}, named)
-            looked, rates = self._step(named, taken or {}, optimizer)
-            del taken
-            judges = list(dict.fromkeys(term.head for term in terms if term.is_transferred))
-            after, loss = self._held_out_gradient(looked, held_out, judges, named)
-            del looked  # as large as the model: not while the next pass runs
-            direction = bilevel.direction_of(after, rates)
-            if not shares or not direction:
-                return [torch.zeros_like(one) for one in self.meta], loss
-            return self._meta_gradient(named, direction, train, shares), loss
+                local = bilevel.gradient_of(training_loss, parameters) if train.rows else {}
+                train_gradient = self._over_processes(local, parameters)
+            # 2. The look-ahead step theta'.
+            stepped, rates = self._step(parameters, train_gradient or {}, optimizer)
+            del train_gradient
+            # 3. The gradient of the held-out loss at theta'.
+            targets = list(dict.fromkeys(term.head for term in terms if term.is_transferred))
+            held_out_gradient, loss = self._held_out_gradient(stepped, held_out, targets, parameters)
+            del stepped  # as large as the model: not while the next pass runs
+            # 4. Its product with the mixed second derivative of the training loss.
+            direction = bilevel.direction_of(held_out_gradient, rates)
+            if not coefficients or not direction:
+                return [torch.zeros_like(parameter) for parameter in self.meta], loss
+            return self._meta_gradient(parameters, direction, train, coefficients), loss
 
     def _step(
-        self, named: Mapping[str, nn.Parameter], gradient: Values, optimizer: torch.optim.Optimizer
+        self, parameters: Mapping[str, nn.Parameter], gradient: Values, optimizer: torch.optim.Optimizer
     ) -> tuple[Values, Values | float]:
+        """The parameters after the look-ahead step, and the derivative of the step by its gradient."""
         if self.look_ahead == "adam":
-            return bilevel.adam_step(named, gradient, optimizer)
+            return bilevel.adam_step(parameters, gradient, optimizer)
         rate = float(optimizer.param_groups[0]["lr"])
-        return (dict(named), rate) if self.look_ahead == "none" else bilevel.sgd_step(named, gradient, rate)
+        if self.look_ahead == "none":
+            return dict(parameters), rate
+        return bilevel.sgd_step(parameters, gradient, rate)
 
-    def _shares_alone(
-        self, named: Mapping[str, Tensor], train: Batch, terms: Sequence[Term], counts: Mapping[str, Tensor]
+    def _coefficients_alone(
+        self, parameters: Mapping[str, Tensor], train: Batch, terms: Sequence[Term], counts: Mapping[str, Tensor]
     ) -> dict[Term, Tensor]:
-        """The shares by a pass over the sources that keeps no graph of the model."""
+        """The coefficients by a pass over the sources that keeps no graph of the model."""
         transferred = [term for term in terms if term.is_transferred and term.task in train.rows]
         if not transferred:
             return {}
-        sources = rows_of(train, {term.task for term in transferred})
+        sources = train.only({term.task for term in transferred})
         with torch.no_grad():
-            logits, vectors = self._read(dict(named), sources, transferred)
-        return self._shares(logits, vectors, sources, counts)
+            logits, vectors = self._read(dict(parameters), sources, transferred)
+        return self._coefficients(logits, vectors, sources, counts)
 
     def _held_out_gradient(
-        self, looked: Values, held_out: Batch, targets: Sequence[str], named: Mapping[str, Tensor]
+        self, stepped: Values, held_out: Batch, targets: Sequence[str], parameters: Mapping[str, Tensor]
     ) -> tuple[Values, float]:
-        """The gradient of the mean losses of these tasks at the looked-ahead model, and the sum of the losses."""
-        own = [Term(task, task, 1.0) for task in targets]
+        """The gradient of the mean losses of these tasks at the look-ahead model, and the sum of the losses."""
+        terms = [Term(task, task, 1.0) for task in targets]
         counts = self._counts(held_out, targets)
         value = torch.zeros((), device=next(iter(counts.values())).device)
 
-        def outer(values: Values) -> Tensor:
-            logits, _ = self._read(values, held_out, own)
+        def held_out_loss(values: Values) -> Tensor:
+            logits, _ = self._read(values, held_out, terms)
             loss = self._loss(logits, held_out, {}, counts)
             value.copy_(loss.detach())
             return loss
 
-        start = {name: looked[name] for name in named}
-        gradient = self._over_ranks(bilevel.gradient_of(outer, start) if held_out.rows else {}, named)
-        return gradient, float(self.reduce(value))
+        start = {name: stepped[name] for name in parameters}
+        local = bilevel.gradient_of(held_out_loss, start) if held_out.rows else {}
+        return self._over_processes(local, parameters), float(self.reduce(value))
 
     def _meta_gradient(
-        self, named: Mapping[str, Tensor], direction: Values, train: Batch, shares: Mapping[Term, Tensor]
+        self,
+        parameters: Mapping[str, Tensor],
+        direction: Values,
+        train: Batch,
+        coefficients: Mapping[Term, Tensor],
     ) -> list[Tensor]:
-        terms = list(shares)
-        sources = rows_of(train, {term.task for term in terms})
+        """The training loss is linear in the soft labels: `sum of coefficients(alpha) * costs(theta)`."""
+        terms = list(coefficients)
+        sources = train.only({term.task for term in terms})
 
         def costs(values: Values) -> Tensor:
             logits, _ = self._read(values, sources, terms)
             return torch.cat([self._costs(term, logits[term], sources).reshape(-1) for term in terms])
 
-        joined = torch.cat([share.reshape(-1) for share in shares.values()])
-        if not self.reader.adapting:
-            return bilevel.linear_meta_gradient(costs, named, direction, joined, self.meta, self.variant)
+        flat = torch.cat([coefficient.reshape(-1) for coefficient in coefficients.values()])  # as `costs`
+        if not self.reader.adapters:
+            return bilevel.linear_meta_gradient(costs, parameters, direction, flat, self.meta, self.variant)
+
+        def loss(values: Values) -> Tensor:
+            return (flat * costs(values)).sum()
+
         # The costs depend on meta-parameters too, through the representations.
-        return bilevel.meta_gradient(
-            lambda values: (joined * costs(values)).sum(), named, direction, self.meta, self.variant
-        )
+        return bilevel.meta_gradient(loss, parameters, direction, self.meta, self.variant)
 
     def _read(
         self, values: Values, batch: Batch, terms: Sequence[Term]
     ) -> tuple[dict[Term, Tensor], dict[str, Tensor]]:
+        """Logits and vectors of the model with these parameters."""
         present = [term for term in terms if term.task in batch.rows]
-        return functional_call(
-            self.reader, {f"model.{name}": value for name, value in values.items()}, (batch, present)
-        )
+        named = {f"model.{name}": value for name, value in values.items()}
+        return functional_call(self.reader, named, (batch, present))
 
     def _loss(
-        self, logits: Mapping[Term, Tensor], batch: Batch, shares: Mapping[Term, Tensor], counts: Mapping[str, Tensor]
+        self,
+        logits: Mapping[Term, Tensor],
+        batch: Batch,
+        coefficients: Mapping[Term, Tensor],
+        counts: Mapping[str, Tensor],
     ) -> Tensor:
-        """This rank's part of the sum of all terms, each a mean over its units on all ranks."""
-        parts = []
+        """This process's part of the sum of all terms, each a mean over its units on all processes."""
+        losses = []
         for term, values in logits.items():
             if term.is_transferred:
-                parts.append((shares[term] * self._costs(term, values, batch)).sum())
+                losses.append((coefficients[term] * self._costs(term, values, batch)).sum())
             else:
                 total, _ = loss_sum(self.reader.model.specs[term.task].kind, values, batch.labels[term.task])
-                parts.append(term.factor * total / counts[term.task])
-        return torch.stack(parts).sum()
+                losses.append(term.factor * total / counts[term.task])
+        return torch.stack(losses).sum()
 
     def _costs(self, term: Term, logits: Tensor, batch: Batch) -> Tensor:
-        """`-log p_c` of every unit and class, [units, target labels]."""
+        """`-log p_c` of every unit and class, [units, classes]."""
         kind = self.reader.model.specs[term.task].kind
-        return costs_of(units(kind, logits, batch.labels[term.task]))
+        return class_costs(labeled_units(kind, logits, batch.labels[term.task]))
 
-    def _shares(
+    def _coefficients(
         self,
         logits: Mapping[Term, Tensor],
         vectors: Mapping[str, Tensor],
         batch: Batch,
         counts: Mapping[str, Tensor],
     ) -> dict[Term, Tensor]:
-        """Soft labels times what each unit counts: `factor * g_alpha(x, y) / number of units`."""
-        shares = {}
-        for term in logits:
-            if term.is_transferred:
-                kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
-                seen = units(kind, vectors[term.task].detach(), labels)
-                said = units(kind, logits[term].detach(), labels)
-                soft = self.soft_labels(seen, units(kind, labels, labels), term.task, term.head, said)
-                shares[term] = term.factor * soft / counts[term.task]
-        return shares
+        """Factors of the costs, [units, classes]: `factor * g_alpha(x, y) / number of units`."""
+        coefficients = {}
+        for term, term_logits in logits.items():
+            if not term.is_transferred:
+                continue
+            kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
+            soft_labels = self.soft_labels(
+                labeled_units(kind, vectors[term.task].detach(), labels),  # [units, width]
+                labeled_units(kind, labels, labels),  # [units]
+                term.task,
+                term.head,
+                labeled_units(kind, term_logits.detach(), labels),  # [units, classes]
+            )
+            coefficients[term] = term.factor * soft_labels / counts[term.task]
+        return coefficients
 
     def _counts(self, batch: Batch, tasks: Sequence[str]) -> dict[str, Tensor]:
-        """The number of units of each task, over all ranks."""
+        """The number of units of each task, over all processes."""
         names = list(dict.fromkeys(tasks))
-        specs, labels = self.reader.model.specs, batch.labels
-        own = [
-            float(len(units(specs[task].kind, labels[task], labels[task]))) if task in labels else 0.0 for task in names
-        ]
-        whole = self.reduce(torch.tensor(own, device=next(self.reader.parameters()).device)).clamp(min=1.0)
-        return dict(zip(names, whole, strict=True))
+        local = [0.0] * len(names)
+        for i, task in enumerate(names):
+            if task in batch.labels:
+                labels = batch.labels[task]
+                local[i] = float(len(labeled_units(self.reader.model.specs[task].kind, labels, labels)))
+        device = next(self.reader.parameters()).device
+        counts = self.reduce(torch.tensor(local, device=device)).clamp(min=1.0)
+        return dict(zip(names, counts, strict=True))
 
-    def _over_ranks(self, gradient: Values, named: Mapping[str, Tensor]) -> Values:
-        """The same on every rank; a parameter that this rank does not reach adds zero."""
-        if self.reduce is alone:
+    def _over_processes(self, gradient: Values, parameters: Mapping[str, Tensor]) -> Values:
+        """The gradient over all processes; a parameter that this process does not reach adds zero."""
+        if self.reduce is sum_of_one:
             return gradient
-        return {name: self.reduce(gradient.get(name, torch.zeros_like(value))) for name, value in named.items()}
+        return {name: self.reduce(gradient.get(name, torch.zeros_like(value))) for name, value in parameters.items()}

@@ -1,4 +1,4 @@
-"""The networks of MetaXT: labels of a source as soft labels of the target, and its hidden states as the target's."""
+"""The label transfer network of MetaXT: labels of a source as soft labels of the target."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,8 +21,8 @@ class LabelTransferNetwork(nn.Module):
         num_target_labels: of the target.
         label_width: of the embeddings.
         hidden: width of the two inner layers.
-        corrects: add to what the model says instead of starting from nothing; at first it adds zero.
-        has_probe: add to what a linear model says (`set_probe`) instead; it stays as it is.
+        corrects: add to the logits of the model instead of starting from nothing; at first it adds zero.
+        has_probe: add to the logits of a linear model (`set_probe`), which stays as it is.
     """
 
     probe_weight: Tensor
@@ -42,15 +42,16 @@ class LabelTransferNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.sources = list(num_labels)
+        # Labels of all sources have one table of embeddings, those of a source from `first_label` on.
         counts = torch.tensor([0, *num_labels.values()])
         self.first_label = dict(zip(self.sources, counts.cumsum(0).tolist(), strict=False))
         self.label_embedding = nn.Embedding(int(counts.sum()), label_width)
-        self.source_embedding = nn.Embedding(len(self.sources), label_width) if len(self.sources) > 1 else None
-        inputs = width + label_width * (2 if self.source_embedding is not None else 1)
-        self.layers = nn.Sequential(
-            nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(),
-            nn.Linear(hidden, num_target_labels),
-        )  # fmt: skip
+        self.source_embedding: nn.Embedding | None = None
+        num_inputs = width + label_width
+        if len(self.sources) > 1:
+            self.source_embedding = nn.Embedding(len(self.sources), label_width)
+            num_inputs += label_width
+        self.layers = three_layers(num_inputs, hidden, num_target_labels)
         self.corrects = corrects
         self.has_probe = has_probe
         if has_probe:
@@ -65,11 +66,11 @@ class LabelTransferNetwork(nn.Module):
 
         It reads the representation and, where it is wider than that, the source's label, a column for each.
         """
-        place, first = self.sources.index(source), self.first_label[source]
-        weights = torch.from_numpy(probe.weights)
+        index, first = self.sources.index(source), self.first_label[source]
+        weights = torch.from_numpy(probe.weights)  # [target labels, width + source labels]
         width = self.probe_weight.shape[2]
-        self.probe_weight[place] = weights[:, :width]
-        self.probe_bias[place] = torch.from_numpy(probe.bias)
+        self.probe_weight[index] = weights[:, :width]
+        self.probe_bias[index] = torch.from_numpy(probe.bias)
         self.probe_labels[first : first + weights.shape[1] - width] = weights[:, width:].T
 
     def forward(self, vectors: Tensor, labels: Tensor, source: str, logits: Tensor | None = None) -> Tensor:
@@ -77,23 +78,31 @@ class LabelTransferNetwork(nn.Module):
 
         Args:
             vectors: representations, [units, width].
-            labels: whole numbers, [units].
-            source: whose they are.
-            logits: what the target's head says of them, [units, target labels]; read where the network `corrects`.
+            labels: label indices within the source, [units].
+            source: name of their task.
+            logits: those of the target's head, [units, target labels]; read where the network `corrects`.
         """
-        place, numbers = self.sources.index(source), labels + self.first_label[source]
-        parts = [vectors, self.label_embedding(numbers)]
+        index, label_ids = self.sources.index(source), labels + self.first_label[source]
+        inputs = [vectors, self.label_embedding(label_ids)]
         if self.source_embedding is not None:
-            parts.append(self.source_embedding(torch.full_like(labels, place)))
-        found: Tensor = self.layers(torch.cat(parts, dim=-1))
+            inputs.append(self.source_embedding(torch.full_like(labels, index)))
+        result: Tensor = self.layers(torch.cat(inputs, dim=-1))
         if self.has_probe:
-            found = found + F.linear(vectors, self.probe_weight[place], self.probe_bias[place])
-            found = found + self.probe_labels[numbers]
-        return (found + logits if self.corrects and logits is not None else found).softmax(-1)
+            result = result + F.linear(vectors, self.probe_weight[index], self.probe_bias[index])
+            result = result + self.probe_labels[label_ids]
+        if self.corrects and logits is not None:
+            result = result + logits
+        return result.softmax(-1)
+
+
+def three_layers(num_inputs: int, hidden: int, num_outputs: int) -> nn.Sequential:
+    """A feed-forward network of three layers with ReLU between them."""
+    first, second, third = nn.Linear(num_inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, num_outputs)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third)
 
 
 def start_at_zero(layers: nn.Sequential) -> None:
-    """Let the last layer say nothing at first."""
+    """Let the last layer, and so the network, return zero at first."""
     last = layers[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
@@ -101,7 +110,7 @@ def start_at_zero(layers: nn.Sequential) -> None:
 
 
 class LabelMap(nn.Module):
-    """What became of each label of a source: its mean soft label since the last look.
+    """The mean soft label of each label of a source, since the last evaluation.
 
     Its sums are buffers, so that a run that resumes goes on with them.
     """
@@ -116,38 +125,19 @@ class LabelMap(nn.Module):
         self.register_buffer("sums", torch.zeros(len(source_labels), len(target_labels)))
         self.register_buffer("counts", torch.zeros(len(source_labels)))
 
-    def add(self, soft: Tensor, labels: Tensor) -> None:
-        """Take note of soft labels, [units, target labels], and of the labels that they come from."""
-        self.sums.index_add_(0, labels, soft.float())
+    def add(self, soft_labels: Tensor, labels: Tensor) -> None:
+        """Add soft labels, [units, target labels], of units with these source labels, [units]."""
+        self.sums.index_add_(0, labels, soft_labels.float())
         self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
 
     def take(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, dict[str, float]]:
-        """The map over all ranks, by source label and target label; then it starts anew."""
+        """The map over all processes, by source label and target label; then it starts anew."""
         sums, counts = reduce(self.sums), reduce(self.counts)
-        means = sums / counts.clamp(min=1.0)[:, None]
-        rows = {
-            label: dict(zip(self.target_labels, row, strict=True))
-            for label, row, count in zip(self.source_labels, means.tolist(), counts.tolist(), strict=True)
-            if count
-        }
+        means = (sums / counts.clamp(min=1.0)[:, None]).tolist()
+        rows = {}
+        for label, mean, count in zip(self.source_labels, means, counts.tolist(), strict=True):
+            if count:
+                rows[label] = dict(zip(self.target_labels, mean, strict=True))
         self.sums.zero_()
         self.counts.zero_()
         return rows
-
-
-class RepresentationTransferNetwork(nn.Module):
-    """Three feed-forward layers that make a source's hidden states more like the target's (Xia et al. 2021).
-
-    What they say is added to the hidden state, and the last layer starts at zero: at first nothing changes.
-    """
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, width)
-        )
-        start_at_zero(self.layers)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """The hidden states, changed."""
-        return states + self.layers(states)

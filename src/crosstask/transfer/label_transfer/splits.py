@@ -1,8 +1,8 @@
-"""What label transfer reads off its tasks: who can give labels to whom, how often labels occur, what is held out."""
+"""Which sources can give a target labels, how frequent its labels are, and which of its examples are held out."""
 
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,31 +20,41 @@ LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
 """Kinds of task whose labels can be carried over; only within a level."""
 
 
-def halves(positions: np.ndarray, split: float) -> tuple[np.ndarray, np.ndarray]:
-    """A batch in two parts, neither of them empty unless it has one example.
+class Split(NamedTuple):
+    """Positions of a target's examples: those of the look-ahead step, and those held out, which judge it."""
+
+    train: np.ndarray
+    held_out: np.ndarray
+
+
+def split_batch(positions: np.ndarray, fraction: float) -> Split:
+    """A batch in two, neither part empty unless it has one example.
 
     What is held out is spread evenly over the batch, whose examples may be sorted by length.
     """
     size = len(positions)
-    held_out = min(max(1, round(split * size)), size - 1)
-    is_held_out = np.diff(np.arange(size + 1) * held_out // size) > 0
-    return positions[~is_held_out], positions[is_held_out]
+    num_held_out = min(max(1, round(fraction * size)), size - 1)
+    is_held_out = np.diff(np.arange(size + 1) * num_held_out // size) > 0
+    return Split(positions[~is_held_out], positions[is_held_out])
 
 
-def held_out_part(target: Prepared, share: float) -> np.ndarray:
-    """Positions of a share of the target's training set, class by class where it has classes; the same for any seed."""
-    labels = None if target.spec.kind == "tagging" else np.asarray(target.labels).tolist()
-    count = min(max(1, round(share * len(target))), len(target) - 1)
-    _, held_out = stratified_cut(labels, len(target), count, np.random.default_rng(0))
-    return np.asarray(held_out)
+def held_out_positions(target: Prepared, fraction: float) -> np.ndarray:
+    """Positions of a fraction of the target's training set, stratified where it has classes; the same for any seed."""
+    labels = None
+    if target.spec.kind != "tagging":
+        labels = np.asarray(target.labels).tolist()
+    count = min(max(1, round(fraction * len(target))), len(target) - 1)
+    _, positions = stratified_cut(labels, len(target), count, np.random.default_rng(0))
+    return np.asarray(positions)
 
 
-def drawn_apart(moment: "Moment", target: str, held_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As many examples of the target as its batch has, outside what is held out, and as many inside."""
-    size, everything = len(moment.step[target]), np.arange(len(moment.data[target]))
+def sample_split(moment: "Moment", target: str, held_out: np.ndarray) -> Split:
+    """As many random examples of the target as its batch has, outside of `held_out`, and as many inside."""
+    size = len(moment.step[target])
     generator = np.random.default_rng([moment.update, zlib.crc32(target.encode())])
-    judges = generator.permutation(held_out)[:size]
-    return generator.permutation(np.setdiff1d(everything, held_out))[:size], judges
+    sampled_held_out = generator.permutation(held_out)[:size]
+    remaining = np.setdiff1d(np.arange(len(moment.data[target])), held_out)
+    return Split(generator.permutation(remaining)[:size], sampled_held_out)
 
 
 def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[str]) -> list["TaskSpec"]:
@@ -54,17 +64,18 @@ def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[st
             f"transfer 'label-transfer' carries over classes, but the target '{target.name}' is {target.kind}. "
             "Leave it out, or use 'stacking'."
         )
-    found = [t.spec for t in tasks if t.name not in targets and LEVELS.get(t.kind) == LEVELS[target.kind]]
-    if not found:
+    sources = [task.spec for task in tasks if task.name not in targets]
+    sources = [source for source in sources if LEVELS.get(source.kind) == LEVELS[target.kind]]
+    if not sources:
         raise CrossTaskError(
             f"transfer 'label-transfer' finds no source whose labels it could carry over to '{target.name}' "
             f"({target.kind}): it needs one with labels of whole texts for a target of such, or of words."
         )
-    return found
+    return sources
 
 
-def frequencies(target: "Task") -> Tensor:
-    """How often each label of the target stands in its training set."""
+def label_frequencies(target: "Task") -> Tensor:
+    """Relative frequency of each label in the target's training set, [labels]."""
     encoded = target.spec.encode(target.train)
     flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])
     counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
