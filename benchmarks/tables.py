@@ -11,6 +11,7 @@ from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
 from joint_steps import table as joint_steps
+from linear_solver import table as linear_solver
 from max_over_time import table as max_over_time
 from narrow_alignment import table as narrow
 from query_sets import SEEDS as QUERY_SEEDS
@@ -156,6 +157,11 @@ def main() -> None:
     if path.exists():
         lines += ["## TextCNN's max-over-time pooling", "", *max_over_time(path), ""]
         note = "Forward and backward pass of the encoder on one batch; ratios of the last to the first and the second."
+        lines += [f"{note} {machine(json.loads(path.read_text()))}.", ""]
+    path = RESULTS / "linear_solver.json"
+    if path.exists():
+        lines += ["## Our linear solver over scikit-learn's", "", *linear_solver(path), ""]
+        note = "Processor time of cross-validation over seven penalties; ratio of medians."
         lines += [f"{note} {machine(json.loads(path.read_text()))}.", ""]
     path = RESULTS / "narrow_alignment.json"
     if path.exists():

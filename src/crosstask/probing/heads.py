@@ -53,8 +53,7 @@ class StackedHead(nn.Module):
         self.kind = spec.kind
         self.source_specs = tuple(sources)
         self.sources = nn.ModuleList(nn.Linear(width, source.num_outputs) for source in sources)
-        num_outputs_read = sum(num_columns(source) for source in sources)
-        self.linear = nn.Linear(width + num_outputs_read, spec.num_outputs)
+        self.linear = nn.Linear(width + sum(num_columns(source) for source in sources), spec.num_outputs)
 
     def forward(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Tensor:
         """Logits, [batch, labels] or [batch, length, labels]."""
@@ -76,7 +75,7 @@ class ProbeHeads(Insert):
 
     def __init__(self, heads: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         super().__init__()
-        self.heads = {task: [dict(source) for source in sources] for task, sources in heads.items()}
+        self.heads = {task: list(sources) for task, sources in heads.items()}
 
     def attach(self, model: "Model") -> None:
         """Replace the heads."""
@@ -105,9 +104,10 @@ def place_heads(model: "Model", targets: Sequence[str], sources: Sequence[str]) 
     source_specs = [model.specs[source].to_json() for source in sources]
     heads = {}
     for task in model.specs:
-        read = source_specs if task in targets else []
-        if read or linear_layer(model, task) is None:
-            heads[task] = read
+        if task in targets and source_specs:
+            heads[task] = source_specs
+        elif linear_layer(model, task) is None:
+            heads[task] = []
     if heads:
         model.insert(ProbeHeads(heads))
 
@@ -118,7 +118,7 @@ def linear_layer(model: "Model", task: str) -> nn.Linear | None:
     if isinstance(head, LinearHead):
         return head.linear
     layers = [module for module in head.modules() if isinstance(module, nn.Linear)]
-    if len(layers) != 1 or {id(p) for p in head.parameters()} != {id(p) for p in layers[0].parameters()}:
+    if len(layers) != 1 or len(list(head.parameters())) > 2:  # more than a weight and a bias
         return None
     layer, device = layers[0], model.device()
     if layer.bias is None or layer.in_features != model.encoder.width:
@@ -132,8 +132,9 @@ def linear_layer(model: "Model", task: str) -> nn.Linear | None:
         logits = head.eval()(trial, {"attention_mask": mask})
         expected = layer(trial.read_by(model.specs[task].kind))
     head.train(was_training)
-    is_linear = logits.shape == expected.shape and torch.allclose(logits, expected, atol=1e-5)
-    return layer if is_linear else None
+    if logits.shape != expected.shape or not torch.allclose(logits, expected, atol=1e-5):
+        return None
+    return layer
 
 
 @torch.no_grad()

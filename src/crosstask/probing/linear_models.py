@@ -172,9 +172,11 @@ def _solve_classes(
     for inverse_penalty in inverse_penalties:
         weights, bias = np.zeros((num_outputs, features.shape[1])), np.full(num_outputs, ABSENT_LOGIT)
         bias[present] = 0.0
+        if len(present) == 2:
+            # Two classes share one vector of weights, half of it each: half of its penalty.
+            inverse_penalty = inverse_penalty / 2.0
         if len(present) > 1:
-            # Two classes share one vector of weights, half of it each: so half the penalty of one vector as a whole.
-            solver.minimize(inverse_penalty / 2.0 if len(present) == 2 else inverse_penalty, tolerance)
+            solver.minimize(inverse_penalty, tolerance)
             weights[present], bias[present] = solver.weights.T, solver.bias
         yield weights, bias
 
@@ -276,14 +278,11 @@ class CrossValidation:
     accuracy: float | None = None
 
     @property
-    def measure(self) -> str:
-        """What people read: the accuracy where there is one."""
-        return "loss" if self.accuracy is None else "accuracy"
-
-    @property
-    def value(self) -> float:
-        """Of `measure`."""
-        return self.loss if self.accuracy is None else self.accuracy
+    def headline(self) -> tuple[str, float]:
+        """Name and value of what people read first: the accuracy where there is one."""
+        if self.accuracy is None:
+            return "loss", self.loss
+        return "accuracy", self.accuracy
 
     def facts(self) -> dict[str, float]:
         """As plain data."""
@@ -330,7 +329,9 @@ def choose_penalty(
     else:
         results = cross_validate(units, inverse_penalties, emphasis, seed=seed)
     losses = np.array([result.loss for result in results])
-    best = len(losses) // 2 if np.isnan(losses).all() else int(np.nanargmin(losses))
+    best = len(losses) // 2
+    if not np.isnan(losses).all():
+        best = int(np.nanargmin(losses))
     return float(inverse_penalties[best]), results[best]
 
 

@@ -46,15 +46,16 @@ def _fit_target(session: SolverSession, task: str, sources: Sequence[Probe]) -> 
     # 1. The sources' outputs, as columns behind the features.
     units, _ = session.units(task)
     width = units.features.shape[1]
-    source_outputs = [source.outputs_for_target(units, session.seed) for source in sources]
-    units = units.of(np.concatenate([units.features, *source_outputs], 1))
+    features = [units.features]  # [units, width], then [units, columns] of each source
     columns: dict[str, slice] = {}
     start = width
     for source in sources:
+        features.append(source.outputs_for_target(units, session.seed))
         stop = start + num_columns(source.spec)
         if _is_readable(session, task, source.spec.name):
             columns[source.spec.name] = slice(start, stop)
         start = stop
+    units = units.of(np.concatenate(features, 1))
     # 2. The model, and the head filled with it.
     stacked = fit_stacked(units, width, columns, session.seed)
     fill(head.linear, stacked.model)
@@ -62,10 +63,11 @@ def _fit_target(session: SolverSession, task: str, sources: Sequence[Probe]) -> 
         fill(layer, source.model)
     # 3. The same without each source; without its only source it is the probe.
     without: dict[str, CrossValidation] = {}
-    if stacked.share and len(columns) > 1:
+    if stacked.fraction and len(columns) > 1:
         for name in columns:
-            others = {other: where for other, where in columns.items() if other != name}
-            emphasis = _emphasis(units, width, others, stacked.share, num_outputs=_count(columns))
+            others = dict(columns)
+            del others[name]
+            emphasis = _emphasis(units, width, others, stacked.fraction, num_outputs=_count(columns))
             penalties = [stacked.inverse_penalty]
             _, without[name] = choose_penalty(stacked.choice_units, penalties, emphasis, seed=session.seed)
     _record(session, task, stacked, without)
@@ -87,21 +89,21 @@ def _is_readable(session: SolverSession, target: str, source: str) -> bool:
 class Stacked:
     """A linear model of features and of the sources' outputs behind them, with what chose its penalty.
 
-    - `share`: fraction of the prior variance that the outputs have;
+    - `fraction`: of the prior variance that the outputs have;
     - `together`, `alone`: cross-validated with the outputs and on the features alone, each at its best penalty;
     - `choice_units`: the units that chose.
     """
 
     model: LinearModel
     inverse_penalty: float
-    share: float
+    fraction: float
     together: CrossValidation
     alone: CrossValidation
     choice_units: Units
 
 
 def fit_stacked(units: Units, width: int, columns: Columns, seed: int) -> Stacked:
-    """Choose the penalty and the outputs' share by cross-validation, and fit.
+    """Choose the penalty and the outputs' fraction by cross-validation, and fit.
 
     Args:
         units: with `width` features, and then the outputs.
@@ -111,33 +113,33 @@ def fit_stacked(units: Units, width: int, columns: Columns, seed: int) -> Stacke
     """
     choice_units = units.sample(MAX_CHOICE_UNITS, np.random.default_rng(seed))
     choices = {}
-    for share in SHARES:
-        emphasis = _emphasis(units, width, columns, share, num_outputs=_count(columns))
-        choices[share] = choose_penalty(choice_units, penalty_grid(width), emphasis, seed=seed)
-    best_share = 0.0
+    for fraction in SHARES:
+        emphasis = _emphasis(units, width, columns, fraction, num_outputs=_count(columns))
+        choices[fraction] = choose_penalty(choice_units, penalty_grid(width), emphasis, seed=seed)
+    best = 0.0
     if columns:
-        best_share = min(SHARES, key=lambda share: choices[share][1].loss)
-    penalty, together = choices[best_share]
-    emphasis = _emphasis(units, width, columns, best_share, num_outputs=_count(columns))
+        best = min(SHARES, key=lambda fraction: choices[fraction][1].loss)
+    penalty, together = choices[best]
+    emphasis = _emphasis(units, width, columns, best, num_outputs=_count(columns))
     model = fit(units, [penalty], emphasis)[0]
-    return Stacked(model, penalty, best_share, together, choices[0.0][1], choice_units)
+    return Stacked(model, penalty, best, together, choices[0.0][1], choice_units)
 
 
 def _count(columns: Columns) -> int:
     return sum(where.stop - where.start for where in columns.values())
 
 
-def _emphasis(units: Units, width: int, columns: Columns, share: float, *, num_outputs: int) -> np.ndarray:
-    """Factors of standardized features and outputs that give the outputs this share of the prior variance.
+def _emphasis(units: Units, width: int, columns: Columns, fraction: float, *, num_outputs: int) -> np.ndarray:
+    """Factors of standardized features and outputs that give the outputs this fraction of the prior variance.
 
-    `width` features with factor `sqrt(1 - share)` and m outputs with `sqrt(share * width / m)`: their squares add up to
-    `width` whatever the share, so that one grid of penalties serves all. `num_outputs` is m, which also counts outputs
+    `width` features with factor `sqrt(1 - fraction)` and m outputs with `sqrt(fraction * width / m)`: their squares add up to
+    `width` for every fraction, so that one grid of penalties serves all. `num_outputs` is m, which also counts outputs
     that are left out on trial.
     """
     emphasis = np.zeros(units.features.shape[1])
-    emphasis[:width] = np.sqrt(1.0 - share)
+    emphasis[:width] = np.sqrt(1.0 - fraction)
     for where in columns.values():
-        emphasis[where] = np.sqrt(share * width / num_outputs)
+        emphasis[where] = np.sqrt(fraction * width / num_outputs)
     return emphasis
 
 
@@ -145,12 +147,14 @@ def _record(session: SolverSession, task: str, stacked: Stacked, without: Mappin
     """Write down how good the model is with all sources, without each, and with none."""
     together, alone = stacked.together, stacked.alone
     facts = {name: result.facts() for name, result in without.items()}
-    session.write(StackingFitted(task, stacked.inverse_penalty, stacked.share, together.facts(), alone.facts(), facts))
+    session.write(
+        StackingFitted(task, stacked.inverse_penalty, stacked.fraction, together.facts(), alone.facts(), facts)
+    )
     text = "cross-validation found nothing in the sources' outputs that the features do not tell better"
-    if stacked.share:
-        left_out = "".join(f", {result.value:.3f} without '{name}'" for name, result in without.items())
-        text = (
-            f"cross-validated {together.measure}, where the loss chose: {together.value:.3f} with the sources' outputs"
-            f"{left_out}, {alone.value:.3f} on the features alone"
-        )
+    if stacked.fraction:
+        measure, value = together.headline
+        text = f"cross-validated {measure}, where the loss chose: {value:.3f} with the sources' outputs"
+        for name, result in without.items():
+            text += f", {result.headline[1]:.3f} without '{name}'"
+        text += f", {alone.headline[1]:.3f} on the features alone"
     session.write(Note(text, task=task))

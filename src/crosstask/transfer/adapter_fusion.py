@@ -13,7 +13,7 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.hooks import ByTask
 from crosstask.papers import ADAPTER_FUSION, Paper
 from crosstask.transfer.adapters import REFUSES_OTHERS, AdapterInsert, AdapterShape, one_per_layer
-from crosstask.transfer.base import Ability, Pass, Setup, Terms, Transfer
+from crosstask.transfer.base import Ability, Facts, Pass, Setup, Terms, Transfer
 from crosstask.weighting.static import Uniform
 
 if TYPE_CHECKING:
@@ -231,10 +231,12 @@ class AdapterFusion(Transfer):
                 f"transfer '{self.name}' trains each task's adapters apart, so there is nothing for the weighting "
                 f"'{plan.weighting.name}' to weigh: leave out `weighting`."
             )
+        # 1. A phase for the adapters of each task.
         planned = []
         for task in self._fused_tasks(tasks):
             phase = plan.phase(f"adapters of {task}", [task], Uniform, watched=[task])
             planned.append(replace(phase, begin=partial(_learn, adapters=[task], fusions=[], heads=[task])))
+        # 2. A phase for the targets' fusions, with the settings of fine-tuning.
         settings = plan.settings
         finetune = replace(
             settings,
@@ -276,12 +278,12 @@ class AdapterFusion(Transfer):
             return Terms()
         return Terms(unweighted=self.regularization * torch.stack(distances).sum())
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The mean attention on each adapter, layer by layer, on the targets' dev sets since the last evaluation."""
         (insert,) = self._inserts
         attention: dict[str, dict[str, list[float]]] = {}
         for target, means in insert.attention.take().items():
-            attention[target] = {}
+            attention[target] = {}  # `means` is [layers, adapters]
             for index, task in enumerate(insert.adapters.tasks):
                 attention[target][task] = [round(float(mean), 4) for mean in means[:, index]]
         return {"attention": attention} if attention else {}

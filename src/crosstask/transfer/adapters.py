@@ -39,7 +39,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """The change to be added to the hidden state, [..., width]."""
-        return self.up(self.down(hidden).relu())
+        return self.up(self.down(hidden).relu())  # [..., width] -> [..., size] -> [..., width]
 
 
 def one_per_layer(module: Callable[[], nn.Module], layers: Sequence[int]) -> nn.ModuleList:
@@ -75,7 +75,7 @@ class AdapterInsert(Insert):
             pooler.register_forward_hook(self._pool_batch)
 
     def _adapt_batch(self, index: int, hidden: Tensor) -> Tensor:
-        return self.by_task(hidden, partial(self.adapt, index))
+        return self.by_task(hidden, partial(self.adapt, index))  # [batch, length, width]
 
     def _pool_batch(self, pooler: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         """Each task's rows through its own copy of the pooler."""

@@ -14,7 +14,7 @@ from crosstask.models.encoder import Encoder, Representation
 from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
-from crosstask.transfer.base import Ability, Moment, Pass, Setup, Terms, Transfer
+from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, gradients_are_finite
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
 
@@ -301,15 +301,15 @@ class Adversarial(Transfer):
         self.sum_gradients(parameters)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
-        if all(parameter.grad is None or torch.isfinite(parameter.grad).all() for parameter in parameters):
+        if gradients_are_finite(parameters):
             self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Means since the last evaluation: how well tasks are told apart, and how far from orthogonal features are."""
         batches, loss, accuracy, penalty = self.sums.tolist()
         self.sums.zero_()
-        facts: dict[str, Any] = {}
+        facts: Facts = {}
         if batches and self.adversarial and self.has_several_tasks:
             facts |= {"discriminator_loss": loss / batches, "discriminator_accuracy": accuracy / batches}
         if batches and self.orthogonality and self.private:

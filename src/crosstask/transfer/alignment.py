@@ -16,7 +16,7 @@ from crosstask.models.batches import Prepared, Step, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.models.hooks import Insert
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.transfer.base import Moment, Setup, Transfer
+from crosstask.transfer.base import Facts, Moment, Setup, Transfer
 from crosstask.validation import check_values
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class AlignmentMatrices(Insert):
     def _align_task(self, task: str, values: Tensor) -> Tensor:
         if task not in self.tasks:
             return values
-        return values + self.rate * (values @ self._offset(task)).to(values.dtype)
+        return values + self.rate * (values @ self._offset(task)).to(values.dtype)  # x R = x + rate * x offset
 
     def _offset(self, task: str) -> nn.Parameter:
         return self.offsets[self.tasks.index(task)]
@@ -222,7 +222,7 @@ class Alignment(Transfer):
         width = model.encoder.site(self.layer, WHERE).width
         names = [task.name for task in setup.tasks if self.tasks == "all" or task.name in setup.targets]
         insert = AlignmentMatrices(layer=self.layer, width=width, tasks=names, rate=self.rate)
-        shared = model.shared_parameters()
+        shared = model.shared_parameters()  # of the encoder alone: the insert is not in it yet
         model.insert(insert)
         samples: dict[str, Prepared] = {}
         if self.measured:
@@ -250,20 +250,19 @@ class Alignment(Transfer):
             return
         groups = [list(model.heads.parameters()), list(self._run.insert.parameters()), model.shared_parameters()]
         # A group that this update does not reach, such as the matrix of a task that is not part of it, has no turn.
-        reached = [group for group in groups if _has_gradient(group)]
+        reached = []
+        for group in groups:
+            if any(parameter.grad is not None for parameter in group):
+                reached.append(group)
         for number, group in enumerate(reached):
             if number != update % len(reached):
                 _drop_gradients(group)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Scores of every source with every target, by the target's name and then the source's."""
         if self._run is None or len(self._run.samples) < 2:
             return {}
         return self._run.similarities()
-
-
-def _has_gradient(parameters: Iterable[nn.Parameter]) -> bool:
-    return any(parameter.grad is not None for parameter in parameters)
 
 
 def _drop_gradients(parameters: Iterable[nn.Parameter]) -> None:
@@ -285,7 +284,7 @@ class _Run:
     targets: tuple[str, ...]
 
     @torch.no_grad()
-    def similarities(self) -> dict[str, Any]:
+    def similarities(self) -> Facts:
         """Scores with the current matrices and with the identity."""
         before, now = {}, {}
         for task, sample in self.samples.items():

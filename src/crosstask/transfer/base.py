@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from crosstask.training.trainer import Phase
 
 
+Facts = dict[str, Any]
+"""What a transfer has to report, as plain data."""
+
+
 class Ability(StrEnum):
     """What a transfer may provide for others of the same run."""
 
@@ -160,9 +164,11 @@ class Transfer(nn.Module):
     @final
     def own_parameters(self) -> list[nn.Parameter]:
         """Parameters that the transfer trains itself, with `optimizer`; the model's optimizer leaves them alone."""
-        if self.optimizer is None:
-            return []
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        parameters: list[nn.Parameter] = []
+        if self.optimizer is not None:
+            for group in self.optimizer.param_groups:
+                parameters += group["params"]
+        return parameters
 
     def before_step(self, moment: Moment) -> "Step":
         """Do what comes before the model's step, such as a step on meta-parameters; returns the step to be taken."""
@@ -175,9 +181,14 @@ class Transfer(nn.Module):
     def after_backward(self, model: "Model", update: int) -> None:
         """Read or change the gradients before the optimizer takes them."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Plain data for the record, at each evaluation on the dev sets."""
         return {}
+
+
+def gradients_are_finite(parameters: Sequence[nn.Parameter]) -> bool:
+    """Whether the gradients of these parameters, where they have one, may be used for a step."""
+    return all(parameter.grad is None or bool(torch.isfinite(parameter.grad).all()) for parameter in parameters)
 
 
 def copies_for_run(transfers: Sequence[Transfer]) -> list[Transfer]:
@@ -187,13 +198,15 @@ def copies_for_run(transfers: Sequence[Transfer]) -> list[Transfer]:
         CrossTaskError: one requires what none of the others provides, or excludes what another provides.
     """
     for transfer in transfers:
-        others = [other for other in transfers if other is not transfer]
+        provided: dict[Ability, Transfer] = {}
+        for other in reversed(transfers):  # so that the first one is named in errors
+            if other is not transfer:
+                provided.update(dict.fromkeys(other.provides, other))
         for ability, message in transfer.excludes.items():
-            for other in others:
-                if ability in other.provides:
-                    raise CrossTaskError(message.format(name=transfer.name, other=other.name))
+            if ability in provided:
+                raise CrossTaskError(message.format(name=transfer.name, other=provided[ability].name))
         for ability, message in transfer.requires.items():
-            if not any(ability in other.provides for other in others):
+            if ability not in provided:
                 raise CrossTaskError(message)
     return [copy.deepcopy(transfer) for transfer in transfers]
 

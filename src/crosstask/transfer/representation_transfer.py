@@ -29,7 +29,7 @@ class RepresentationTransferNetwork(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """The adapted hidden states, of the same shape."""
-        return states + self.layers(states)
+        return states + self.layers(states)  # [..., width]
 
 
 class RepresentationTransfer(Transfer):

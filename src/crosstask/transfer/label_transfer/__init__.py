@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,17 @@ from crosstask.models.batches import Batch, Step, make_batch, split_over_ranks
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
-from crosstask.transfer.base import Ability, Moment, Pass, Setup, StateAdapter, Terms, Transfer
+from crosstask.transfer.base import (
+    Ability,
+    Facts,
+    Moment,
+    Pass,
+    Setup,
+    StateAdapter,
+    Terms,
+    Transfer,
+    gradients_are_finite,
+)
 from crosstask.transfer.label_transfer import probes, splits
 from crosstask.transfer.label_transfer.meta_step import (
     LookAhead,
@@ -40,6 +50,7 @@ Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
 Start = Literal["nothing", "model", "probe", "stacked"]
 Order = Literal["before", "after"]
+Choice = TypeVar("Choice", bound=str)
 MIN_SUM = 1e-12
 """Lower bound of a sum of soft labels in a denominator."""
 
@@ -229,11 +240,13 @@ class LabelTransfer(Transfer):
 
     def start(self, setup: Setup) -> None:
         """Make a network per target, over all sources of its level."""
+        # 1. Who gives labels to whom.
         if Ability.STATE_ADAPTER in setup.providers:
             self.adapters = (cast(StateAdapter, setup.providers[Ability.STATE_ADAPTER]),)
         tasks = {task.name: task for task in setup.tasks}
         self.targets = tuple(setup.targets)
         self.sources: dict[str, list[TaskSpec]] = {}
+        self.receivers: dict[str, list[str]] = {}  # by source, the targets that its labels are carried over to
         self.pairs: list[tuple[str, str]] = []  # source and target of each map
         self.notes = notes = list[str]()
         self.register_buffer("held_out_loss", torch.full((), math.nan))
@@ -244,6 +257,7 @@ class LabelTransfer(Transfer):
                 raise CrossTaskError(
                     f"transfer 'label-transfer' splits the batches of '{name}' in two, but it has one training example."
                 )
+            # 2. The network of this target, and what its soft labels are compared with.
             network = LabelTransferNetwork(
                 setup.model.encoder.width,
                 {spec.name: len(spec.labels) for spec in self.sources[name]},
@@ -255,9 +269,11 @@ class LabelTransfer(Transfer):
             )
             self.networks.append(network)
             self.register_buffer(f"frequencies_{number}", splits.label_frequencies(target))
+            # 3. A map for each source, for the record.
             for spec in self.sources[name]:
                 self.maps.append(LabelMap(spec.labels, target.labels))
                 self.pairs.append((spec.name, name))
+                self.receivers.setdefault(spec.name, []).append(name)
                 if set(spec.labels) == set(target.labels):
                     notes.append(
                         f"'{spec.name}' has the same labels as '{name}': label transfer may find that each stays what "
@@ -340,13 +356,17 @@ class LabelTransfer(Transfer):
         train_step, held_out_step = dict(moment.step), {}
         for name, split in batch_splits.items():
             train_step[name], held_out_step[name] = split
+        # 1. The two parts of the target's batch, with the sources' in the first.
         train, held_out = self._local_batch(moment, train_step), self._local_batch(moment, held_out_step)
         learning: list[LabelTransfer | StateAdapter] = [self, *self.adapters]
-        meta = [parameter for transfer in learning for parameter in transfer.own_parameters()]
+        meta: list[nn.Parameter] = []
+        for transfer in learning:
+            meta += transfer.own_parameters()
         meta_step = MetaStep(
             self._reader(moment.model), self.soft_labels, meta, self.variant, self.look_ahead, self.reduce
         )
         terms = self._loss_terms(list(train_step), moment)
+        # 2. The meta-gradient, in the parameters' `.grad`.
         meta_gradient, loss = meta_step.gradient(train, held_out, terms, moment.optimizer, gradient)
         self.held_out_loss.fill_(loss)
         rate = moment.learning_rate or 1.0  # the factor eta, which is left out
@@ -354,11 +374,12 @@ class LabelTransfer(Transfer):
             parameter.grad = value / rate
         if self.prior:
             self._add_prior(moment.model, train)
+        # 3. A step, unless a gradient overflowed.
         moment.devices.sum_gradients(meta)
-        is_finite = all(bool(torch.isfinite(parameter.grad).all()) for parameter in meta if parameter.grad is not None)
+        can_step = gradients_are_finite(meta)
         for transfer in learning:
             assert transfer.optimizer is not None
-            if is_finite:
+            if can_step:
                 transfer.optimizer.step()
             transfer.optimizer.zero_grad()
 
@@ -378,15 +399,11 @@ class LabelTransfer(Transfer):
         terms = []
         for task in tasks:
             weight = moment.weights.get(task, 1.0)
-            receivers = self._receivers(task)
+            receivers = self.receivers.get(task, [])
             terms.append(Term(task, task, weight * self.gamma_1 if receivers else weight))
             for name in receivers:
                 terms.append(Term(task, name, weight * self._transferred_factor(name, receivers)))
         return terms
-
-    def _receivers(self, task: str) -> list[str]:
-        """The targets that this task's labels are carried over to; none if it is no source."""
-        return [name for name in self.targets if any(spec.name == task for spec in self.sources[name])]
 
     def _transferred_factor(self, target: str, receivers: Sequence[str]) -> float:
         """Of the transferred labels of one source: sources share `gamma_2`, and so do the targets of each."""
@@ -397,7 +414,7 @@ class LabelTransfer(Transfer):
         factors: dict[str, float] = {}
         added: dict[str, list[Tensor]] = {}
         for task in forward.logits:
-            receivers = self._receivers(task)
+            receivers = self.receivers.get(task, [])
             if receivers:
                 factors[task] = self.gamma_1
                 if self.has_begun:
@@ -439,20 +456,20 @@ class LabelTransfer(Transfer):
                     term_logits = labeled_units(kind, logits[term], labels)
                     unit_labels = labeled_units(kind, labels, labels)
                     soft_labels.append(self.soft_labels(term_vectors, unit_labels, term.task, name, term_logits))
-            total = torch.cat(soft_labels).sum(0)
+            total = torch.cat(soft_labels).sum(0)  # [target labels]
             # The derivative of the divergence by the sum of all soft labels, which is the same in every process.
             derivative = -frequencies / self.reduce(total.detach()).clamp(min=MIN_SUM)
             if total.requires_grad:
                 (self.prior * (derivative * total).sum()).backward()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """The label map since the last evaluation: the mean soft label of each source label; and the held-out loss."""
         label_map: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
         for (source, target), pair_map in zip(self.pairs, self.maps, strict=True):
             rows = cast(LabelMap, pair_map).take(self.reduce)
             if rows:
                 label_map.setdefault(target, {})[source] = rows
-        facts: dict[str, Any] = {}
+        facts: Facts = {}
         if label_map:
             facts["label_map"] = label_map
         if not self.held_out_loss.isnan():
@@ -464,8 +481,9 @@ _number = functools.partial(checks.check_number, "label-transfer", what="transfe
 _count = functools.partial(checks.check_count, "label-transfer", what="transfer")
 
 
-def _choice(option: str, value: Any, known: Sequence[str]) -> Any:
-    return checks.check_choice("label-transfer", option, value, known, what="transfer")
+def _choice(option: str, value: Choice, choices: Sequence[str]) -> Choice:
+    checks.check_choice("label-transfer", option, value, choices, what="transfer")
+    return value
 
 
 def _fraction(option: str, value: float, *, above: float | None = None, at_least: float | None = None) -> float:

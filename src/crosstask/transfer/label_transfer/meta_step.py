@@ -64,7 +64,7 @@ class Reader(nn.Module):
                 logits[term] = self._head_logits(representation, batch, term)
         if adapted:
             # A pass of its own over the sources, with adapted hidden states.
-            sources = batch.only({term.task for term in adapted})
+            sources = batch.only(tasks_of(adapted))
             adapted_representation = self._encode_adapted(sources)
             for term in adapted:
                 logits[term] = self._head_logits(adapted_representation, sources, term)
@@ -88,6 +88,11 @@ class Reader(nn.Module):
         """[rows, classes], or [rows, length, classes] for tagging."""
         rows = batch.rows[term.task]
         return self.model.head(term.head)(representation.rows(rows.start, rows.stop), batch.inputs_of(term.task))
+
+
+def tasks_of(terms: Sequence[Term]) -> list[str]:
+    """The tasks whose examples these terms read, each once."""
+    return list(dict.fromkeys(term.task for term in terms))
 
 
 def labeled_units(kind: Kind, values: Tensor, labels: Tensor) -> Tensor:
@@ -140,7 +145,7 @@ class MetaStep:
         """
         model = self.reader.model
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        counts = self._counts(train, [term.task for term in terms])
+        counts = self._counts(train, tasks_of(terms))
         coefficients: dict[Term, Tensor] = {}
 
         def training_loss(values: Values) -> Tensor:
@@ -187,7 +192,7 @@ class MetaStep:
         transferred = [term for term in terms if term.is_transferred and term.task in train.rows]
         if not transferred:
             return {}
-        sources = train.only({term.task for term in transferred})
+        sources = train.only(tasks_of(transferred))
         with torch.no_grad():
             logits, vectors = self._read(dict(parameters), sources, transferred)
         return self._coefficients(logits, vectors, sources, counts)
@@ -219,7 +224,7 @@ class MetaStep:
     ) -> list[Tensor]:
         """The training loss is linear in the soft labels: `sum of coefficients(alpha) * costs(theta)`."""
         terms = list(coefficients)
-        sources = train.only({term.task for term in terms})
+        sources = train.only(tasks_of(terms))
 
         def costs(values: Values) -> Tensor:
             logits, _ = self._read(values, sources, terms)
@@ -290,15 +295,14 @@ class MetaStep:
 
     def _counts(self, batch: Batch, tasks: Sequence[str]) -> dict[str, Tensor]:
         """The number of units of each task, over all processes."""
-        names = list(dict.fromkeys(tasks))
-        local = [0.0] * len(names)
-        for i, task in enumerate(names):
+        local = [0.0] * len(tasks)
+        for i, task in enumerate(tasks):
             if task in batch.labels:
                 labels = batch.labels[task]
                 local[i] = float(len(labeled_units(self.reader.model.specs[task].kind, labels, labels)))
         device = next(self.reader.parameters()).device
         counts = self.reduce(torch.tensor(local, device=device)).clamp(min=1.0)
-        return dict(zip(names, counts, strict=True))
+        return dict(zip(tasks, counts, strict=True))
 
     def _over_processes(self, gradient: Values, parameters: Mapping[str, Tensor]) -> Values:
         """The gradient over all processes; a parameter that this process does not reach adds zero."""

@@ -83,10 +83,10 @@ class LabelTransferNetwork(nn.Module):
             logits: those of the target's head, [units, target labels]; read where the network `corrects`.
         """
         index, label_ids = self.sources.index(source), labels + self.first_label[source]
-        inputs = [vectors, self.label_embedding(label_ids)]
+        inputs = [vectors, self.label_embedding(label_ids)]  # [units, width], [units, label_width]
         if self.source_embedding is not None:
             inputs.append(self.source_embedding(torch.full_like(labels, index)))
-        result: Tensor = self.layers(torch.cat(inputs, dim=-1))
+        result: Tensor = self.layers(torch.cat(inputs, dim=-1))  # logits, [units, target labels]
         if self.has_probe:
             result = result + F.linear(vectors, self.probe_weight[index], self.probe_bias[index])
             result = result + self.probe_labels[label_ids]
@@ -133,7 +133,7 @@ class LabelMap(nn.Module):
     def take(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, dict[str, float]]:
         """The map over all processes, by source label and target label; then it starts anew."""
         sums, counts = reduce(self.sums), reduce(self.counts)
-        means = (sums / counts.clamp(min=1.0)[:, None]).tolist()
+        means = (sums / counts.clamp(min=1.0)[:, None]).tolist()  # [source labels, target labels]
         rows = {}
         for label, mean, count in zip(self.source_labels, means, counts.tolist(), strict=True):
             if count:

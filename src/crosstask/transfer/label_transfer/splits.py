@@ -34,7 +34,7 @@ def split_batch(positions: np.ndarray, fraction: float) -> Split:
     """
     size = len(positions)
     num_held_out = min(max(1, round(fraction * size)), size - 1)
-    is_held_out = np.diff(np.arange(size + 1) * num_held_out // size) > 0
+    is_held_out = np.diff(np.arange(size + 1) * num_held_out // size) > 0  # [size]
     return Split(positions[~is_held_out], positions[is_held_out])
 
 
@@ -64,8 +64,10 @@ def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[st
             f"transfer 'label-transfer' carries over classes, but the target '{target.name}' is {target.kind}. "
             "Leave it out, or use 'stacking'."
         )
-    sources = [task.spec for task in tasks if task.name not in targets]
-    sources = [source for source in sources if LEVELS.get(source.kind) == LEVELS[target.kind]]
+    sources = []
+    for task in tasks:
+        if task.name not in targets and LEVELS.get(task.kind) == LEVELS[target.kind]:
+            sources.append(task.spec)
     if not sources:
         raise CrossTaskError(
             f"transfer 'label-transfer' finds no source whose labels it could carry over to '{target.name}' "
@@ -77,6 +79,6 @@ def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[st
 def label_frequencies(target: "Task") -> Tensor:
     """Relative frequency of each label in the target's training set, [labels]."""
     encoded = target.spec.encode(target.train)
-    flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])
+    flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])  # below 0: not labeled
     counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
     return torch.tensor(counts / counts.sum(), dtype=torch.float32)
