@@ -260,7 +260,7 @@ def test_heads_read_shared_and_private(encoder):
     private = model.inserts[0]
     batch = make_batch(model.encoder, data, {tasks[0].name: np.arange(5)})
     shared = model.encoder(batch.inputs).pooled
-    own = private.of(tasks[0].name)
+    own = private.encoders.of(tasks[0].name)
     vectors = model.encoder.embed(batch.inputs)
     expected = torch.cat([shared, own.represent(vectors, batch.inputs).pooled], dim=1)
     logits = model(batch.inputs, batch.rows)[tasks[0].name]

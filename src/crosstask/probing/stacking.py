@@ -132,9 +132,9 @@ def _count(columns: Columns) -> int:
 def _emphasis(units: Units, width: int, columns: Columns, fraction: float, *, num_outputs: int) -> np.ndarray:
     """Factors of standardized features and outputs that give the outputs this fraction of the prior variance.
 
-    `width` features with factor `sqrt(1 - fraction)` and m outputs with `sqrt(fraction * width / m)`: their squares add up to
-    `width` for every fraction, so that one grid of penalties serves all. `num_outputs` is m, which also counts outputs
-    that are left out on trial.
+    `width` features with factor `sqrt(1 - fraction)` and m outputs with `sqrt(fraction * width / m)`: their squares add
+    up to `width` for every fraction, so that one grid of penalties serves all. `num_outputs` is m, which also counts
+    outputs that are left out on trial.
     """
     emphasis = np.zeros(units.features.shape[1])
     emphasis[:width] = np.sqrt(1.0 - fraction)
