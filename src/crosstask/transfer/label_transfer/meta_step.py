@@ -19,7 +19,7 @@ from crosstask.models.batches import Batch
 from crosstask.models.encoder import Representation
 from crosstask.models.losses import IGNORED, in_full, loss_sum
 from crosstask.models.modes import forward_mode_ready
-from crosstask.models.multitask import Model
+from crosstask.models.multitask import Model, inputs_of
 from crosstask.transfer.base import Pass, StateAdapter
 
 LookAhead = Literal["sgd", "adam", "none"]
@@ -78,7 +78,8 @@ class Reader(nn.Module):
         if self.adapters:
             sources = forward.batch.only({term.task})
             return self._head_logits(self._encode_adapted(sources), sources, term)
-        return self.model.head(term.head)(forward.representations[term.task], forward.batch.inputs_of(term.task))
+        inputs = inputs_of(forward.batch.inputs, forward.batch.rows[term.task])
+        return self.model.head(term.head)(forward.representations[term.task], inputs)
 
     def _encode_adapted(self, batch: Batch) -> Representation:
         with self.adapters[0].active():
@@ -87,7 +88,7 @@ class Reader(nn.Module):
     def _head_logits(self, representation: Representation, batch: Batch, term: Term) -> Tensor:
         """[rows, classes], or [rows, length, classes] for tagging."""
         rows = batch.rows[term.task]
-        return self.model.head(term.head)(representation.rows(rows.start, rows.stop), batch.inputs_of(term.task))
+        return self.model.head(term.head)(representation.rows(rows.start, rows.stop), inputs_of(batch.inputs, rows))
 
 
 def tasks_of(terms: Sequence[Term]) -> list[str]:
