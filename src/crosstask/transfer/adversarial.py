@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from crosstask.errors import CrossTaskError
+from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Encoder, Representation
 from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import ByTask, Insert
-from crosstask.models.multitask import inputs_of
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
 from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, gradients_are_finite
 from crosstask.weighting.static import Uniform
@@ -108,7 +108,7 @@ class PrivateEncoders(Insert):
         vectors: list[Tensor] = []
         tokens: list[Tensor] = []
         for task, rows in self.rows.items():
-            task_inputs = inputs_of(inputs, rows)
+            task_inputs = rows_of(inputs, rows)
             task_embedding = None if embedding is None else embedding[rows]
             encoder = self.encoders.of(task)
             assert isinstance(encoder, Encoder)

@@ -15,11 +15,12 @@ from torch.nn import functional as F
 from crosstask.data.task import Kind
 from crosstask.gradients import bilevel
 from crosstask.gradients.bilevel import Values, Variant
+from crosstask.models.arrays import rows_of
 from crosstask.models.batches import Batch
 from crosstask.models.encoder import Representation
 from crosstask.models.losses import IGNORED, in_full, loss_sum
 from crosstask.models.modes import forward_mode_ready
-from crosstask.models.multitask import Model, inputs_of
+from crosstask.models.multitask import Model
 from crosstask.transfer.base import Pass, StateAdapter
 
 LookAhead = Literal["sgd", "adam", "none"]
@@ -78,7 +79,7 @@ class Reader(nn.Module):
         if self.adapters:
             sources = forward.batch.only({term.task})
             return self._head_logits(self._encode_adapted(sources), sources, term)
-        inputs = inputs_of(forward.batch.inputs, forward.batch.rows[term.task])
+        inputs = rows_of(forward.batch.inputs, forward.batch.rows[term.task])
         return self.model.head(term.head)(forward.representations[term.task], inputs)
 
     def _encode_adapted(self, batch: Batch) -> Representation:
@@ -88,7 +89,7 @@ class Reader(nn.Module):
     def _head_logits(self, representation: Representation, batch: Batch, term: Term) -> Tensor:
         """[rows, classes], or [rows, length, classes] for tagging."""
         rows = batch.rows[term.task]
-        return self.model.head(term.head)(representation.rows(rows.start, rows.stop), inputs_of(batch.inputs, rows))
+        return self.model.head(term.head)(representation.rows(rows.start, rows.stop), rows_of(batch.inputs, rows))
 
 
 def tasks_of(terms: Sequence[Term]) -> list[str]:
