@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint format demo docs reproduce-quick clean
+.PHONY: help install test lint format demo docs reproduce-quick reproduce-pages clean
 
 help: ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
@@ -40,6 +40,9 @@ QUICK := tawt-table1 tawt-samples tawt-distance transfer-synthetic transfer-svd 
 reproduce-quick: $(INSTALLED) ## Run small versions of some experiments of the papers (DATA=folder with the data sets)
 	@test -n "$(DATA)" || { echo "Name the folder with the data sets: make reproduce-quick DATA=DIR"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/crosstask reproduce $(QUICK) --data "$(DATA)" --quick --jobs 2 $(ARGS)
+
+reproduce-pages: $(INSTALLED) ## Draw the HTML pages of all results from their runs; needs no data
+	$(BIN)/crosstask reproduce $(filter-out %-quick,$(notdir $(wildcard results/*))) --minutes 0 $(ARGS)
 
 clean: ## Remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -50,7 +50,7 @@ def folder_of(output: Path, name: str, *, quick: bool) -> Path:
 
 def reproduce(
     names: str | Sequence[str],
-    data: str | Path,
+    data: str | Path | None,
     *,
     encoder: Named | None = None,
     seeds: int | None = None,
@@ -66,7 +66,7 @@ def reproduce(
 
     Args:
         names: of experiments, see `EXPERIMENTS`. Several share the processes, the first ones first.
-        data: folder with the data sets.
+        data: folder with the data sets; with `minutes=0` it may be None, for pages are made from the runs alone.
         encoder: instead of each experiment's own.
         seeds: how many, instead of each experiment's own number.
         quick: a small version, minutes on two cores.
@@ -81,10 +81,11 @@ def reproduce(
     from crosstask_papers.pages import write_results
 
     names = [names] if isinstance(names, str) else list(names)
-    root = Path(data)
-    if not root.is_dir():
+    if data is None and minutes != 0:
+        raise CrossTaskError("An experiment reads its data sets from a folder: name it with --data DIR.")
+    if data is not None and not Path(data).is_dir():
         raise CrossTaskError(f"There is no data folder '{data}'; name one with --data.")
-    options = Options(root, encoder, seeds, quick)
+    options = Options(Path(data or "."), encoder, seeds, quick)
     experiments = {name: find(name)(options) for name in names}
     folders = {name: folder_of(Path(output), name, quick=quick) for name in names}
     # All files are opened first: one that cannot go on is an error before the others run for hours.
@@ -94,7 +95,7 @@ def reproduce(
     for name, experiment in experiments.items():
         keys: list[RunKey] = []
         rows: dict[RunKey, Row] = {}
-        following = experiment.cells()
+        following = _first_keys(experiment, grids[name], has_data=data is not None)
         while following:
             keys += following
             remaining = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
@@ -104,6 +105,16 @@ def reproduce(
             following = [key for key in experiment.follow_up(Rows(list(rows.values()))) if key not in rows]
         results[name] = write_results(folders[name], experiment, grids[name].record, list(rows.values()), len(keys))
     return results
+
+
+def _first_keys(experiment: Experiment, grid: Grid, *, has_data: bool) -> list[RunKey]:
+    """What to run first; where that depends on data that is not there, the runs that are."""
+    try:
+        return experiment.cells()
+    except CrossTaskError:
+        if has_data:
+            raise
+        return list(grid.rows)
 
 
 def _open(folder: Path, experiment: Experiment) -> Grid:

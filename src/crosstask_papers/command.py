@@ -7,18 +7,19 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from crosstask.errors import CrossTaskError
 from crosstask_papers import EXPERIMENTS, find, folder_of, reproduce
-from crosstask_papers.pages import REPORT_FILE, shown_json
+from crosstask_papers.experiment import Table
+from crosstask_papers.pages import REPORT_FILE
 
 STYLES = {"holds": "green", "same direction": "yellow", "does not hold": "red", "not measured": "dim"}
 
 
 def list_experiments() -> None:
     """Names, papers and titles."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = RichTable(box=None, padding=(0, 2, 0, 0))
     for heading in ("name", "paper", "what"):
         table.add_column(heading, style="cyan" if heading == "name" else None, overflow="fold")
     for name in EXPERIMENTS:
@@ -42,8 +43,6 @@ def reproduce_and_show(
     """Run, then print what was found."""
     for name in names:
         find(name)  # a wrong name before anything else
-    if data is None:
-        raise CrossTaskError("An experiment reads its data sets from a folder: name it with --data DIR.")
     if minutes is not None and minutes < 0:
         raise CrossTaskError(f"--minutes must be at least 0, found {minutes:g}.")
     results = reproduce(
@@ -68,19 +67,27 @@ def _show(results: dict[str, Any]) -> None:
     done, wanted = results["runs"]["done"], results["runs"]["wanted"]
     if done < wanted:
         console.print(f"{done} of {wanted} runs are done; the same command goes on.", style="yellow")
-    for table in results["tables"]:
-        made = Table(title=escape(table["title"]), title_justify="left", box=None, padding=(0, 2, 0, 0))
-        for place, heading in enumerate(table["head"]):
-            made.add_column(escape(heading), justify="right" if place else "left", style=None if place else "cyan")
-        for line in table["lines"]:
-            made.add_row(*(escape(shown_json(item)) for item in line))
-        console.print(made)
-        if table["note"]:
-            console.print(escape(table["note"]), style="dim")
-    claims = Table(title="Claims", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for data in results["tables"]:
+        table = Table.from_json(data)
+        rich_table = _titled(table.title)
+        for index, heading in enumerate(table.head):
+            if index == 0:
+                rich_table.add_column(escape(heading), style="cyan")
+            else:
+                rich_table.add_column(escape(heading), justify="right")
+        for line in table.texts:
+            rich_table.add_row(*(escape(text) for text in line))
+        console.print(rich_table)
+        if table.note:
+            console.print(escape(table.note), style="dim")
+    claims = _titled("Claims")
     for heading in ("claim", "paper", "ours", "verdict"):
         claims.add_column(heading, overflow="fold")
     for claim in results["claims"]:
         verdict = f"[{STYLES[claim['verdict']]}]{claim['verdict']}[/]"
         claims.add_row(escape(claim["text"]), escape(claim["paper"]), escape(claim["ours"]), verdict)
     console.print(claims)
+
+
+def _titled(title: str) -> RichTable:
+    return RichTable(title=escape(title), title_justify="left", box=None, padding=(0, 2, 0, 0))

@@ -16,6 +16,8 @@ from crosstask.runs.events import Row
 from crosstask.studies.grid import RunKey, Scalar
 from crosstask.studies.significance import paired_t_test
 
+DIGITS = 2
+"""Decimals of numbers in tables."""
 TableItem = str | int | float | Estimate | None
 Verdict = Literal["holds", "same direction", "does not hold", "not measured"]
 FigureKind = Literal["lines", "boxes", "heat map", "dots"]
@@ -53,6 +55,32 @@ class Table:
         """As plain data."""
         lines = [[_item_json(item) for item in line] for line in self.lines]
         return {"title": self.title, "head": list(self.head), "lines": lines, "note": self.note}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Table":
+        """Read what `to_json` wrote."""
+        lines = []
+        for line in data["lines"]:
+            lines.append([Estimate.from_json(item) if isinstance(item, dict) else item for item in line])
+        return cls(data["title"], data["head"], lines, data["note"])
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The lines as people read them, the same in the terminal, in Markdown and in HTML."""
+        return [[item_text(item) for item in line] for line in self.lines]
+
+
+def item_text(item: TableItem) -> str:
+    """A cell of a table for people.
+
+    >>> item_text(None), item_text(12.345), item_text(Estimate(50.0, 1.25, 5, digits=2)), item_text("joint")
+    ('–', '12.35', '50.00 ± 1.25', 'joint')
+    """
+    if item is None:
+        return DASH
+    if isinstance(item, float):
+        return f"{item:.{DIGITS}f}"
+    return str(item)
 
 
 def _item_json(item: TableItem) -> Any:

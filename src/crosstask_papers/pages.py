@@ -8,15 +8,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from crosstask.runs.estimate import DASH, Estimate
 from crosstask.runs.events import Row
 from crosstask.runs.record import REPORT_FILE, Record, finite
 from crosstask.storage import write_text
 from crosstask_papers.compute_cost import machine_minutes
-from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, Table, TableItem
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, Table
 
 RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
-DIGITS = 2
 
 
 def write_results(
@@ -73,21 +71,13 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
     done, wanted = results["runs"]["done"], results["runs"]["wanted"]
     if done < wanted:
         lines += [f"**{done} of {wanted} runs are done**; the same command goes on.", ""]
-    lines += [
-        "## Claims",
-        "",
-        *markdown_table(["claim", "paper", "ours", "verdict"], [list(_texts(c)) for c in claims]),
-        "",
-    ]
+    lines += ["## Claims", "", markdown_table(claims_table(claims)), ""]
     if results["why"]:
         lines += ["## Where a claim does not hold", "", results["why"], ""]
     for table in tables:
-        lines += [
-            f"## {table.title}",
-            "",
-            *markdown_table(table.head, [[shown(i) for i in line] for line in table.lines]),
-        ]
-        lines += ["", table.note, ""] if table.note else [""]
+        lines += [f"## {table.title}", "", markdown_table(table), ""]
+        if table.note:
+            lines += [table.note, ""]
     lines += [f"Settings: `{json.dumps(results['settings'], ensure_ascii=False)}`", ""]
     lines += [f"Made from {done} runs in `cells.jsonl` ({_machines(results)}).", ""]
     return "\n".join(lines)
@@ -108,7 +98,7 @@ def html_page(
     return render(
         "experiment.html.j2",
         package="crosstask_papers",
-        filters={"unbroken": unbroken, "cell_text": shown, "code_names": code_names},
+        filters={"unbroken": unbroken, "code_names": code_names},
         title=results["title"],
         results=results,
         claims=claims,
@@ -133,24 +123,6 @@ def code_names(text: str) -> Markup:
     return Markup("").join(pieces)
 
 
-def shown(item: TableItem) -> str:
-    """A cell of a table for people.
-
-    >>> shown(None), shown(12.345), shown(Estimate(50.0, 1.25, 5, digits=2)), shown("joint")
-    ('–', '12.35', '50.00 ± 1.25', 'joint')
-    """
-    if item is None:
-        return DASH
-    if isinstance(item, float):
-        return f"{item:.{DIGITS}f}"
-    return str(item)
-
-
-def shown_json(item: Any) -> str:
-    """The same for a cell as `results.json` holds it."""
-    return shown(Estimate.from_json(item) if isinstance(item, dict) else item)
-
-
 def unbroken(text: str) -> str:
     """With spaces that no line breaks at around signs: "p = 0.02" stays whole.
 
@@ -160,17 +132,20 @@ def unbroken(text: str) -> str:
     return re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
 
 
-def _texts(claim: Claim) -> list[object]:
-    return [claim.text, claim.paper, claim.ours, claim.verdict]
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """Claims as a table."""
+    lines = [[claim.text, claim.paper, claim.ours, claim.verdict] for claim in claims]
+    return Table("Claims", ["claim", "paper", "ours", "verdict"], lines)
 
 
-def markdown_table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
-    """The lines of a table."""
-
-    def row(items: Sequence[object]) -> str:
-        return "| " + " | ".join(str(item).replace("|", "\\|") for item in items) + " |"
-
-    return [row(head), "|---" * len(head) + "|", *(row(line) for line in lines)]
+def markdown_table(table: Table) -> str:
+    """A table in Markdown, without its title and note."""
+    lines = [table.head, *table.texts]
+    rows = []
+    for line in lines:
+        rows.append("| " + " | ".join(str(item).replace("|", "\\|") for item in line) + " |")
+    rows.insert(1, "|---" * len(table.head) + "|")
+    return "\n".join(rows)
 
 
 def _environments(record: Record) -> list[dict[str, Any]]:

@@ -121,6 +121,9 @@ def test_no_time_and_other_settings(pretended, tmp_path):
     assert not [row for row in read_history(tmp_path / "out/pretended/cells.jsonl") if row["event"] == "session"]
     with pytest.raises(ct.CrossTaskError, match="`encoder` changed since"):
         reproduce("pretended", tmp_path, encoder="other", output=tmp_path / "out")
+    assert reproduce("pretended", None, seeds=2, output=tmp_path / "out", minutes=0)["pretended"] == results
+    with pytest.raises(ct.CrossTaskError, match="name it with --data DIR"):
+        reproduce("pretended", None)
     with pytest.raises(ct.CrossTaskError, match="no data folder"):
         reproduce("pretended", tmp_path / "nothing")
 

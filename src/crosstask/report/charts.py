@@ -385,7 +385,7 @@ def heat_map(
         tooltip.append(alt.Tooltip(f"{count}:Q"))
     chart = Layers()
     base = chart.data("cells", values).encode(
-        alt.X(f"{across}:N", title=titles[0], sort=None, axis=_label_axis(0 if has_few_columns else -45), scale=gap),
+        alt.X(f"{across}:N", title=titles[0], sort=None, axis=_label_axis(0 if has_few_columns else -90), scale=gap),
         alt.Y(f"{down}:N", title=titles[1], sort=None, axis=_label_axis(0), scale=gap),
         tooltip=tooltip,
     )
@@ -396,8 +396,8 @@ def heat_map(
         faint = alt.condition(f"datum.{fraction} >= 0.005", alt.value(0.95), alt.value(0.35))
         text = alt.Text(f"{fraction}:Q", format=".0%")
         chart.layers.append(base.mark_text().encode(text=text, opacity=faint))
-    # Slanted labels need room, and less than 150 pixels have none for the title of the axis.
-    height = 34 * _num_labels(values, down) + (50 if has_few_columns else 120)
+    # Vertical labels need room, and less than 150 pixels have none for the title of the axis.
+    height = 34 * _num_labels(values, down) + (50 if has_few_columns else 140)
     return chart.finish(max(height, 150))
 
 
