@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from crosstask.gradients.hessian import ProductsOnTheWay, conjugate_gradients, hessian_of, pair_products
+from crosstask.gradients.backward_products import ProductsInBackward
+from crosstask.gradients.hessian import conjugate_gradients, hessian_of
+from crosstask.gradients.inner_products import pair_products
 from crosstask.gradients.simplex import mirror_step_of_logs
 from crosstask.weighting.target_alignment import cosine_similarities
 from crosstask.weighting.tawt import TAWT, effective_sample_size
@@ -164,7 +166,7 @@ def test_products_on_the_way_of_a_backward_pass(factor):
     flat = torch.cat([part.reshape(-1) for part in direction])
     expected = flat_gradient(loss("a"), parameters)
     head = flat_gradient(loss("a"), heads["a"].parameters())
-    with ProductsOnTheWay(parameters, [*direction[:-1], None]) as passes:
+    with ProductsInBackward(parameters, [*direction[:-1], None]) as passes:
         crosswise, square = passes.backward(loss("a"), factor, smallest=1e-3)
     last = direction[-1].numel()
     torch.testing.assert_close(crosswise, flat[:-last] @ expected[:-last])

@@ -90,7 +90,7 @@ def assert_same_gradients(stepper, data, step):
                 assert part is None or not part.any()
             else:
                 torch.testing.assert_close(part, other, rtol=1e-4, atol=1e-6)
-        own, other_own = ({id(leaf): part for leaf, part in one.own} for one in (gradient, expected[task]))
+        own, other_own = ({id(leaf): part for leaf, part in one.head} for one in (gradient, expected[task]))
         assert own.keys() == other_own.keys()
         for leaf, part in own.items():
             torch.testing.assert_close(part, other_own[leaf], rtol=1e-4, atol=1e-6)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import inner_products
 from crosstask.gradients import task_gradients as grads
 
 
@@ -69,7 +70,7 @@ def test_leaves_under_gradient_checkpointing(network):
     shared = [network.embedding.weight, network.down.weight, network.up.weight]
     one, two = grads.take_gradient(plain, shared), grads.take_gradient(saved, shared)
     assert all(torch.allclose(a, b) for a, b in zip(one.shared, two.shared, strict=True))
-    assert all(torch.allclose(a[1], b[1]) for a, b in zip(one.own, two.own, strict=True))
+    assert all(torch.allclose(a[1], b[1]) for a, b in zip(one.head, two.head, strict=True))
 
 
 def test_leaves_end_where_they_are_told_to(network):
@@ -98,7 +99,7 @@ def test_take_gradient_is_what_backward_leaves(network):
     for parameter, part in zip(shared, found.shared, strict=True):
         assert (part is None) == (parameter.grad is None)
         assert part is None or torch.equal(part, parameter.grad)
-    own = {id(leaf): part for leaf, part in found.own}
+    own = {id(leaf): part for leaf, part in found.head}
     rest = [network.down.weight, network.head.weight, network.head.bias]
     assert set(own) == {id(parameter) for parameter in rest}
     assert all(torch.equal(own[id(parameter)], parameter.grad) for parameter in rest)
@@ -120,7 +121,7 @@ def test_a_loss_without_parameters_has_no_gradient():
     parameter = nn.Parameter(torch.ones(2))
     found = grads.take_gradient(torch.ones(()), [parameter])
     assert found.shared == [None]
-    assert found.own == []
+    assert found.head == []
 
 
 def test_losses_with_one_graph_are_refused(network):
@@ -145,7 +146,7 @@ def test_create_graph_can_be_differentiated_again():
 # Products
 
 
-SHAPES = [(3, 5), (grads.CHUNK + 7,), (2 * grads.SLICE + 11,), (1,)]
+SHAPES = [(3, 5), (inner_products.CHUNK + 7,), (2 * inner_products.CPU_BLOCK + 11,), (1,)]
 
 
 def draw(num_tasks, dtype=torch.float64, shapes=SHAPES, missing=()):
@@ -180,13 +181,13 @@ def test_gram_matrix_is_the_dense_product(dtype, tolerance, missing):
     """Parts may be missing; parameters end inside a chunk, inside a slice, or hold a single entry."""
     gradients = draw(3, dtype, missing=missing)
     expected = dense(gradients)
-    found = grads.gram_matrix(gradients)
+    found = inner_products.gram_matrix(gradients)
     assert found.dtype == torch.float64
     assert torch.allclose(found, expected, rtol=tolerance, atol=tolerance * expected.max().item())
     assert torch.equal(found, found.T)
     for i in range(3):
         for j in range(3):
-            one = grads.product(gradients[i], gradients[j])
+            one = inner_products.product(gradients[i], gradients[j])
             assert one.dtype == torch.float64
             assert torch.allclose(one, expected[i, j], rtol=tolerance, atol=tolerance * expected.max().item())
 
@@ -196,9 +197,9 @@ def test_float32_products_over_five_million_entries_keep_six_digits():
     generator = torch.Generator().manual_seed(0)
     gradients = [[torch.rand(5_000_000, generator=generator)] for _ in range(2)]
     exact = dense(gradients, [(5_000_000,)])
-    found = grads.gram_matrix(gradients)
+    found = inner_products.gram_matrix(gradients)
     assert ((found - exact) / exact).abs().max() < 1e-6
-    assert ((grads.product(*gradients) - exact[0, 1]) / exact[0, 1]).abs() < 1e-6
+    assert ((inner_products.product(*gradients) - exact[0, 1]) / exact[0, 1]).abs() < 1e-6
 
 
 def test_gradients_that_do_not_lie_in_order():
@@ -206,20 +207,20 @@ def test_gradients_that_do_not_lie_in_order():
     base = torch.randn(4, 6, dtype=torch.float64)
     strange = [base.T, torch.ones(1, dtype=torch.float64).expand(5)]
     plain = [base.T.contiguous(), torch.ones(5, dtype=torch.float64)]
-    assert torch.equal(grads.gram_matrix([strange, plain]), grads.gram_matrix([plain, plain]))
-    assert torch.equal(grads.product(strange, plain), grads.product(plain, plain))
+    assert torch.equal(inner_products.gram_matrix([strange, plain]), inner_products.gram_matrix([plain, plain]))
+    assert torch.equal(inner_products.product(strange, plain), inner_products.product(plain, plain))
 
 
 def test_no_task_reaches_the_shared_parameters():
     with pytest.raises(CrossTaskError, match="None of the tasks reaches"):
-        grads.gram_matrix([[None, None], [None, None]])
-    assert grads.product([None], [torch.ones(2)]) == 0.0
+        inner_products.gram_matrix([[None, None], [None, None]])
+    assert inner_products.product([None], [torch.ones(2)]) == 0.0
 
 
 def test_products_that_overflow_stay_visible():
     gradients = [[torch.tensor([math.inf, 1.0])], [torch.tensor([1.0, -math.inf])]]
-    assert not torch.isfinite(grads.gram_matrix(gradients)).any()
-    assert not torch.isfinite(grads.product(*gradients))
+    assert not torch.isfinite(inner_products.gram_matrix(gradients)).any()
+    assert not torch.isfinite(inner_products.product(*gradients))
 
 
 def test_cosines_and_conflict_by_hand():
@@ -227,9 +228,9 @@ def test_cosines_and_conflict_by_hand():
     gram = rows @ rows.T
     half = math.sqrt(0.5)
     expected = [[1.0, 0.0, -half, 0.0], [0.0, 1.0, half, 0.0], [-half, half, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
-    assert torch.allclose(grads.cosines(gram), torch.tensor(expected, dtype=torch.float64))
-    assert grads.conflict(gram) == pytest.approx(1 / 6)  # one of six pairs
-    assert grads.conflict(gram[:1, :1]) == 0.0
+    assert torch.allclose(inner_products.cosines(gram), torch.tensor(expected, dtype=torch.float64))
+    assert inner_products.conflict(gram) == pytest.approx(1 / 6)  # one of six pairs
+    assert inner_products.conflict(gram[:1, :1]) == 0.0
 
 
 # Mixtures, and what ends up in `.grad`
@@ -285,7 +286,7 @@ def test_a_step_from_parts_is_a_plain_step(network):
     shared = [network.embedding.weight, network.down.weight, network.up.weight, network.unused.weight]
     taken = [grads.take_gradient(loss(TOKENS), shared) for loss in (network.tied, network.classify)]
     for gradient, weight in zip(taken, (2.0, 0.5), strict=True):
-        grads.add_to_grad(gradient.own, weight)
+        grads.add_to_grad(gradient.head, weight)
     grads.add_to_grad(zip(shared, grads.mix([gradient.shared for gradient in taken], (2.0, 0.5)), strict=True))
     found = {name: parameter.grad for name, parameter in network.named_parameters()}
     network.zero_grad()
@@ -295,9 +296,9 @@ def test_a_step_from_parts_is_a_plain_step(network):
         assert parameter.grad is None or torch.allclose(found[name], parameter.grad, atol=1e-14)
 
 
-@pytest.mark.parametrize("width", [5, grads.CHUNK, 3 * grads.CHUNK + 7])
+@pytest.mark.parametrize("width", [5, inner_products.CHUNK, 3 * inner_products.CHUNK + 7])
 def test_products_of_rows_with_a_vector(width):
     rows, vector = torch.randn(3, width), torch.randn(width)
-    found = grads.rows_times(rows, vector)
+    found = inner_products.rows_times(rows, vector)
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, rows.double() @ vector.double(), rtol=1e-5, atol=1e-4)

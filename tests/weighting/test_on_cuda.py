@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import inner_products
 from crosstask.gradients import task_gradients as grads
 from crosstask.weighting import WEIGHTINGS
 
@@ -210,8 +211,8 @@ def as_row(parts):
 def _slices(request, monkeypatch):
     """Also with slices so small that everything is cut and joined many times."""
     if request.param:
-        monkeypatch.setattr(grads, "SLICE", 4 * grads.CHUNK)
-        monkeypatch.setattr(grads, "SLICE_ON_ACCELERATOR", 5000)
+        monkeypatch.setattr(inner_products, "CPU_BLOCK", 4 * inner_products.CHUNK)
+        monkeypatch.setattr(inner_products, "ACCELERATOR_BLOCK", 5000)
 
 
 @every_device
@@ -219,7 +220,7 @@ def _slices(request, monkeypatch):
 def test_products(device):
     gradients, rows = some_gradients(device)
     exact = rows @ rows.T
-    gram = grads.gram_matrix(gradients)
+    gram = inner_products.gram_matrix(gradients)
     assert gram.dtype == torch.float64
     assert gram.device.type == device
     lengths = exact.diagonal().sqrt()
@@ -228,7 +229,7 @@ def test_products(device):
     assert torch.equal(gram, gram.T)
     for i, first in enumerate(gradients):
         for j, second in enumerate(gradients):
-            found = grads.product(first, second)
+            found = inner_products.product(first, second)
             assert found.dtype == torch.float64
             assert abs(float(found) - float(exact[i, j])) < float(tolerance[i, j])
 
@@ -276,7 +277,7 @@ def test_gradients_of_a_task_that_does_not_reach_all(device):
     losses, _ = problem.losses()
     taken = grads.take_gradient(losses["unlike"], problem.shared)
     assert [part is None for part in taken.shared] == [False, False, True, True]
-    assert {id(leaf) for leaf, _ in taken.own} == {id(parameter) for parameter in problem.heads["unlike"].parameters()}
+    assert {id(leaf) for leaf, _ in taken.head} == {id(parameter) for parameter in problem.heads["unlike"].parameters()}
 
 
 @every_device

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients.task_gradients import Gradient
+from crosstask.gradients.inner_products import Gradient
 
 Head = dict[Tensor, Tensor]
 """Gradients on the parameters that one task alone reaches."""

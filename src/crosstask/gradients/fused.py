@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from crosstask.gradients.task_gradients import Gradient, TaskGradient
+from crosstask.gradients.inner_products import Gradient
+from crosstask.gradients.task_gradients import TaskGradient
 
 DEVICES = {"cuda"}
 """Where kernel launches cost more than their work. On a CPU a pass per task is as fast."""

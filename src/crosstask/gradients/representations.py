@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients.task_gradients import add_to_grad, gram_matrix, leaves_of
+from crosstask.gradients.inner_products import gram_matrix
+from crosstask.gradients.task_gradients import add_to_grad, leaves_of
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import inner_products
 from crosstask.gradients import representations as on_representations
 from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.distributed import Ranks
@@ -105,11 +106,11 @@ def gradient_facts(gram: Tensor, tasks: Sequence[str], targets: Sequence[str] = 
     norms = gram.diagonal().clamp(min=0.0).sqrt().tolist()
     facts: dict[str, Any] = {
         "gradient_norms": dict(zip(tasks, norms, strict=True)),
-        "conflict": grads.conflict(gram),
+        "conflict": inner_products.conflict(gram),
     }
     target = next((task for task in tasks if task in targets), None)
     if target is not None:
-        cosines = dict(zip(tasks, grads.cosines(gram)[tasks.index(target)].tolist(), strict=True))
+        cosines = dict(zip(tasks, inner_products.cosines(gram)[tasks.index(target)].tolist(), strict=True))
         del cosines[target]
         facts["similarities"] = cosines
     return facts
@@ -188,7 +189,7 @@ class Evidence:
         """Products of the tasks' gradients on the shared parameters, [tasks, tasks], in float64 on the CPU."""
         first = 0 if self._num_compared is None else len(self.shared) - self._num_compared
         rows = [gradient.shared[first:] for gradient in self.gradients.values()]
-        gram = self._finite(grads.gram_matrix(rows).cpu() / self.scale**2)
+        gram = self._finite(inner_products.gram_matrix(rows).cpu() / self.scale**2)
         self.facts = gradient_facts(gram, self.tasks, self.targets)
         return gram
 
@@ -203,7 +204,7 @@ class Evidence:
         target = next((task for task in self.tasks if task in self.targets), None)
         if target is None:
             return {}
-        row = grads.cosines(self.gram)[self.tasks.index(target)]
+        row = inner_products.cosines(self.gram)[self.tasks.index(target)]
         return dict(zip(self.tasks, row.tolist(), strict=True))
 
     @computed_once
@@ -268,7 +269,7 @@ class Evidence:
         self.is_in_place = True
         self._put_observed_heads_in_place()
         for task, _, gradient in grads.each_gradient(self.loss_tensors, self.shared, self.scale):
-            pairs = (*zip(self.shared, gradient.shared, strict=True), *gradient.own)
+            pairs = (*zip(self.shared, gradient.shared, strict=True), *gradient.head)
             grads.add_to_grad(pairs, self._factor(task, self.weights), keep=True)
             yield task, gradient
 
@@ -277,7 +278,7 @@ class Evidence:
         self.is_in_place = True
         self._put_observed_heads_in_place()
         for gradient in self.gradients.values():
-            grads.add_to_grad(gradient.own)
+            grads.add_to_grad(gradient.head)
         # The direction is complete on every rank, and the loop adds up what all ranks have.
         parts = (direction * (self.scale / self.ranks.count)).split([parameter.numel() for parameter in self.shared])
         shaped = [part.view_as(parameter) for parameter, part in zip(self.shared, parts, strict=True)]
@@ -306,7 +307,7 @@ class Evidence:
 
     def _put_mixture_in_place(self, factors: Mapping[str, float], weigh_heads: bool) -> None:
         for task, gradient in self.gradients.items():
-            grads.add_to_grad(gradient.own, factors[task] if weigh_heads else 1.0)
+            grads.add_to_grad(gradient.head, factors[task] if weigh_heads else 1.0)
         # The shared part is complete on every rank, and the loop adds up what all ranks have.
         shares = [factor / self.ranks.count for factor in factors.values()]
         mixture = grads.mix([gradient.shared for gradient in self.gradients.values()], shares)

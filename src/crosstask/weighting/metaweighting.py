@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import inner_products
 from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import frank_wolfe, min_norm_point, project_onto_simplex
@@ -122,7 +123,9 @@ class SupportGradients:
         for task, support_head in self.heads.items():
             leaves = [leaf for leaf in head if leaf in support_head]
             if leaves:
-                product = grads.product([head[leaf] for leaf in leaves], [support_head[leaf] for leaf in leaves])
+                product = inner_products.product(
+                    [head[leaf] for leaf in leaves], [support_head[leaf] for leaf in leaves]
+                )
                 by_task[task] = by_task[task] + product.to(device)
         factors = [self.factors.get(task, 0.0) / self.scale for task in tasks]
         products = torch.stack([by_task[task].to(device) for task in tasks])
@@ -132,12 +135,12 @@ class SupportGradients:
         """In the order of `self.shared`; where gradients are vectors and there is room, all of them in one call."""
         vector = shared[0]
         if len(shared) > 1 or vector is None or len(self.shared) * vector.numel() > MAX_STACKED_ENTRIES:
-            return [grads.product(shared, support) for support in self.shared.values()]
+            return [inner_products.product(shared, support) for support in self.shared.values()]
         if self.stack is None:
             stack = torch.stack([support[0] for support in self.shared.values() if support[0] is not None])
             self.stack = stack.to(torch.promote_types(stack.dtype, torch.float32))
             self.shared = {task: [row] for task, row in zip(self.shared, self.stack, strict=True)}
-        return list(grads.rows_times(self.stack, vector.to(self.stack.dtype)))
+        return list(inner_products.rows_times(self.stack, vector.to(self.stack.dtype)))
 
 
 def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -276,7 +279,7 @@ class MetaWeighting(Weighting):
         heads: dict[str, dict[Tensor, Tensor]] = {}
         shared: dict[str, grads.Gradient] = {}
         for task, gradient in evidence.take_and_put_in_place():
-            heads[task] = dict(gradient.own) if self.heads else {}
+            heads[task] = dict(gradient.head) if self.heads else {}
             packed = grads.pack(gradient.shared, evidence.shared, self.num_ranks)
             shared[task] = [part if part is None else evidence.ranks.sum(part) for part in packed]
         for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
@@ -299,7 +302,7 @@ class MetaWeighting(Weighting):
         query_losses: dict[str, Tensor] = {}
         for task, loss, gradient in grads.each_gradient(losses, support.parameters, check=self.check_losses):
             packed = grads.pack(gradient.shared, support.parameters, self.num_ranks)
-            rows.append(support.products(self.tasks, packed, dict(gradient.own)))
+            rows.append(support.products(self.tasks, packed, dict(gradient.head)))
             query_losses[task] = loss
         # Support gradients are complete on every rank, so the products of each rank's queries add up.
         products = ranks.sum(torch.stack(rows)).cpu()  # [query tasks, tasks]
@@ -317,7 +320,7 @@ class MetaWeighting(Weighting):
         self._facts = {
             "query_losses": dict(query_losses),
             "shares": dict(zip(query_losses, row_weights.tolist(), strict=True)),
-            "conflict": grads.conflict(gradients @ gradients.T),
+            "conflict": inner_products.conflict(gradients @ gradients.T),
             "weights": self.weights,
         }
 

@@ -13,16 +13,10 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients import task_gradients as grads
+from crosstask.gradients.backward_products import MIN_FACTOR, MIN_FACTOR_IN_FLOAT16, ProductsInBackward
 from crosstask.gradients.distributed import Ranks
-from crosstask.gradients.hessian import (
-    SMALLEST_FACTOR,
-    SMALLEST_FACTOR_IN_FLOAT16,
-    ProductsOnTheWay,
-    Solution,
-    conjugate_gradients,
-    hessian_of,
-    pair_products,
-)
+from crosstask.gradients.hessian import Solution, conjugate_gradients, hessian_of
+from crosstask.gradients.inner_products import gram_matrix, pair_products
 
 PairOfProducts = tuple[Tensor, Tensor]
 """Of a gradient with the target's, and with itself."""
@@ -86,7 +80,7 @@ class ComparedLosses:
         if self.placement is None:
             return
         factor = self.placement.factors[task]
-        grads.add_to_grad(gradient.own, factor, keep=True)
+        grads.add_to_grad(gradient.head, factor, keep=True)
         if task not in self.placement.observed:
             grads.add_to_grad(zip(self.shared, gradient.shared, strict=True), factor, keep=True)
 
@@ -175,7 +169,7 @@ def _compare_by_gram_matrix(compared: ComparedLosses) -> TargetAlignment:
     gradients = {task: compared.take(task) for task in compared.losses}
     target_rows = [row for row, task in enumerate(gradients) if task in compared.targets]
     compared.check_reached(gradients[task].shared for task in gradients if task in compared.targets)
-    gram = grads.gram_matrix(list(_over_ranks(compared, gradients).values())).cpu() / compared.scale**2
+    gram = gram_matrix(list(_over_ranks(compared, gradients).values())).cpu() / compared.scale**2
     for task, gradient in gradients.items():
         compared.put_in_place(task, gradient)
     # The target's gradient is the mean over targets, and products with a mean are the mean of products.
@@ -209,8 +203,8 @@ def _pairs_of_sources(compared: ComparedLosses, direction: grads.Gradient) -> di
             pairs[task] = pair_products(compared.ranks.sum_gradient(gradient.shared, compared.shared), direction)
             compared.put_in_place(task, gradient)
         return pairs
-    smallest = SMALLEST_FACTOR if compared.scale <= 1.0 else SMALLEST_FACTOR_IN_FLOAT16
-    with ProductsOnTheWay(compared.shared, direction) as passes, grads.one_graph_per_loss():
+    smallest = MIN_FACTOR if compared.scale <= 1.0 else MIN_FACTOR_IN_FLOAT16
+    with ProductsInBackward(compared.shared, direction) as passes, grads.one_graph_per_loss():
         for task in sources:
             loss, factor = compared.losses[task] * compared.scale, compared.placement.factors[task]
             pairs[task] = passes.backward(loss, factor, smallest=smallest)
