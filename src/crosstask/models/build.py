@@ -33,7 +33,10 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
     freeze = options.pop("freeze", False)
     if not isinstance(freeze, bool):
         raise CrossTaskError(f"encoder: `freeze` must be true or false, found {freeze!r}.")
-    frozen_options = {key: options.pop(key) for key in ("hidden", "cache") if freeze and key in options}
+    frozen_options: Config = {}
+    for key in ("hidden", "cache"):
+        if freeze and key in options:
+            frozen_options[key] = options.pop(key)
     cls.check_options(options)
     if freeze and any(task.spec.form == "vector" for task in tasks):
         raise CrossTaskError("encoder: `freeze` is for texts; numeric vectors are features already.")

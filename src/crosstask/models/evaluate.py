@@ -101,8 +101,12 @@ def _logits_by_example(
 def _predictions(spec: TaskSpec, logits: dict[int, np.ndarray], labels: EncodedLabels | None) -> Predictions:
     in_order = [logits[i] for i in range(len(logits))]
     if spec.kind == "tagging":
-        probabilities = [_word_probabilities(words, spec) for words in in_order]
-        return Predictions(spec, labels, [words.argmax(-1) for words in probabilities], probabilities)
+        probabilities: list[np.ndarray] = []
+        tags: list[np.ndarray] = []
+        for words in in_order:  # [words, labels]
+            probabilities.append(_word_probabilities(words, spec))
+            tags.append(probabilities[-1].argmax(-1))
+        return Predictions(spec, labels, tags, probabilities)
     stacked = torch.from_numpy(np.stack(in_order)).double() if in_order else torch.zeros(0, spec.num_outputs)
     if spec.kind == "regression":
         return Predictions(spec, labels, stacked.reshape(-1).numpy() * spec.scale + spec.mean)

@@ -99,12 +99,14 @@ def _card(spec: TaskSpec, facts: Options, *, loads_by_transformers: bool) -> str
 
 def _score_table(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
     """A row per split that was measured, with the metrics of the first one as columns."""
-    measured = {split: values for split, values in scores.items() if values}
-    if not measured:
-        return []
-    names = list(next(iter(measured.values())))
-    lines = ["", "| split | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for split, values in measured.items():
+    lines: list[str] = []
+    names: list[str] = []
+    for split, values in scores.items():
+        if not values:
+            continue
+        if not lines:
+            names = list(values)
+            lines = ["", "| split | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
         cells: list[str] = []
         for name in names:
             value = values.get(name, math.nan)

@@ -21,8 +21,12 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
     Recurrent layers stay in training mode with a dropout of 0: cuDNN has no backward pass in evaluation mode.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    recurrent = [(module, module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
+    modes: list[tuple[nn.Module, bool]] = []
+    recurrent: list[tuple[nn.RNNBase, float]] = []
+    for module in model.modules():
+        modes.append((module, module.training))
+        if isinstance(module, nn.RNNBase):
+            recurrent.append((module, module.dropout))
     model.eval()
     for layer, _ in recurrent:
         layer.train()

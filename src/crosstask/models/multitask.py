@@ -93,8 +93,11 @@ class Model(nn.Module):
         """Parameters that learn, now or by these names, and all buffers: what a checkpoint has to hold."""
         if learning is None:
             learning = self.learning_names()
-        fixed = {name for name, _ in self.named_parameters() if name not in learning}
-        return {name: tensor for name, tensor in self.state_dict().items() if name not in fixed}
+        state = dict(self.state_dict())
+        for name, _ in self.named_parameters():
+            if name not in learning:
+                del state[name]
+        return state
 
     def save(self, folder: Path) -> None:
         """Write everything that `Model.load` needs: weights, architecture, label names, tokenizer or vocabulary."""

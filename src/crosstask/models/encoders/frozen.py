@@ -160,11 +160,15 @@ class FrozenEncoder(Encoder):
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded features with their mask; texts and tagged sentences may stand in one batch."""
         zeros = np.zeros((1, self.inner.width), dtype=np.float32)
-        tokens = [row["tokens"] if len(row["tokens"]) else zeros for row in rows]
+
+        def filled(name: str) -> list[np.ndarray]:
+            """The arrays of a name; zeros for an example that has none."""
+            return [row[name] if len(row[name]) else zeros for row in rows]
+
+        tokens = filled("tokens")
         batch = {"tokens": torch.nan_to_num(pad(tokens, 0.0)), "attention_mask": attention_mask(tokens)}
         if any(len(row["pooled"]) for row in rows):
-            pooled = [row["pooled"] if len(row["pooled"]) else zeros for row in rows]
-            batch["pooled"] = torch.from_numpy(np.concatenate(pooled))  # [batch, width]
+            batch["pooled"] = torch.from_numpy(np.concatenate(filled("pooled")))  # [batch, width]
         return batch
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:

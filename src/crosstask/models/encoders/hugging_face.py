@@ -140,9 +140,10 @@ class HuggingFaceEncoder(Encoder):
     def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """Frozen, with the mean of the token vectors unless `pooling` says otherwise."""
         options = dict(options)
-        of_training = ("hidden", "lora", "gradient_checkpointing", "dropout")
-        unused = [key for key in of_training if options.pop(key, None)]
-        notes = [f"`{key}` under `encoder` plays no part: nothing in the encoder is trained" for key in unused]
+        notes: list[str] = []
+        for key in ("hidden", "lora", "gradient_checkpointing", "dropout"):
+            if options.pop(key, None):
+                notes.append(f"`{key}` under `encoder` plays no part: nothing in the encoder is trained")
         return {"pooling": "mean", **options, "name": name, "freeze": True}, notes
 
     @classmethod
@@ -216,7 +217,10 @@ class HuggingFaceEncoder(Encoder):
         layers = _layers(self.body)
         if not layers:
             return []
-        return [Site(layers[0], "input", self.width), *(Site(layer, "output", self.width) for layer in layers)]
+        sites = [Site(layers[0], "input", self.width)]
+        for layer in layers:
+            sites.append(Site(layer, "output", self.width))
+        return sites
 
     def pooler_of_heads(self) -> nn.Module | None:
         """The pooler in the body (BERT), where heads are the architecture's own."""

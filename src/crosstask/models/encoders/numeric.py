@@ -242,7 +242,10 @@ class ReluEncoder(VectorEncoder):
 
 def common_width(encoder: str, tasks: Sequence[Task]) -> int:
     """The width that all tasks' vectors have; an error that names each task's where they differ."""
-    widths = {task.name: task.train.inputs.shape[1] for task in tasks if isinstance(task.train.inputs, np.ndarray)}
+    widths: dict[str, int] = {}
+    for task in tasks:
+        if isinstance(task.train.inputs, np.ndarray):
+            widths[task.name] = task.train.inputs.shape[1]
     if not widths:
         raise CrossTaskError(f"The encoder '{encoder}' takes numeric vectors, but no task has them.")
     if len(set(widths.values())) > 1:

@@ -196,8 +196,13 @@ def _from_npz(path: Path, selects: _Selection) -> WordVectors:
     words = text.split("\n")
     if len(words) != len(matrix):
         raise CrossTaskError(f"Word vectors: {path} has {len(words)} words but {len(matrix)} vectors.")
-    rows = [row for row, word in enumerate(words) if selects(word)]
-    return WordVectors([words[row] for row in rows], matrix[rows].astype(np.float32))
+    rows: list[int] = []
+    selected: list[str] = []
+    for row, word in enumerate(words):
+        if selects(word):
+            rows.append(row)
+            selected.append(word)
+    return WordVectors(selected, matrix[rows].astype(np.float32))
 
 
 def _leading_numbers(fields: list[str]) -> int:
