@@ -7,11 +7,8 @@ from crosstask.errors import unknown
 from crosstask.papers import MT_DNN, Paper
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS, Transfer
-from crosstask.validation import check_options, name_and_options
+from crosstask.validation import Named, check_options, name_and_options
 from crosstask.weighting import WEIGHTINGS, Weighting
-
-Named = str | Mapping[str, Any]
-"""A method as a recipe names it: `tawt` or `{name: tawt, every: 50}`."""
 
 
 def make_weighting(section: Weighting | Named | None) -> Weighting | None:

@@ -71,6 +71,9 @@ class RecipeFile:
             self._check_targets()
             for name, options in self.recipe.tasks.items():
                 _check_task(name, options)
+            self.weighting = make_weighting(self.recipe.weighting)
+            self.transfers = [make_transfer(section) for section in self.recipe.transfer]
+            self.trackers = read_trackers(self.recipe.track)
             self._check_methods()
 
     def _check_targets(self) -> None:
@@ -84,19 +87,16 @@ class RecipeFile:
     def _check_methods(self) -> None:
         """Paradigm, weighting and transfers must exist and go with the tasks; found out by planning the run."""
         recipe = self.recipe
-        weighting = make_weighting(recipe.weighting)
-        transfers = [make_transfer(item) for item in recipe.transfer]
-        read_trackers(recipe.track)
-        if weighting is not None:
-            weighting.check_names(recipe.tasks)
+        if self.weighting is not None:
+            self.weighting.check_names(recipe.tasks)
         if recipe.paradigm is not None:
             sources = tuple(name for name in recipe.tasks if name not in recipe.targets)
             sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet
-            names = tuple(transfer.name for transfer in transfers)
-            plan = Plan(tuple(recipe.targets), sources, sizes, self.settings, weighting, names)
-            phases = plan_phases(recipe.paradigm, plan)
-            for transfer in transfers:
-                phases = transfer.plan(plan, phases)
+            transfers = tuple(self.transfers)
+            plan_phases(
+                recipe.paradigm,
+                Plan(tuple(recipe.targets), sources, sizes, self.settings, self.weighting, transfers),
+            )
 
     @classmethod
     def read(cls, path: str | Path) -> "RecipeFile":
@@ -143,10 +143,10 @@ class RecipeFile:
         return Learner(
             self._resolved_encoder(),
             paradigm=recipe.paradigm,
-            weighting=recipe.weighting,
-            transfer=recipe.transfer,
+            weighting=self.weighting,
+            transfer=self.transfers,
             training=self.settings,
-            track=recipe.track,
+            track=self.trackers,
             seed=recipe.seed,
             progress=progress,
         )

@@ -13,6 +13,8 @@ from pydantic_core import ErrorDetails
 
 from crosstask.errors import CrossTaskError, did_you_mean
 
+Named = str | Mapping[str, Any]
+"""A method as a recipe names it: `tawt` or `{name: tawt, every: 50}`."""
 _LIMITS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
 """Types of pydantic's errors about numbers that are too large or too small."""
 _WORDS: dict[object, str] = {
@@ -210,7 +212,7 @@ def _only_choices(hint: Any) -> bool:
     return all(part is types.NoneType or get_origin(part) is Literal for part in parts)
 
 
-def name_and_options(where: str, section: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def name_and_options(where: str, section: Named) -> tuple[str, dict[str, Any]]:
     """`tawt` or `{name: tawt, every: 50}`, split into name and options.
 
     >>> name_and_options("weighting", {"name": "tawt", "every": 50})

@@ -10,14 +10,16 @@ import crosstask as ct
 from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.runs import prediction_log as measured
-from crosstask.runs.prediction_log import MOST_CHARACTERS, MOST_WORDS, measured_rows
+from crosstask.runs.prediction_log import MAX_CHARACTERS, MAX_WORDS, prediction_rows
 from crosstask.runs.record import PREDICTIONS_FILE, read_history
 from crosstask.runs.run import load
 
 
 def rows_of(kind, form, inputs, gold, scores, labels=("no", "yes"), probabilities=None):
     spec = TaskSpec("t", kind, form, labels)
-    return measured_rows("test", Examples(inputs, [None] * len(inputs)), Predictions(spec, gold, scores, probabilities))
+    return prediction_rows(
+        "test", Examples(inputs, [None] * len(inputs)), Predictions(spec, gold, scores, probabilities)
+    )
 
 
 def test_classification():
@@ -37,10 +39,10 @@ def test_vectors_are_left_out_and_pairs_are_two_texts():
 
 
 def test_tagging_has_lists_that_are_cut_together():
-    words, tags = ["w"] * (MOST_WORDS + 5), [1] * (MOST_WORDS + 5)
+    words, tags = ["w"] * (MAX_WORDS + 5), [1] * (MAX_WORDS + 5)
     chances = [np.tile([0.4, 0.6], (len(words), 1))]
     (row,) = rows_of("tagging", "tokens", [words], [tags], [np.array(tags)], probabilities=chances)
-    assert {len(row[key]) for key in ("input", "gold", "predicted", "probability")} == {MOST_WORDS}
+    assert {len(row[key]) for key in ("input", "gold", "predicted", "probability")} == {MAX_WORDS}
     assert (row["gold"][0], row["predicted"][0], row["probability"][0]) == ("yes", "yes", 0.6)
 
 
@@ -58,11 +60,11 @@ def test_numbers_have_no_probability_and_no_nan():
 
 
 def test_long_texts_and_large_sets_are_cut(monkeypatch):
-    monkeypatch.setattr(measured, "MOST_EXAMPLES", 3)
+    monkeypatch.setattr(measured, "MAX_EXAMPLES", 3)
     scores = np.tile([0.8, 0.2], (9, 1))
     rows = rows_of("classification", "text", ["x" * 1000] * 9, np.zeros(9, dtype=int), scores)
     assert [row["example"] for row in rows] == [0, 4, 8]
-    assert len(rows[0]["input"]) == MOST_CHARACTERS
+    assert len(rows[0]["input"]) == MAX_CHARACTERS
     assert rows[0]["input"].endswith("…")
 
 
@@ -90,5 +92,5 @@ def test_a_run_keeps_the_targets_rows_of_test_or_else_of_dev(tmp_path, has_test)
 
 def test_the_documentation_says_how_much_is_kept():
     text = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8").replace("\n", " ")
-    assert f"{measured.MOST_EXAMPLES:,} examples of a target" in text
-    assert f"the first {MOST_CHARACTERS} characters" in text
+    assert f"{measured.MAX_EXAMPLES:,} examples of a target" in text
+    assert f"the first {MAX_CHARACTERS} characters" in text

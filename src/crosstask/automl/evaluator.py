@@ -14,7 +14,7 @@ from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.runs.events import Row
-from crosstask.runs.run import Run
+from crosstask.runs.run import Run, RunFolder
 from crosstask.studies.method import Section
 from crosstask.training.config import Training
 
@@ -78,9 +78,11 @@ class Evaluator:
         """The model: the candidate on all labels, with as many updates as the folds found best."""
         target = self.target if test else replace(self.target, test=None)
         learner = self._learner(candidate, updates, self.seed)
-        if recipe is not None:
+        folder: Path | RunFolder | None = output
+        if recipe is not None and output is not None:
             recipe = _recipe_of(recipe, candidate, [target.name, *candidate.sources], learner.training)
-        return learner.fit(target, self._sources(candidate), output=output, recipe=recipe)
+            folder = RunFolder.checked(output, recipe)
+        return learner.fit(target, self._sources(candidate), output=folder)
 
     def _learner(self, candidate: Candidate, updates: int, seed: int) -> Learner:
         training = training_of(candidate, self.training, updates)

@@ -32,23 +32,18 @@ def train(
     [dim]crosstask train stars.yaml --resume[/dim]
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
-    from crosstask.runs.run import Run, RunFolder, load
+    from crosstask.runs.run import RunFolder, load_run
 
     file = read_recipe(recipe, seed)
-    folder = RunFolder(output or file.output)
-    if resume:
-        folder.check_recipe(file.resolved())
-        if folder.is_finished:
-            run = load(folder.path)
-            assert isinstance(run, Run)
-            typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
-            _print_run(run, folder.path)
-            return
-    else:
-        folder.check_new()  # before any data is read
+    # Before any data is read.
+    folder = RunFolder.checked(output or file.output, file.resolved(), resume=resume)
+    if folder.is_finished:
+        typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
+        _print_run(load_run(folder.path), folder.path)
+        return
     learner = file.learner(progress=show_progress(quiet))
     targets, sources = file.tasks()
-    run = learner.fit(targets, sources, output=folder.path, resume=resume, recipe=file.resolved())
+    run = learner.fit(targets, sources, output=folder)
     if _is_main_process():  # of several, one prints
         _print_run(run, folder.path)
 

@@ -1,67 +1,76 @@
-"""What a model said of the examples that it was measured on, one row each, short enough to keep beside every run."""
+"""Predictions on the examples that a model was measured on, one row each, short enough to write beside every run."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from crosstask.data.examples import Examples
+from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 
-MOST_EXAMPLES = 4000
-"""Of one task; of more, as many at even distances."""
-MOST_CHARACTERS = 400
-MOST_WORDS = 80
+MAX_EXAMPLES = 4000
+"""Of one task; of more, this many at even distances."""
+MAX_CHARACTERS = 400
+MAX_WORDS = 80
 """Of one input. Tags are cut with their words."""
 
+Label = str | float | list[str]
 
-def measured_rows(part: str, examples: Examples, found: Predictions) -> list[Row]:
-    """A row per example: task, part, its number from 0, input, gold, predicted, and how probable that seemed.
+
+def prediction_rows(split: str, examples: Examples, predictions: Predictions) -> list[Row]:
+    """A row per example: task, split (as `part`), its index, input, gold, predicted, and the probability of that.
 
     Numeric vectors are left out. Tagging has lists, with an entry per word; the probability of a multilabel row is that
-    of its least sure decision; regression has none.
+    of its least certain decision; regression has none.
     """
-    spec = found.spec
-    gold, predicted = found.truth, found.predicted
-    places = np.unique(np.linspace(0, len(found) - 1, min(len(found), MOST_EXAMPLES)).round().astype(int))
+    spec = predictions.spec
+    num_rows = min(len(predictions), MAX_EXAMPLES)
+    indices = np.unique(np.linspace(0, len(predictions) - 1, num_rows).round().astype(int))
+    gold, predicted = predictions.truth, predictions.predicted
     rows = []
-    for place in places.tolist():
-        row: Row = {"task": spec.name, "part": part, "example": place}
+    for index in indices.tolist():
+        row: Row = {"task": spec.name, "part": split, "example": index}
         if examples.form != "vector":
-            row["input"] = _short(examples.inputs[place])
-        row["gold"] = _named(spec.kind, spec.labels, gold[place])
-        row["predicted"] = _named(spec.kind, spec.labels, predicted[place])
-        row["probability"] = _probability(found, place)
-        rows.append(finite({key: value for key, value in row.items() if value is not None}))
+            row["input"] = _shortened(examples.inputs[index])
+        row["gold"] = _label(spec, gold[index])
+        row["predicted"] = _label(spec, predicted[index])
+        probability = _probability(predictions, index)
+        if probability is not None:
+            row["probability"] = probability
+        rows.append(finite(row))
     return rows
 
 
-def _short(given: Any) -> Any:
+def _shortened(example: str | tuple[str, ...] | Sequence[str]) -> str | list[str]:
     """A text, two texts or the first words; what is cut off a text is shown by dots."""
-    if isinstance(given, str):
-        return given if len(given) <= MOST_CHARACTERS else given[: MOST_CHARACTERS - 1].rstrip() + "…"
-    return [_short(text) for text in given] if isinstance(given, tuple) else list(given)[:MOST_WORDS]
+    if isinstance(example, str):
+        return example if len(example) <= MAX_CHARACTERS else example[: MAX_CHARACTERS - 1].rstrip() + "…"
+    if isinstance(example, tuple):  # a pair of texts
+        return [str(_shortened(text)) for text in example]
+    return list(example)[:MAX_WORDS]
 
 
-def _named(kind: str, labels: Sequence[str], value: Any) -> Any:
-    if kind == "regression":
+def _label(spec: TaskSpec, value: Any) -> Label:
+    """The label, number, tags or labels that an encoded label stands for."""
+    if spec.kind == "regression":
         return float(f"{float(value):.6g}")
-    if kind == "tagging":
-        return [labels[int(i)] for i in value[:MOST_WORDS]]
-    if kind == "multilabel":
-        return [label for label, present in zip(labels, value, strict=True) if present]
-    return labels[int(value)]
+    if spec.kind == "tagging":
+        return [spec.labels[int(index)] for index in value[:MAX_WORDS]]
+    if spec.kind == "multilabel":
+        return [label for label, present in zip(spec.labels, value, strict=True) if present]
+    return spec.labels[int(value)]
 
 
-def _probability(found: Predictions, place: int) -> Any:
-    if found.spec.kind == "regression":
+def _probability(predictions: Predictions, index: int) -> float | list[float] | None:
+    """The probability of the decision, or of each tag; None where there is none."""
+    kind = predictions.spec.kind
+    if kind == "tagging" and predictions.probabilities is not None:
+        return [round(float(word.max()), 4) for word in predictions.probabilities[index][:MAX_WORDS]]
+    if kind in ("regression", "tagging"):
         return None
-    if found.spec.kind == "tagging":
-        if found.probabilities is None:
-            return None
-        return [round(float(row.max()), 4) for row in found.probabilities[place][:MOST_WORDS]]
-    scores = found.scores[place]
-    sure = np.maximum(scores, 1.0 - scores).min() if found.spec.kind == "multilabel" else scores.max()
-    return round(float(sure), 4)
+    scores = np.asarray(predictions.scores[index])  # [labels]
+    if kind == "multilabel":  # each label is a decision between present and absent
+        return round(float(np.maximum(scores, 1.0 - scores).min()), 4)
+    return round(float(scores.max()), 4)

@@ -1,4 +1,4 @@
-"""A trained model in use: labels and probabilities for new inputs, scores on labelled ones."""
+"""A trained model in use: labels and probabilities for new inputs, scores on labeled ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +14,14 @@ from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import evaluate, predict_scores
 from crosstask.models.multitask import Model
 from crosstask.validation import shown
+
+Inputs = Sequence[Any] | np.ndarray
+"""Texts, pairs of texts, lists of words, or vectors."""
+Decision = str | float | list[str] | tuple[str, ...]
+"""A label, a number, the tags of a sentence, or several labels."""
+Probabilities = dict[str, float]
+"""By label."""
+INPUT_WORDS = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}
 
 
 class Predictor:
@@ -41,43 +49,43 @@ class Predictor:
         return self.model.specs[task]
 
     def predictions(
-        self,
-        inputs: Sequence[Any] | np.ndarray,
-        task: str | None = None,
-        *,
-        progress: Callable[[int], None] = lambda done: None,
+        self, inputs: Inputs, task: str | None = None, *, progress: Callable[[int], None] = lambda done: None
     ) -> Predictions:
         """Scores of every label for every input."""
         spec = self.spec(task)
-        items = _as_form(inputs, spec)
+        examples = _as_form(inputs, spec)
         if spec.form != "tokens":
-            return predict_scores(self.model, spec.name, items, progress=progress)
+            return predict_scores(self.model, spec.name, examples, progress=progress)
         # A sentence without words has no tags; encoders need not know of such.
-        full = [i for i, words in enumerate(items) if len(words)]
-        words = [items[i] for i in full]
-        found = predict_scores(self.model, spec.name, words, progress=progress) if full else None
-        return _with_empty(spec, found, full, len(items))
+        nonempty = [i for i, words in enumerate(examples) if len(words)]
+        predictions = None
+        if nonempty:
+            sentences = [examples[i] for i in nonempty]
+            predictions = predict_scores(self.model, spec.name, sentences, progress=progress)
+        return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
-    def predict(self, inputs: Sequence[Any] | np.ndarray, task: str | None = None) -> list[Any]:
+    def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
         """The label of each input: a string, a list of tags, a tuple of labels, or a number."""
         if len(inputs) == 0:
             return []
         return decisions(self.predictions(inputs, task))
 
-    def predict_probabilities(self, inputs: Sequence[Any] | np.ndarray, task: str | None = None) -> list[Any]:
+    def predict_probabilities(
+        self, inputs: Inputs, task: str | None = None
+    ) -> list[Probabilities] | list[list[Probabilities]]:
         """The probability of each label by its name; for tagging a list of these, one per word."""
         spec = self.spec(task)
         if spec.kind == "regression":
             raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
         if len(inputs) == 0:
             return []
-        found = self.predictions(inputs, task)
-        if spec.kind == "tagging":
-            return [[by_name(spec, row) for row in rows] for rows in found.probabilities or []]
-        return [by_name(spec, row) for row in found.scores]
+        predictions = self.predictions(inputs, task)
+        if spec.kind != "tagging":
+            return [by_name(spec, row) for row in predictions.scores]
+        return [_by_word(spec, words) for words in predictions.probabilities or []]
 
     def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
-        """Metrics on labelled examples, the task's own one first."""
+        """Metrics on labeled examples, the one that chooses the model first."""
         spec = self.spec(task)
         if examples is None or not len(examples):
             raise CrossTaskError(f"Task '{spec.name}': there are no examples to score (no such split?).")
@@ -86,9 +94,9 @@ class Predictor:
                 f"Task '{spec.name}' was trained on {FORM_WORDS[spec.form]}; {examples.source} holds "
                 f"{FORM_WORDS[examples.form]}."
             )
-        labelled = LabelMap(None).apply(spec.name, spec.kind, examples)
-        prepared = Prepared.of(self.model.encoder, spec, labelled)
-        return score(evaluate(self.model, prepared)[0])
+        labeled = LabelMap(None).apply(spec.name, spec.kind, examples)
+        predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
+        return score(predictions)
 
     def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write a plain model of one task; see `crosstask.models.export.export`."""
@@ -97,41 +105,62 @@ class Predictor:
         return export(self.model, self.spec(task).name, Path(folder), card=card)
 
 
-def decisions(predictions: Predictions) -> list[Any]:
+def decisions(predictions: Predictions) -> list[Decision]:
     """Decisions as people name them."""
     spec = predictions.spec
     if spec.kind == "regression":
         return [float(value) for value in predictions.scores]
-    if spec.kind == "tagging":
-        return [[spec.labels[int(i)] for i in tags] for tags in predictions.scores]
-    if spec.kind == "multilabel":
-        return [tuple(np.array(spec.labels)[row.astype(bool)].tolist()) for row in predictions.predicted]
-    return [spec.labels[int(i)] for i in predictions.predicted]
+    named: list[Decision] = []
+    for decision in predictions.predicted:
+        if spec.kind == "tagging":
+            named.append([spec.labels[int(index)] for index in decision])
+        elif spec.kind == "multilabel":
+            named.append(tuple(np.array(spec.labels)[decision.astype(bool)].tolist()))
+        else:
+            named.append(spec.labels[int(decision)])
+    return named
 
 
-def by_name(spec: TaskSpec, row: np.ndarray) -> dict[str, float]:
-    """Scores of one example by the labels' names."""
+def by_name(spec: TaskSpec, row: np.ndarray) -> Probabilities:
+    """Probabilities of one example [labels] by the labels' names."""
     return {label: float(value) for label, value in zip(spec.labels, row, strict=True)}
 
 
-def _as_form(inputs: Sequence[Any] | np.ndarray, spec: TaskSpec) -> Sequence[Any] | np.ndarray:
+def _by_word(spec: TaskSpec, words: np.ndarray) -> list[Probabilities]:
+    return [by_name(spec, word) for word in words]  # [words, labels]
+
+
+def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
     """Inputs in the form that the task was trained on, or an error that says which form that is."""
     if isinstance(inputs, str):
         raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
     if spec.form == "vector":
         return _as_vectors(inputs, spec)
-    wanted = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}[spec.form]
-    items: list[Any] = []
+    examples: list[str | tuple[str, ...] | list[str]] = []
     for number, item in enumerate(inputs, start=1):
-        words = item.split() if spec.form == "tokens" and isinstance(item, str) else item
-        parts = [words] if spec.form == "text" else list(words) if isinstance(words, list | tuple) else [None]
-        if not all(isinstance(part, str) for part in parts) or (spec.form == "pair" and len(parts) != 2):
-            raise CrossTaskError(f"Task '{spec.name}' takes {wanted} per example; example {number} is {shown(item)}.")
-        items.append(words if spec.form == "text" else tuple(parts) if spec.form == "pair" else parts)
-    return items
+        example = _as_example(item, spec.form)
+        if example is None:
+            raise CrossTaskError(
+                f"Task '{spec.name}' takes {INPUT_WORDS[spec.form]} per example; example {number} is {shown(item)}."
+            )
+        examples.append(example)
+    return examples
 
 
-def _as_vectors(inputs: Sequence[Any] | np.ndarray, spec: TaskSpec) -> np.ndarray:
+def _as_example(item: object, form: str) -> str | tuple[str, ...] | list[str] | None:
+    """A text, a pair of texts or a list of words; None for anything else. A text of words is split at spaces."""
+    if form == "text":
+        return item if isinstance(item, str) else None
+    if form == "tokens" and isinstance(item, str):
+        return item.split()
+    if not isinstance(item, list | tuple) or not all(isinstance(text, str) for text in item):
+        return None
+    if form == "pair":
+        return tuple(item) if len(item) == 2 else None
+    return list(item)
+
+
+def _as_vectors(inputs: Inputs, spec: TaskSpec) -> np.ndarray:
     try:
         vectors = np.asarray(inputs, dtype=np.float32)
     except (TypeError, ValueError) as error:
@@ -140,17 +169,20 @@ def _as_vectors(inputs: Sequence[Any] | np.ndarray, spec: TaskSpec) -> np.ndarra
         ) from error
     if vectors.ndim != 2:
         raise CrossTaskError(f"Task '{spec.name}' takes vectors, a row per example; found shape {vectors.shape}.")
-    bad = ~np.isfinite(vectors).all(axis=1)
-    if bad.any():
-        raise CrossTaskError(f"Task '{spec.name}' takes finite vectors; example {int(bad.argmax()) + 1} is not.")
+    not_finite = ~np.isfinite(vectors).all(axis=1)
+    if not_finite.any():
+        raise CrossTaskError(f"Task '{spec.name}' takes finite vectors; example {int(not_finite.argmax()) + 1} is not.")
     return vectors
 
 
-def _with_empty(spec: TaskSpec, found: Predictions | None, full: Sequence[int], count: int) -> Predictions:
-    """Predictions for all sentences, where only those at the positions `full` had words."""
-    tags: list[Any] = [np.zeros(0, dtype=np.int64)] * count
-    chances: list[Any] = [np.zeros((0, len(spec.labels)))] * count
-    if found is not None and found.probabilities is not None:
-        for place, i in enumerate(full):
-            tags[i], chances[i] = found.scores[place], found.probabilities[place]
-    return Predictions(spec, None, tags, chances)
+def _with_empty_sentences(
+    spec: TaskSpec, predictions: Predictions | None, nonempty: Sequence[int], num_sentences: int
+) -> Predictions:
+    """Predictions for all sentences, where only those at the positions `nonempty` had words."""
+    tags = [np.zeros(0, dtype=np.int64)] * num_sentences
+    probabilities = [np.zeros((0, len(spec.labels)))] * num_sentences
+    if predictions is not None and predictions.probabilities is not None:
+        for index, position in enumerate(nonempty):
+            tags[position] = predictions.scores[index]
+            probabilities[position] = predictions.probabilities[index]
+    return Predictions(spec, None, tags, probabilities)

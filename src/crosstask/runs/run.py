@@ -1,10 +1,11 @@
-"""A finished run and the folder it lives in."""
+"""A finished run and its folder."""
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import yaml
 from safetensors import SafetensorError
@@ -13,7 +14,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.export import load_exported
 from crosstask.models.multitask import MODEL_FILE, Model, read_description
 from crosstask.runs.environment import environment
-from crosstask.runs.events import Row
+from crosstask.runs.events import Row, TransferFacts
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import (
     CHECKPOINTS_FOLDER,
@@ -31,6 +32,30 @@ from crosstask.runs.record import (
 )
 from crosstask.storage import new_folder, write_text
 
+Scores = dict[str, dict[str, dict[str, float]]]
+"""By task, split and metric."""
+PlainRecipe = dict[str, Any]
+"""A recipe as YAML holds it."""
+
+
+class Metrics(TypedDict):
+    """`metrics.json`: how a run came out.
+
+    - `uses_sources`, `papers`: of the paradigm, and keys in BibTeX; folders of version 0.1 lack both;
+    - `weights`: at the end of each phase, by its name;
+    - `trained_on`: number of training examples of each task.
+    """
+
+    targets: list[str]
+    paradigm: str
+    uses_sources: NotRequired[bool]
+    papers: NotRequired[list[str]]
+    scores: Scores
+    weights: dict[str, dict[str, float]]
+    trained_on: dict[str, int]
+    set_aside: list[str]
+    seconds: float
+
 
 class Run(Predictor):
     """A trained model with all that its training wrote down."""
@@ -38,22 +63,21 @@ class Run(Predictor):
     def __init__(
         self,
         model: Model,
-        targets: Sequence[str],
         *,
         record: Record,
-        metrics: dict[str, Any],
-        recipe: dict[str, Any],
+        metrics: Metrics,
+        recipe: PlainRecipe,
         folder: "RunFolder | None" = None,
         measured: Sequence[Row] = (),
         write_page: Callable[[Path], None] | None = None,
     ) -> None:
-        super().__init__(model, targets)
-        self._write_page = write_page
+        super().__init__(model, metrics["targets"])
         self.recipe = recipe
         self.record = record
         self.metrics = metrics
         self.folder = folder
         self.measured = measured
+        self._write_page = write_page
 
     @property
     def history(self) -> list[Row]:
@@ -62,27 +86,27 @@ class Run(Predictor):
 
     @property
     def weights(self) -> dict[str, float]:
-        """What each task counted in the end; of the phase that had the most tasks."""
+        """The tasks' weights in the end; of the phase that had the most tasks."""
         return max(self.metrics["weights"].values(), key=len)
 
     @property
-    def scores(self) -> dict[str, dict[str, dict[str, float]]]:
+    def scores(self) -> Scores:
         """Metrics by task and split."""
         return self.metrics["scores"]
 
     @property
     def label_map(self) -> dict[str, Any]:
-        """What label transfer made of each source label in the end: the mean soft label in the target's label set.
+        """The mean soft label in the target's label set that label transfer made of each source label in the end.
 
         By source, then by source label, then by target label; with several targets by target first.
         """
-        rows = [row for row in self.record.of("transfer") if "label_map" in row]
-        if not rows:
+        facts = [event.facts for event in self.record.events(TransferFacts)]
+        label_maps = [fact["label_map"] for fact in facts if "label_map" in fact]
+        if not label_maps:
             raise CrossTaskError("This run has no label map: it was trained without the transfer 'label-transfer'.")
-        found = rows[-1]["label_map"]
-        return found[self.targets[0]] if len(self.targets) == 1 else found
+        return label_maps[-1][self.targets[0]] if len(self.targets) == 1 else label_maps[-1]
 
-    def export(self, folder: str | Path, task: str | None = None, *, card: Any = None) -> Path:
+    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
         """A plain model of one task with a card that says how it was trained and how good it is."""
         name = self.spec(task).name
         facts = {
@@ -94,24 +118,50 @@ class Run(Predictor):
 
     def save(self, folder: str | Path) -> Path:
         """Write a run that was made without a folder into one."""
-        target = RunFolder(Path(folder))
-        target.create(self.recipe)
+        target = RunFolder(Path(folder), self.recipe)
+        target.create()
         self.record.write_all(target.path / HISTORY_FILE)
         target.finish(self)
-        if self._write_page is not None:
-            self._write_page(target.path)
-        elif self.folder is not None and (self.folder.path / REPORT_FILE).is_file():  # a run that was loaded
-            shutil.copyfile(self.folder.path / REPORT_FILE, target.path / REPORT_FILE)
         self.folder = target
         return target.path
 
+    def write_page(self, folder: Path) -> None:
+        """Write the page of a run whose other files are in this folder."""
+        if self._write_page is not None:
+            self._write_page(folder)
+        elif self.folder is not None and (self.folder.path / REPORT_FILE).is_file():  # a run that was loaded
+            shutil.copyfile(self.folder.path / REPORT_FILE, folder / REPORT_FILE)
+
 
 class RunFolder:
-    """`runs/NAME/`: the recipe as resolved, versions, history, metrics, predictions, checkpoints, model, page."""
+    """`runs/NAME/`: the recipe as resolved, versions, history, metrics, predictions, checkpoints, model, page.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the folder.
+        recipe: what is trained, written down when the folder is created.
+        keep_model: whether the folder gets the model, checkpoints on the way to it, and a page; without them it holds
+            what was measured, and a run that was stopped starts again.
+    """
+
+    def __init__(self, path: Path, recipe: PlainRecipe | None = None, *, keep_model: bool = True) -> None:
         self.path = path
+        self.recipe = recipe or {}
+        self.keep_model = keep_model
+        self.resumes = False
         self.checkpoints = path / CHECKPOINTS_FOLDER
+
+    @classmethod
+    def checked(
+        cls, path: str | Path, recipe: PlainRecipe, *, resume: bool = False, keep_model: bool = True
+    ) -> "RunFolder":
+        """The folder of a run about to be trained: a new one, or, to resume, one that was begun with this recipe."""
+        folder = cls(Path(path), recipe, keep_model=keep_model)
+        folder.resumes = resume
+        if resume:
+            folder.check_recipe()
+        else:
+            folder.check_new()
+        return folder
 
     def check_new(self) -> None:
         """A folder that exists is never written over."""
@@ -121,14 +171,7 @@ class RunFolder:
                 "Continue that run with --resume, or choose another folder with --output."
             )
 
-    def create(self, recipe: dict[str, Any]) -> None:
-        """Begin the folder, with what is known before training."""
-        self.check_new()
-        with new_folder(self.path) as scratch:
-            write_text(scratch / RECIPE_FILE, dump_yaml(recipe))
-            write_text(scratch / ENVIRONMENT_FILE, json.dumps(environment(), indent=2) + "\n")
-
-    def check_recipe(self, recipe: dict[str, Any]) -> None:
+    def check_recipe(self) -> None:
         """Resuming must mean the same run: the folder exists and its recipe says what this one says."""
         path = self.path / RECIPE_FILE
         if not path.is_file():
@@ -136,25 +179,34 @@ class RunFolder:
                 f"There is no run in '{self.path}' that could be resumed: it has no {RECIPE_FILE}. "
                 "Train without --resume, or name its folder with --output."
             )
-        changed = sorted(_changes(_read_recipe(path), yaml.safe_load(dump_yaml(recipe))))
+        changed = sorted(_changes(_read_recipe(path), yaml.safe_load(dump_yaml(self.recipe))))
         if changed:
             raise CrossTaskError(
                 f"'{self.path}' was begun with another recipe: {', '.join(f'`{key}`' for key in changed)} changed "
                 "since. Change it back to resume, or start anew with another --output."
             )
 
-    def finish(self, run: Run, *, keep_model: bool = True) -> None:
-        """Write the model and the metrics; without the model, what was measured alone."""
-        if keep_model:
+    def create(self) -> None:
+        """Begin the folder, with what is known before training."""
+        self.check_new()  # again: another run may have created it while this one read its data
+        with new_folder(self.path) as scratch:
+            write_text(scratch / RECIPE_FILE, dump_yaml(self.recipe))
+            write_text(scratch / ENVIRONMENT_FILE, json.dumps(environment(), indent=2) + "\n")
+
+    def finish(self, run: Run) -> None:
+        """Write the model, the metrics and the page; without the model, what was measured alone."""
+        if self.keep_model:
             with new_folder(self.path / MODEL_FOLDER) as scratch:
                 run.model.save(scratch)
         if run.measured:
             write_rows(self.path / PREDICTIONS_FILE, run.measured)
         write_text(self.path / METRICS_FILE, json.dumps(finite(run.metrics), indent=2, ensure_ascii=False) + "\n")
         if self.checkpoints.exists():  # last: until here the run could still be resumed
-            gone = self.checkpoints.with_name(f".{self.checkpoints.name}")
-            self.checkpoints.replace(gone)  # at once: half a checkpoint would be one that cannot be read
-            shutil.rmtree(gone, ignore_errors=True)
+            removed = self.checkpoints.with_name(f".{self.checkpoints.name}")
+            self.checkpoints.replace(removed)  # at once: half a checkpoint would be one that cannot be read
+            shutil.rmtree(removed, ignore_errors=True)
+        if self.keep_model:
+            run.write_page(self.path)
 
     @property
     def is_finished(self) -> bool:
@@ -167,64 +219,75 @@ def load(folder: str | Path) -> Predictor:
     path = Path(folder)
     if not path.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
-    is_run = (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file()
-    if is_run and RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
-        raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")
-    if is_run and not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
-        raise CrossTaskError(f"The run in '{folder}' has not finished: continue it with `crosstask train --resume`.")
-    try:
-        if is_run:
-            return _load_run(path)
+    if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
+        return load_run(path)
+    with _explain_damage(path):
         description = read_description(path)
-        return Predictor(load_exported(path, description) if "hugging_face" in description else Model.load(path))
+        if "hugging_face" in description:
+            return Predictor(load_exported(path, description))
+        return Predictor(Model.load(path))
+
+
+def load_run(folder: str | Path) -> Run:
+    """A finished run from its folder."""
+    path = Path(folder)
+    if RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
+        raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")
+    if not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
+        raise CrossTaskError(f"The run in '{folder}' has not finished: continue it with `crosstask train --resume`.")
+    with _explain_damage(path):
+        metrics: Metrics = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
+        record = Record()
+        record.rows = read_history(path / HISTORY_FILE)
+        model, recipe = Model.load(path / MODEL_FOLDER), _read_recipe(path / RECIPE_FILE)
+        measured = []
+        if (path / PREDICTIONS_FILE).is_file():
+            measured = read_history(path / PREDICTIONS_FILE)
+        return Run(model, record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path), measured=measured)
+
+
+@contextmanager
+def _explain_damage(folder: Path) -> Iterator[None]:
+    """Turn what goes wrong while a model is read into a sentence."""
+    try:
+        yield
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise CrossTaskError(f"The model in '{folder}' is damaged or not whole: {reason}.") from error
 
 
-def _load_run(path: Path) -> Run:
-    metrics = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
-    record = Record()
-    record.rows = read_history(path / HISTORY_FILE)
-    model, recipe = Model.load(path / MODEL_FOLDER), _read_recipe(path / RECIPE_FILE)
-    measured = read_history(path / PREDICTIONS_FILE) if (path / PREDICTIONS_FILE).is_file() else []
-    return Run(
-        model, metrics["targets"], record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path),
-        measured=measured,
-    )  # fmt: skip
-
-
 def task_options(folder: str | Path, task: str) -> dict[str, Any]:
     """How the run's recipe reads a task; nothing for a model that was exported or made in Python."""
     path = Path(folder) / RECIPE_FILE
-    recipe = _read_recipe(path) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    recipe = _read_recipe(path)
     options = dict(recipe.get("tasks", {}).get(task, {}))
     if not isinstance(options.get("train"), str):  # made in Python: sizes, not files
         return {}
     return {"seed": recipe.get("seed", 0), **options}
 
 
-def _read_recipe(path: Path) -> dict[str, Any]:
+def _read_recipe(path: Path) -> PlainRecipe:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict):
+        recipe = None
+    if not isinstance(recipe, dict):
         raise CrossTaskError(f"'{path}' is damaged: it holds no recipe as crosstask writes it.")
-    return found
+    return recipe
 
 
-def _changes(before: Any, now: Any, place: str = "") -> list[str]:
+def _changes(before: object, now: object, key: str = "") -> list[str]:
     """Where two recipes differ, as dotted keys."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
-        return [] if before == now else [place]
-    return [
-        change
-        for key in {*before, *now}
-        for change in _changes(before.get(key), now.get(key), f"{place}.{key}" if place else str(key))
-    ]
+        return [] if before == now else [key]
+    changes = []
+    for name in {*before, *now}:
+        changes += _changes(before.get(name), now.get(name), f"{key}.{name}" if key else str(name))
+    return changes
 
 
-def dump_yaml(data: dict[str, Any]) -> str:
+def dump_yaml(data: PlainRecipe) -> str:
     """Plain data as YAML, keys in their order."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120)

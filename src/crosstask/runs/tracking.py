@@ -19,7 +19,7 @@ from crosstask.errors import CrossTaskError, import_extra, unknown
 from crosstask.runs.events import DevEvaluation, Event, HeldOutLosses, PhaseEnd, Update, Warned, read_events
 from crosstask.runs.record import Record
 from crosstask.storage import write_text
-from crosstask.validation import check_options, name_and_options, shown
+from crosstask.validation import Named, check_options, name_and_options, shown
 
 PROJECT = "crosstask"
 TENSORBOARD_FOLDER, IDS_FILE = "tensorboard", "tracking.json"
@@ -149,14 +149,18 @@ class TrackerSpec:
         return self.name
 
 
-def read_trackers(track: Any) -> list[TrackerSpec]:
-    """What `track` names: a name, a mapping with `name` and options, a tracker of Accelerate, or a list of these."""
-    items = track
+Track = Named | Tracker | TrackerSpec | Sequence[Named | Tracker | TrackerSpec] | None
+"""A name, a mapping with `name` and options, a tracker of Accelerate, or a list of these."""
+
+
+def read_trackers(track: Track) -> list[TrackerSpec]:
+    """The trackers that `track` names, checked."""
     if track is None:
-        items = []
-    elif not isinstance(track, list | tuple):
-        items = [track]
-    specs = [_read_tracker(item) for item in items]
+        return []
+    if isinstance(track, list | tuple):
+        specs = [_read_tracker(item) for item in track]
+    else:
+        specs = [_read_tracker(track)]
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -164,7 +168,7 @@ def read_trackers(track: Any) -> list[TrackerSpec]:
     return specs
 
 
-def _read_tracker(item: Any) -> TrackerSpec:
+def _read_tracker(item: object) -> TrackerSpec:
     from accelerate.tracking import GeneralTracker
 
     if isinstance(item, TrackerSpec):

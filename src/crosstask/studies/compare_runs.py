@@ -109,14 +109,12 @@ class MethodStudy:
     def _train(self, learner: Learner, key: RunKey, tasks: Mapping[str, Task], folder: Path | None) -> Run:
         method, target = self.method(key), key["target"]
         recipe = learner.describe(method.paradigm, {target: tasks[target], **tasks})
-        return learner.fit(
-            tasks[target],
-            [task for name, task in tasks.items() if name != target],
-            output=folder,
-            resume=folder is not None and folder.exists(),
-            recipe={**recipe, "weighting": method.weighting, "transfer": list(method.transfer)},
-            keep_model=self.keep_models,
-        )
+        recipe |= {"weighting": method.weighting, "transfer": list(method.transfer)}
+        sources = [task for name, task in tasks.items() if name != target]
+        if folder is None:
+            return learner.fit(tasks[target], sources)
+        output = RunFolder.checked(folder, recipe, resume=folder.exists(), keep_model=self.keep_models)
+        return learner.fit(tasks[target], sources, output=output)
 
     def learner(self, key: RunKey, tasks: Mapping[str, Task]) -> Learner:
         """The learner of a run."""

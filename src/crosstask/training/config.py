@@ -1,12 +1,14 @@
 """How a model is trained: the `training` section of a recipe, with what each value means."""
 
-from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
 from crosstask.models.batches import Schedule
-from crosstask.validation import check_values
+from crosstask.training.devices import Precision
+from crosstask.validation import check_options, check_values
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -49,7 +51,7 @@ class Training:
     decay: Literal["linear", "none"] = "linear"
     clip: NotNegative = 1.0
     accumulate: Count = 1
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     schedule: Schedule = "parallel"
     length_buckets: bool = True
     evaluate_every: Count | None = None
@@ -75,6 +77,42 @@ class Training:
         if self.decay == "none":
             return 1.0
         return (num_updates - update) / max(num_updates - warmup_updates, 1)
+
+
+class TrainingSettings(TypedDict, total=False):
+    """The fields of `Training` as keyword arguments, for editors and type checkers."""
+
+    epochs: int
+    updates: int | None
+    batch_size: int
+    learning_rate: float | None
+    weight_decay: float
+    warmup: float
+    decay: Literal["linear", "none"]
+    clip: float
+    accumulate: int
+    precision: Precision
+    schedule: Schedule
+    length_buckets: bool
+    evaluate_every: int | None
+    patience: int | None
+    keep: Literal["best", "last"]
+    checkpoint_every: int | None
+    finetune_epochs: int | None
+    finetune_learning_rate: float | None
+
+
+def make_training(
+    training: Training | Mapping[str, Any] | None, settings: Mapping[str, Any] | TrainingSettings
+) -> Training:
+    """Settings of the loop from an object or a mapping, changed by single ones; unknown names are an error."""
+    changes: Mapping[str, Any] = settings
+    if isinstance(training, Training):
+        options = {**asdict(training), **changes}
+    else:
+        options = {**(training or {}), **changes}
+    check_options("training", Training, options)
+    return Training(**options)
 
 
 TRAINING_KEYS = tuple(field.name for field in fields(Training))

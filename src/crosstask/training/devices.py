@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from crosstask.gradients import distributed as ranks
 
+Precision = Literal["float32", "bfloat16"]
+"""Of the forward and backward pass; parameters are float32."""
+
 
 class Devices:
     """One device per process; started by `torchrun` or `accelerate launch`, several processes train one model.
@@ -17,7 +20,7 @@ class Devices:
     `.backward()` leaves behind, while a weighting may take them task by task and combine them first.
     """
 
-    def __init__(self, precision: Literal["float32", "bfloat16"] = "float32") -> None:
+    def __init__(self, precision: Precision = "float32") -> None:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
 

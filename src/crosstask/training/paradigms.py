@@ -18,6 +18,7 @@ from crosstask.probing.probe import fit_probes
 from crosstask.probing.stacking import fit_stacking, limited_source
 from crosstask.training.config import Training
 from crosstask.training.trainer import Phase
+from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Initial, Problem, Weighting
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import BySize, Uniform
@@ -32,7 +33,7 @@ class Plan:
     sizes: Mapping[str, int]
     settings: Training
     weighting: Weighting | None
-    transfers: tuple[str, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
 
     def phase(
         self,
@@ -111,12 +112,13 @@ def stacking(plan: Plan) -> list[Phase]:
 
 def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
     """A phase in which a solver fits linear models; nothing in it can be weighted, nor changed by a transfer."""
-    given = [f"the weighting '{plan.weighting.name}'"] if plan.weighting is not None else []
-    given += [f"the transfer '{name}'" for name in plan.transfers]
-    if given:
+    without_effect = [f"the transfer '{transfer.name}'" for transfer in plan.transfers]
+    if plan.weighting is not None:
+        without_effect.insert(0, f"the weighting '{plan.weighting.name}'")
+    if without_effect:
         raise CrossTaskError(
-            f"paradigm '{paradigm}' takes no gradient steps, which {' and '.join(given)} would act on: a solver fits "
-            "linear models to features that stay as they are. Leave it out, or use the paradigm 'joint'."
+            f"paradigm '{paradigm}' takes no gradient steps, which {' and '.join(without_effect)} would act on: a "
+            "solver fits linear models to features that stay as they are. Leave it out, or use the paradigm 'joint'."
         )
     phase = plan.phase(paradigm, plan.targets, Uniform, watched=plan.targets)
     begin = partial(place_heads, targets=plan.targets, sources=sources)
@@ -204,5 +206,8 @@ def default_paradigm(num_targets: int, num_sources: int) -> Paradigm:
 
 
 def plan_phases(paradigm: str, plan: Plan) -> list[Phase]:
-    """The phases of a paradigm, by name."""
-    return find_paradigm(paradigm).plan(plan)
+    """The phases of a run: those of the paradigm of this name, as the transfers change them."""
+    phases = find_paradigm(paradigm).plan(plan)
+    for transfer in plan.transfers:
+        phases = transfer.plan(plan, phases)
+    return phases
