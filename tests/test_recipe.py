@@ -1,14 +1,21 @@
 """Recipes: what a file says is what is run, wherever it is called from."""
 
+import re
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 import crosstask as ct
-from crosstask.recipe import RecipeFile
+from crosstask.recipe import RecipeFile, read_value
 from crosstask.runs.run import dump_yaml
+from crosstask.transfer import TRANSFERS
 from crosstask.validation import check_options, check_values
+from crosstask.weighting import WEIGHTINGS
+
+ROOT = Path(__file__).parents[1]
 
 SMALLEST = "target: stars\ntasks: {stars: {train: stars.csv, text: review, label: stars}}\n"
 
@@ -135,6 +142,69 @@ def test_seed_of_the_run_is_the_seed_of_the_subset(star_files):
 def test_errors_begin_with_the_recipe_s_name(star_files):
     with pytest.raises(ct.CrossTaskError, match=r"my\.yaml: unknown key 'tragets'\. Did you mean 'target'\?"):
         read(star_files, SMALLEST + "tragets: x\n")
+
+
+@pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    Draft202012Validator.check_schema(RecipeFile.json_schema())
+    return Draft202012Validator(RecipeFile.json_schema())
+
+
+class TestSchema:
+    """The JSON schema describes what a recipe may hold, for editors."""
+
+    @pytest.mark.parametrize("name", ["README.md", "docs/", "examples/"])
+    def test_recipes_that_people_read_conform(self, schema, name):
+        paths = [ROOT / name] if name.endswith(".md") else sorted((ROOT / name).rglob("*.*"))
+        recipes = []
+        for path in paths:
+            if path.suffix == ".yaml":
+                recipes.append(path.read_text(encoding="utf-8"))
+            elif path.suffix == ".md":
+                recipes += re.findall(r"```yaml\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+        recipes = [read_value(text) for text in recipes]
+        recipes = [recipe for recipe in recipes if isinstance(recipe, dict) and {"target", "tasks"} <= recipe.keys()]
+        assert recipes
+        for recipe in recipes:
+            assert [error.message for error in schema.iter_errors(recipe)] == []
+
+    def test_a_resolved_recipe_conforms(self, schema, star_files):
+        resolved = RecipeFile.read(star_files / "stars.yaml").resolved()
+        assert list(schema.iter_errors(yaml.safe_load(dump_yaml(resolved)))) == []
+
+    @pytest.mark.parametrize("name", [*WEIGHTINGS, *TRANSFERS])
+    def test_every_method_can_be_named(self, schema, name):
+        key = "weighting" if name in WEIGHTINGS else "transfer"
+        recipe = yaml.safe_load(SMALLEST)
+        recipe[key] = name if key == "weighting" else [name]
+        assert schema.is_valid(recipe)
+
+    @pytest.mark.parametrize(
+        "mistake",
+        [
+            "tragets: x",
+            "seed: -1",
+            "paradigm: jiont",
+            "weighting: twat",
+            "weighting: {name: tawt, evry: 3}",
+            "weighting: {name: tawt, every: often}",
+            "transfer: [{name: adapters, layers: 3}]",
+            "training: {epoch: 3}",
+            "training: {epochs: 0}",
+            "training: {warmup: 1.5}",
+            "encoder: {name: mlp, hiden: 3}",
+            "encoder: {name: my-bert, layers: 3}",
+            "compare: {seeds: 0}",
+            "track: {name: wandb, projekt: x}",
+        ],
+    )
+    def test_mistakes_do_not_conform(self, schema, mistake):
+        assert schema.is_valid(yaml.safe_load(SMALLEST))
+        assert not schema.is_valid({**yaml.safe_load(SMALLEST), **yaml.safe_load(mistake)})
+
+    def test_options_of_tasks(self, schema):
+        assert not schema.is_valid({"target": "a", "tasks": {"a": {"train": "a.csv", "txet": "review"}}})
+        assert not schema.is_valid({"target": "a", "tasks": {"a": {"text": "review"}}})
 
 
 def options_of_something(width: int, *, share: float = 0.5, names: list | None = None) -> None: ...

@@ -16,7 +16,7 @@ from crosstask.data.readers import column_roles as roles
 from crosstask.data.readers.source import Encoding
 from crosstask.data.task import Task
 from crosstask.models.encoders.frozen import FrozenEncoder
-from crosstask.recipe import Recipe
+from crosstask.recipe import CompareSection, Recipe
 from crosstask.runs.tracking import TRACKERS
 from crosstask.training.config import Training
 from docstrings import cell, markdown, parse, table
@@ -92,7 +92,7 @@ def _recipe_rows() -> list[tuple[str, ...]]:
     for name, field in Recipe.model_fields.items():
         key = f"[`{name}`]({LINKS[name]})" if name in LINKS else f"`{name}`"
         default = "must be given" if field.default is PydanticUndefined else shown_default(field.default)
-        default = "–" if field.default in ([], {}) else default
+        default = "–" if field.default in ([], Training(), CompareSection()) else default
         rows.append((key, sort(field.annotation), default, cell(field.description or "")))
     return rows
 

@@ -10,13 +10,15 @@ from crosstask.transfer import TRANSFERS, Transfer
 from crosstask.validation import Named, check_options, name_and_options
 from crosstask.weighting import WEIGHTINGS, Weighting
 
+FILLED_IN = ("tasks", "target")
+"""Arguments of a weighting that the run fills in."""
+
 
 def make_weighting(section: Weighting | Named | None) -> Weighting | None:
     """A weighting from an object, a name, or a mapping with `name` and options."""
     if section is None or isinstance(section, Weighting):
         return section
-    # A run fills in the tasks and the targets.
-    weighting: Weighting = _make("weighting", section, WEIGHTINGS, without=("tasks", "target"))
+    weighting: Weighting = _make("weighting", section, WEIGHTINGS, without=FILLED_IN)
     return weighting
 
 

@@ -1,57 +1,161 @@
 """Recipes: the YAML file as types. A key or value that is unknown names the closest known one."""
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails
 
 from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
 from crosstask.data.options import SPLIT_OPTIONS, TASK_KEYS, SplitOptions
+from crosstask.data.readers import READERS
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner
-from crosstask.methods import make_transfer, make_weighting
-from crosstask.models.encoders import ENCODERS
-from crosstask.runs.tracking import read_trackers
-from crosstask.training.config import TRAINING_KEYS, Training
-from crosstask.training.paradigms import Plan, plan_phases
-from crosstask.validation import check_options, check_values, describe, shown
+from crosstask.methods import FILLED_IN, make_transfer, make_weighting
+from crosstask.models.encoders import ENCODERS, encoder_class
+from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.runs.run import PlainRecipe
+from crosstask.runs.tracking import TRACKERS, read_trackers
+from crosstask.training.config import TRAINING_KEYS, Training, make_training
+from crosstask.training.paradigms import PARADIGMS, Plan, plan_phases
+from crosstask.transfer import TRANSFERS
+from crosstask.validation import Options, check_values, explain, find_problems, options_model, shown
+from crosstask.weighting import WEIGHTINGS
+
+Section = str | dict[str, Any]
+"""A name, or a mapping with `name` and options."""
 
 
-class Recipe(BaseModel):
+@dataclass(frozen=True)
+class SchemaOf:
+    """In an annotation: the JSON schema of the field, made when somebody asks for it.
+
+    The registries import the file of a method when it is first used. A recipe is checked against the methods that it
+    names, and only its schema lists the options of all.
+    """
+
+    make: Callable[[], JsonSchemaValue]
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return self.make()
+
+
+def _named_schema(functions: Mapping[str, Callable[..., Any]], *, without: tuple[str, ...] = ()) -> JsonSchemaValue:
+    """A name, or a mapping with `name` and the options of the class or function of that name."""
+    choices: list[JsonSchemaValue] = [{"enum": list(functions)}]
+    for name, function in functions.items():
+        choices.append(_options_schema({"const": name}, function, without=without))
+    return {"anyOf": choices}
+
+
+def _options_schema(
+    name: JsonSchemaValue, *functions: Callable[..., Any], without: tuple[str, ...] = ()
+) -> JsonSchemaValue:
+    """A mapping with `name` and the options of these functions."""
+    properties: JsonSchemaValue = {"name": name}
+    required, is_open = ["name"], False
+    for function in functions:
+        schema = options_model(function, without).model_json_schema()
+        properties |= schema.get("properties", {})
+        required += schema.get("required", [])
+        is_open = is_open or schema["additionalProperties"]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": is_open}
+
+
+def _encoder_schema() -> JsonSchemaValue:
+    """A name that is not built in is a folder or an id on the Hugging Face hub."""
+    choices: list[JsonSchemaValue] = [{"type": "string"}]
+    without = ("tasks", "path", "inner")
+    for name in ENCODERS:
+        names: JsonSchemaValue = {"const": name}
+        if name == "hugging-face":
+            names = {"type": "string", "not": {"enum": [other for other in ENCODERS if other != name]}}
+        choices.append(_options_schema(names, encoder_class(name).from_tasks, FrozenEncoder, without=without))
+        choices[-1]["properties"]["freeze"] = {"type": "boolean"}
+    return {"anyOf": choices}
+
+
+def _task_schema() -> JsonSchemaValue:
+    """The files of a task, the options of its splits, and those of all formats."""
+    properties: JsonSchemaValue = {}
+    for function in (Task.read, SplitOptions, *(reader.read for reader in READERS.values())):
+        schema = options_model(function, ("name", "folder", "source")).model_json_schema()
+        for name, option in schema.get("properties", {}).items():
+            if name in properties and properties[name] != option:  # formats may differ
+                option = {"anyOf": [properties[name], option]}
+            properties[name] = option
+    return {"type": "object", "properties": properties, "required": ["train"], "additionalProperties": False}
+
+
+def _track_schema() -> JsonSchemaValue:
+    tracker = _named_schema(TRACKERS, without=("tracked",))
+    return {"anyOf": [tracker, {"type": "array", "items": tracker}]}
+
+
+def _read_training(section: Any) -> Any:
+    """The section `training` as an object; what is no mapping is left to pydantic's error."""
+    if not isinstance(section, Mapping):
+        return section
+    for key in section:
+        if key not in TRAINING_KEYS:
+            raise CrossTaskError(f"unknown key 'training.{key}'. {did_you_mean(str(key), TRAINING_KEYS)}")
+    return make_training(section, {})
+
+
+TaskSection = Annotated[dict[str, Any], SchemaOf(_task_schema)]
+EncoderSection = Annotated[Section, SchemaOf(_encoder_schema)]
+ParadigmName = Annotated[str, SchemaOf(lambda: {"enum": list(PARADIGMS)})]
+WeightingSection = Annotated[Section, SchemaOf(lambda: _named_schema(WEIGHTINGS, without=FILLED_IN))]
+TransferSection = Annotated[Section, SchemaOf(lambda: _named_schema(TRANSFERS))]
+TrackSection = Annotated[Section | list[Section], SchemaOf(_track_schema)]
+
+
+class CompareSection(Options):
+    """What `crosstask compare` compares; its options on the command line win."""
+
+    methods: list[Any] | dict[str, Any] | None = None
+    targets: list[Any] | None = None
+    seeds: Annotated[int, Field(ge=1)] | None = None
+    baseline: str | None = None
+    search: dict[str, Any] | None = None
+    trials: Annotated[int, Field(ge=1)] | None = None
+
+
+class Recipe(Options):
     """A run as a file describes it. Paths are relative to the file."""
-
-    model_config = ConfigDict(extra="forbid")
 
     target: Annotated[str | list[str], Field(description="the task that matters, or several")]
     tasks: Annotated[
-        dict[str, dict[str, Any]],
+        dict[str, TaskSection],
         Field(min_length=1, description="every task by name: `train`, `dev`, `test`, options of its format and data"),
     ]
     encoder: Annotated[
-        str | dict[str, Any], Field(description="minilm, a hub id or folder, textcnn, lstm, mlp, linear, relu")
+        EncoderSection, Field(description="minilm, a hub id or folder, textcnn, lstm, mlp, linear, relu")
     ] = "minilm"
-    paradigm: Annotated[str | None, Field(description="single, pretrain, joint, normalized-joint, probe, stacking")] = (
-        None
-    )
-    weighting: Annotated[
-        str | dict[str, Any] | None, Field(description="how much each task counts; the paradigm's own when left out")
+    paradigm: Annotated[
+        ParadigmName | None, Field(description="single, pretrain, joint, normalized-joint, probe, stacking")
     ] = None
-    transfer: Annotated[list[str | dict[str, Any]], Field(description="what else passes between tasks")] = []
-    training: Annotated[dict[str, Any], Field(description="settings of the loop")] = {}
-    compare: Annotated[dict[str, Any], Field(description="what `crosstask compare` compares")] = {}
+    weighting: Annotated[
+        WeightingSection | None, Field(description="how much each task counts; the paradigm's own when left out")
+    ] = None
+    transfer: list[TransferSection] = Field([], description="what else passes between tasks")
+    training: Annotated[Training, BeforeValidator(_read_training), Field(description="settings of the loop")] = (
+        Training()
+    )
+    compare: Annotated[CompareSection, Field(description="what `crosstask compare` compares")] = CompareSection()
     track: Annotated[
-        str | dict[str, Any] | list[str | dict[str, Any]] | None,
+        TrackSection | None,
         Field(description="tensorboard, wandb, mlflow, or several: where the run's curves are shown as it goes"),
     ] = None
-    seed: Annotated[int, Field(ge=0, description="of subsets, initialisation, order and dropout")] = 0
+    seed: Annotated[int, Field(ge=0, description="of subsets, initialization, order and dropout")] = 0
     output: Annotated[str | None, Field(description="run folder; runs/NAME beside the recipe when left out")] = None
 
     @property
@@ -61,20 +165,34 @@ class Recipe(BaseModel):
 
 
 class RecipeFile:
-    """A recipe with the place that its paths start from, checked as far as that goes without reading data."""
+    """A recipe and what it names, built and checked as far as that goes without reading data.
+
+    - `path`: the file, where relative paths start;
+    - `recipe`: its sections;
+    - `weighting`, `transfers`, `trackers`: made from those sections.
+    """
 
     def __init__(self, data: Any, path: Path) -> None:
         self.path = path
         with _naming(path):
             self.recipe = _validated(data)
-            self.settings = _training(self.recipe.training)
             self._check_targets()
-            for name, options in self.recipe.tasks.items():
-                _check_task(name, options)
+            for name, section in self.recipe.tasks.items():
+                _check_task(name, section)
             self.weighting = make_weighting(self.recipe.weighting)
             self.transfers = [make_transfer(section) for section in self.recipe.transfer]
             self.trackers = read_trackers(self.recipe.track)
             self._check_methods()
+
+    @staticmethod
+    def json_schema() -> JsonSchemaValue:
+        """The JSON schema of a recipe, with the options of every method, for editors."""
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Recipe.model_json_schema()}
+
+    @property
+    def settings(self) -> Training:
+        """Settings of the loop."""
+        return self.recipe.training
 
     def _check_targets(self) -> None:
         targets, tasks = self.recipe.targets, self.recipe.tasks
@@ -85,18 +203,16 @@ class RecipeFile:
                 raise CrossTaskError(f"the target '{target}' is not among the tasks. {did_you_mean(target, tasks)}")
 
     def _check_methods(self) -> None:
-        """Paradigm, weighting and transfers must exist and go with the tasks; found out by planning the run."""
+        """Paradigm, weighting and transfers must go with the tasks; a plan of the run shows it."""
         recipe = self.recipe
         if self.weighting is not None:
             self.weighting.check_names(recipe.tasks)
         if recipe.paradigm is not None:
-            sources = tuple(name for name in recipe.tasks if name not in recipe.targets)
+            targets = tuple(recipe.targets)
+            sources = tuple(name for name in recipe.tasks if name not in targets)
             sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet
-            transfers = tuple(self.transfers)
-            plan_phases(
-                recipe.paradigm,
-                Plan(tuple(recipe.targets), sources, sizes, self.settings, self.weighting, transfers),
-            )
+            plan = Plan(targets, sources, sizes, self.settings, self.weighting, tuple(self.transfers))
+            plan_phases(recipe.paradigm, plan)
 
     @classmethod
     def read(cls, path: str | Path) -> "RecipeFile":
@@ -105,7 +221,7 @@ class RecipeFile:
         try:
             text = path.read_text(encoding="utf-8-sig")
         except FileNotFoundError:
-            raise CrossTaskError(f"There is no recipe '{path}'.{_neighbours(path)}") from None
+            raise CrossTaskError(f"There is no recipe '{path}'.{_neighbors(path)}") from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
             raise CrossTaskError(f"{path}, line {line} is not valid utf-8; save the recipe as utf-8.") from error
@@ -120,74 +236,74 @@ class RecipeFile:
     @property
     def output(self) -> Path:
         """The run folder: as the recipe says, or `runs/NAME` beside it."""
-        base = self.path.parent
-        return base / self.recipe.output if self.recipe.output else base / "runs" / self.path.stem
+        beside = self.path.parent
+        if self.recipe.output:
+            return beside / self.recipe.output
+        return beside / "runs" / self.path.stem
 
     def tasks(self) -> tuple[list[Task], list[Task]]:
         """Targets and sources, read from their files."""
-        made = {name: self._read_task(name, dict(options)) for name, options in self.recipe.tasks.items()}
-        targets = self.recipe.targets
-        return [made[name] for name in targets], [task for name, task in made.items() if name not in targets]
+        tasks = {name: self.task(name) for name in self.recipe.tasks}
+        targets = [tasks[name] for name in self.recipe.targets]
+        sources = [task for name, task in tasks.items() if name not in self.recipe.targets]
+        return targets, sources
 
     def task(self, name: str) -> Task:
         """One task, read from its files."""
-        return self._read_task(name, dict(self.recipe.tasks[name]))
-
-    def _read_task(self, name: str, options: dict[str, Any]) -> Task:
-        options.setdefault("seed", self.recipe.seed)
+        options = {"seed": self.recipe.seed, **self.recipe.tasks[name]}
         return Task.read(name, folder=self.path.parent, **options)
 
     def learner(self, *, progress: bool | None = None) -> Learner:
         """The learner that the recipe describes."""
-        recipe = self.recipe
         return Learner(
             self._resolved_encoder(),
-            paradigm=recipe.paradigm,
+            paradigm=self.recipe.paradigm,
             weighting=self.weighting,
             transfer=self.transfers,
             training=self.settings,
             track=self.trackers,
-            seed=recipe.seed,
+            seed=self.recipe.seed,
             progress=progress,
         )
 
-    def _resolved_encoder(self) -> str | dict[str, Any]:
-        """The encoder with its paths made independent of where the command was called."""
-        given = self.recipe.encoder
-        options = {"name": given} if isinstance(given, str) else dict(given)
+    def _resolved_encoder(self) -> dict[str, Any]:
+        """The encoder with its paths made independent of the working directory."""
+        section = self.recipe.encoder
+        options = {"name": section} if isinstance(section, str) else dict(section)
         for key in ("name", "vectors"):
             if key in options:
-                options[key] = self._findable(options[key])
+                options[key] = self._resolved_paths(options[key])
         return options
 
-    def _findable(self, value: Any) -> Any:
+    def _resolved_paths(self, value: Any) -> Any:
         """A path, or those in a list or mapping."""
         if isinstance(value, list):
-            return [self._findable(part) for part in value]
+            return [self._resolved_paths(item) for item in value]
         if isinstance(value, dict):
-            return {key: self._findable(part) for key, part in value.items()}
-        return value if value in (*ENCODERS, "minilm") else self._absolute(value)
+            return {key: self._resolved_paths(item) for key, item in value.items()}
+        if value in (*ENCODERS, "minilm"):
+            return value
+        return self._absolute(value)
 
-    def resolved(self) -> dict[str, Any]:
-        """The recipe with every default written out, as the run folder keeps it."""
+    def resolved(self) -> PlainRecipe:
+        """The recipe with every default written out, as the run folder has it."""
         data = self.recipe.model_dump(exclude={"output", "compare", "track"})
-        tasks = {
-            name: {
-                key: self._absolute(value, task.get("format") != "hub") if key in ("train", "dev", "test") else value
-                for key, value in task.items()
-            }
-            for name, task in data["tasks"].items()
-        }
-        return {**data, "tasks": tasks, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
+        for section in data["tasks"].values():
+            for key in ("train", "dev", "test"):
+                if key in section:
+                    section[key] = self._absolute(section[key], is_file=section.get("format") != "hub")
+        return {**data, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
 
     def _absolute(self, value: Any, is_file: bool = False) -> Any:
-        """A file, or whatever else exists beside the recipe, wherever it is read from; anything else as it is."""
-        beside = (self.path.parent / value).absolute() if isinstance(value, str) and value else None
-        return str(beside) if beside is not None and (is_file or beside.exists()) else value
+        """The absolute path of a file, or of whatever else exists beside the recipe; anything else as it is."""
+        if not isinstance(value, str) or not value:
+            return value
+        path = (self.path.parent / value).absolute()
+        return str(path) if is_file or path.exists() else value
 
 
 _TAG = "tag:yaml.org,2002:"
-_NOT_AS_KEYS = tuple(_TAG + sort for sort in ("bool", "float", "null", "timestamp"))
+_NOT_AS_KEYS = tuple(_TAG + kind for kind in ("bool", "float", "null", "timestamp"))
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -197,7 +313,7 @@ class _StrictLoader(yaml.SafeLoader):
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: dict[Hashable, int] = {}
+        lines: dict[Hashable, int] = {}
         for key_node, _ in node.value:
             if key_node.tag == _TAG + "merge":
                 continue
@@ -205,12 +321,12 @@ class _StrictLoader(yaml.SafeLoader):
                 key_node.tag = _TAG + "str"
             key = self.construct_object(key_node, deep=True)
             line = key_node.start_mark.line + 1
-            if isinstance(key, Hashable) and key in seen:
+            if isinstance(key, Hashable) and key in lines:
                 raise yaml.MarkedYAMLError(
-                    problem=f"'{key}' stands twice, in lines {seen[key]} and {line}; every name can be used once",
+                    problem=f"'{key}' stands twice, in lines {lines[key]} and {line}; every name can be used once",
                     problem_mark=key_node.start_mark,
                 )
-            seen[key] = line
+            lines[key] = line
         return super().construct_mapping(node, deep)
 
 
@@ -236,67 +352,51 @@ def read_value(text: str) -> Any:
 
 def _validated(data: Any) -> Recipe:
     if not isinstance(data, dict):
-        raise CrossTaskError(f"a recipe is a mapping with at least `target` and `tasks`; found {_sort(data)}.")
-    data = {str(key): value for key, value in data.items() if value is not None}  # a key without a value says nothing
-    if isinstance(data.get("tasks"), dict):
-        data["tasks"] = {str(name): options for name, options in data["tasks"].items()}
-    if isinstance(data.get("target"), int | float):
-        data["target"] = str(data["target"])
-    try:
-        return Recipe.model_validate(data)
-    except ValidationError as error:
-        raise CrossTaskError(_explain(error.errors()[0])) from error
+        kinds: dict[type, str] = {type(None): "nothing", list: "a list", str: "a text"}
+        kind = kinds.get(type(data), shown(data))
+        raise CrossTaskError(f"a recipe is a mapping with at least `target` and `tasks`; found {kind}.")
+    sections = {str(key): value for key, value in data.items() if value is not None}  # a key without a value
+    if isinstance(sections.get("tasks"), dict):
+        sections["tasks"] = {str(name): section for name, section in sections["tasks"].items()}
+    if isinstance(sections.get("target"), int | float):
+        sections["target"] = str(sections["target"])
+    problems = find_problems(Recipe, sections)
+    if problems:
+        raise CrossTaskError(_explain(problems[0]))
+    return Recipe.model_validate(sections)
 
 
-def _sort(data: Any) -> str:
-    return {type(None): "nothing", list: "a list", str: "a text"}.get(type(data), shown(data))
-
-
-def _explain(error: ErrorDetails) -> str:
-    """One sentence for the first thing that pydantic found."""
-    key, *rest = (str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return f"unknown key '{key}'. {did_you_mean(key, Recipe.model_fields)}"
-    if error["type"] == "missing":
-        return f"the key '{key}' is missing."
-    if key == "tasks" and rest:
-        return f"`tasks.{rest[0]}` must be a mapping such as {{train: FILE}}; found {shown(error['input'])}."
-    if error["type"] == "too_short":
+def _explain(problem: ErrorDetails) -> str:
+    """The sentence about a problem, which may be inside a section."""
+    key, *inside = problem["loc"]
+    if key == "tasks" and inside:
+        return f"`tasks.{inside[0]}` must be a mapping such as {{train: FILE}}; found {shown(problem['input'])}."
+    if key == "compare" and inside:
+        problem["loc"] = tuple(inside)
+        return explain(problem, CompareSection, "compare.")
+    if problem["type"] == "too_short":
         return f"`{key}` is empty."
-    if error["type"] == "greater_than_equal":
-        return f"`{key}` must be at least {error['ctx']['ge']}; found {error['input']}."
-    return f"`{key}` must be {describe(Recipe.model_fields[key].annotation)}; found {shown(error['input'])}."
+    return explain(problem, Recipe)
 
 
-def _training(data: dict[str, Any]) -> Training:
-    for key in data:
-        if key not in TRAINING_KEYS:
-            raise CrossTaskError(f"unknown key 'training.{key}'. {did_you_mean(str(key), TRAINING_KEYS)}")
-    check_options("training", Training, data)
-    return Training(**data)
-
-
-def _check_task(name: str, options: Mapping[str, Any]) -> None:
+def _check_task(name: str, section: Mapping[str, Any]) -> None:
     """What can be said of a task's section before any file is read."""
     where = f"task '{name}'"
-    if options.get("train") is None:
+    if section.get("train") is None:
         raise CrossTaskError(f"{where} has no `train`: the file with its training examples.")
-    for key in options:
+    for key in section:
         if not isinstance(key, str) or key in ("name", "folder"):
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
-    check_values(where, Task.read, {key: value for key, value in options.items() if key not in SPLIT_OPTIONS})
-    check_values(where, SplitOptions, {key: value for key, value in options.items() if key in SPLIT_OPTIONS})
+    check_values(where, Task.read, {key: value for key, value in section.items() if key not in SPLIT_OPTIONS})
+    check_values(where, SplitOptions, section)
     with _naming(where):
-        LabelMap(options.get("map"))
-    readers.check(
-        options["train"],
-        format=options.get("format"),
-        task=name,
-        options={key: value for key, value in options.items() if key not in TASK_KEYS},
-    )
+        LabelMap(section.get("map"))
+    reader_options = {key: value for key, value in section.items() if key not in TASK_KEYS}
+    readers.check(section["train"], format=section.get("format"), task=name, options=reader_options)
 
 
-def _neighbours(path: Path) -> str:
+def _neighbors(path: Path) -> str:
+    """A hint at recipes beside a path that does not exist."""
     if not path.parent.is_dir():
         return ""
     names = [item.name for item in sorted(path.parent.iterdir()) if item.suffix in (".yaml", ".yml")]
@@ -310,9 +410,9 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 
 @contextmanager
-def _naming(place: object) -> Iterator[None]:
-    """Put the place before an error that does not know it: the recipe, a task's section in it."""
+def _naming(where: object) -> Iterator[None]:
+    """Put the recipe, or a task's section in it, before an error that does not know it."""
     try:
         yield
     except CrossTaskError as error:
-        raise CrossTaskError(f"{place}: {error}") from error
+        raise CrossTaskError(f"{where}: {error}") from error

@@ -3,6 +3,7 @@
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -180,6 +181,8 @@ def describe(hint: Any) -> str:
         return describe(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return " or ".join(repr(choice) for choice in get_args(hint))
+    if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, BaseModel)):
+        return "a mapping"  # a section of a recipe
     return _WORDS.get(get_origin(hint) or hint, str(hint))
 
 

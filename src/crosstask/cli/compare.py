@@ -18,7 +18,7 @@ from crosstask.cli._recipe import (
     read_recipe,
     show_progress,
 )
-from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.errors import CrossTaskError
 
 if TYPE_CHECKING:
     from crosstask.data.task import Task
@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from crosstask.studies.table import Comparison
 
 DEFAULT_SEEDS = 5
-SECTION_TYPES: dict[str, tuple[type, ...]] = {
-    "methods": (list, dict),
-    "targets": (list,),
-    "seeds": (int,),
-    "baseline": (str,),
-    "search": (dict,),
-    "trials": (int,),
-}
-"""Keys of the recipe's section `compare`, with the types of their values."""
-TYPE_NAMES = {list: "a list", dict: "a mapping", int: "a whole number", str: "a text"}
 
 
 @app.command()
@@ -99,13 +89,15 @@ def compare(
 
     # 1. Options win over the recipe's section `compare`.
     file = read_recipe(recipe)
-    section = _section(file)
-    section_methods = section.get("methods", list(DEFAULT_METHODS))
+    section = file.recipe.compare
+    section_methods = section.methods
+    if section_methods is None:
+        section_methods = list(DEFAULT_METHODS)
     defined_methods = section_methods if isinstance(section_methods, Mapping) else {}
-    target_names = _split_names(targets) or [str(name) for name in section.get("targets", file.recipe.targets)]
+    target_names = _split_names(targets) or [str(name) for name in section.targets or file.recipe.targets]
     for name in target_names:
         check_task_name(file, name, "target")
-    num_seeds = seeds or section.get("seeds", DEFAULT_SEEDS)
+    num_seeds = seeds or section.seeds or DEFAULT_SEEDS
     if jobs is None and on != "ray":
         jobs = num_processes()
     folder = folder_beside(file, output, "comparison")
@@ -116,13 +108,13 @@ def compare(
         _split_names(methods) or [str(name) for name in section_methods],
         Definitions.of_recipe(file.recipe.paradigm, [file.recipe.weighting, *file.recipe.transfer], defined_methods),
         target_names,
-        baseline=baseline or section.get("baseline"),
+        baseline=baseline or section.baseline,
         encoder=file.resolved()["encoder"],
         training=file.settings,
         seeds=range(file.recipe.seed, file.recipe.seed + num_seeds),
         output=folder,
-        search=_search_values(search or []) or section.get("search"),
-        trials=trials or section.get("trials"),
+        search=_search_values(search or []) or section.search,
+        trials=trials or section.trials,
         jobs=jobs,
         on=cast("ExecutorName", on),
         keep_runs=keep_runs,
@@ -136,24 +128,6 @@ def compare(
     tables = f"{study.TABLE_NAME}.{', .'.join(study.WRITERS)}"
     typer.echo(f"Folder: {folder} ({tables}, and every run in {CELLS_FILE} and {RUNS_FOLDER})")
     typer.echo(f"Page: {folder / REPORT_FILE}")
-
-
-def _section(file: "RecipeFile") -> dict[str, Any]:
-    """The recipe's section `compare`, checked."""
-    from crosstask.validation import shown
-
-    section = file.recipe.compare
-    for key, value in section.items():
-        if key not in SECTION_TYPES:
-            raise CrossTaskError(f"{file.path}: unknown key 'compare.{key}'. {did_you_mean(str(key), SECTION_TYPES)}")
-        types = SECTION_TYPES[key]
-        if not isinstance(value, types) or isinstance(value, bool):
-            expected = " or ".join(TYPE_NAMES[type_] for type_ in types)
-            raise CrossTaskError(f"{file.path}: `compare.{key}` must be {expected}; found {shown(value)}.")
-    for key in ("seeds", "trials"):
-        if section.get(key, 1) < 1:
-            raise CrossTaskError(f"{file.path}: `compare.{key}` must be at least 1; found {section[key]}.")
-    return section
 
 
 def _search_values(texts: Sequence[str]) -> dict[str, list[Any]]:
