@@ -24,7 +24,7 @@ from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores, loa
 from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
-from crosstask.training.problem import Problem
+from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, Trainer
 from crosstask.transfer import Transfer
@@ -100,7 +100,7 @@ class Learner:
                 than the learner's settings, or no model.
             resume: go on from the last checkpoint in `output`.
         """
-        problem = Problem.of(target, sources, self.paradigm)
+        problem = LearningProblem.of(target, sources, self.paradigm)
         self._check_names(problem)
         folder, recipe = self._run_folder(problem, output, resume)
         session = Session(folder, recipe, self.training.precision)
@@ -170,13 +170,13 @@ class Learner:
             "tasks": sections,
         }
 
-    def _check_names(self, problem: Problem) -> None:
+    def _check_names(self, problem: LearningProblem) -> None:
         """Weights by task name must name tasks that exist."""
         if self.weighting is not None:
             self.weighting.check_names(problem.tasks)
 
     def _run_folder(
-        self, problem: Problem, output: str | Path | RunFolder | None, resume: bool
+        self, problem: LearningProblem, output: str | Path | RunFolder | None, resume: bool
     ) -> tuple[RunFolder | None, PlainRecipe]:
         """The run folder, checked, and the recipe that is written there."""
         if isinstance(output, RunFolder):
@@ -199,7 +199,7 @@ class Learner:
         torch.manual_seed(self.seed)
         return Model(encoder, [task.spec for task in tasks])
 
-    def _plan(self, problem: Problem, model: Model) -> list[Phase]:
+    def _plan(self, problem: LearningProblem, model: Model) -> list[Phase]:
         settings = self.training
         if settings.learning_rate is None:
             is_fine_tuned = model.encoder.is_pretrained and bool(model.shared_parameters())
@@ -223,7 +223,7 @@ class Learner:
         """Whether a transfer will freeze the encoder when it starts."""
         return any(Ability.FROZEN_ENCODER in transfer.provides for transfer in self.trained_transfers)
 
-    def _describe_start(self, record: Record, problem: Problem, model: Model, notes: Sequence[str]) -> None:
+    def _describe_start(self, record: Record, problem: LearningProblem, model: Model, notes: Sequence[str]) -> None:
         """Write down tasks and sizes, and what a reader of the report should know before training."""
         parameters = {
             "all": sum(parameter.numel() for parameter in model.parameters()),
@@ -254,7 +254,7 @@ class Learner:
             record.write(Note(note))
 
     def _metrics(
-        self, problem: Problem, phases: Sequence[Phase], scores: Scores, session: Session, set_aside: set[str]
+        self, problem: LearningProblem, phases: Sequence[Phase], scores: Scores, session: Session, set_aside: set[str]
     ) -> Metrics:
         weighting = self.weighting.name if self.weighting else None
         transfers = [transfer.name for transfer in self.transfer]

@@ -9,7 +9,7 @@ from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.training.config import Training
-from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm
+from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm, plan_phases
 from crosstask.transfer import TRANSFERS
 from crosstask.validation import check_options, name_and_options, shown
 from crosstask.weighting import WEIGHTINGS
@@ -79,13 +79,9 @@ class Method:
         """How many phases share the updates of a run."""
         sources = tuple(name for name in tasks if name != target)
         sizes = {name: len(task.train) for name, task in tasks.items()}
-        transfers = [make_transfer(item) for item in self.transfer]
-        names = tuple(transfer.name for transfer in transfers)
-        plan = Plan((target,), sources, sizes, training, make_weighting(self.weighting), names)
-        phases = find_paradigm(self.paradigm).plan(plan)
-        for transfer in transfers:
-            phases = transfer.plan(plan, phases)
-        return len(phases)
+        transfers = tuple(make_transfer(item) for item in self.transfer)
+        plan = Plan((target,), sources, sizes, training, make_weighting(self.weighting), transfers)
+        return len(plan_phases(self.paradigm, plan))
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, without what says nothing: rows of version 0.1 have neither `encoder` nor `summary`."""

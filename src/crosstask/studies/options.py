@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -14,8 +14,7 @@ from crosstask.models.batches import Schedule
 from crosstask.studies.executors import ExecutorName, check_executor
 from crosstask.studies.grid import check_jobs
 from crosstask.studies.method import Named, Section
-from crosstask.training.config import Training
-from crosstask.validation import check_options
+from crosstask.training.config import Training, make_training
 
 NUM_EVALUATIONS = 10
 """Evaluations on dev in every run of a study, unless the settings say otherwise."""
@@ -109,10 +108,7 @@ class Conditions:
 
 def as_training(training: Training | Section | None, settings: Mapping[str, Any]) -> Training:
     """Settings of the loop, as the learner takes them: an object or a mapping, and single ones by name."""
-    section = asdict(training) if isinstance(training, Training) else dict(training or {})
-    section.update(settings)
-    check_options("training", Training, section)
-    return Training(**section)
+    return make_training(training, settings)
 
 
 def same_budget(training: Training, tasks: Sequence[Task]) -> Training:

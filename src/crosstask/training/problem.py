@@ -10,7 +10,7 @@ from crosstask.training.paradigms import Paradigm, default_paradigm, find_paradi
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LearningProblem:
     """Targets, sources and a paradigm."""
 
     targets: tuple[Task, ...]
@@ -18,7 +18,7 @@ class Problem:
     paradigm: Paradigm
 
     @classmethod
-    def of(cls, target: Task | Sequence[Task], sources: Sequence[Task], paradigm: str | None) -> "Problem":
+    def of(cls, target: Task | Sequence[Task], sources: Sequence[Task], paradigm: str | None) -> "LearningProblem":
         """Check that there is a target, that names differ, and that every metric goes with its task."""
         targets = (target,) if isinstance(target, Task) else tuple(target)
         if not targets:
@@ -55,7 +55,7 @@ class Problem:
             return [*self.targets, *self.sources]
         return list(self.targets)
 
-    def limited(self, seed: int) -> "Problem":
+    def limited(self, seed: int) -> "LearningProblem":
         """The problem with sources cut down to what the paradigm reads of them."""
         limit_source = self.paradigm.limit_source
         if limit_source is None:
