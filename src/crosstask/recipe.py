@@ -85,7 +85,7 @@ def _encoder_schema() -> JsonSchemaValue:
 
 def _task_schema() -> JsonSchemaValue:
     """The files of a task, the options of its splits, and those of all formats."""
-    properties: JsonSchemaValue = {}
+    properties: JsonSchemaValue = {"encoding": {"type": "string"}}  # of all formats of text
     for function in (Task.read, SplitOptions, *(reader.read for reader in READERS.values())):
         schema = options_model(function, ("name", "folder", "source")).model_json_schema()
         for name, option in schema.get("properties", {}).items():
