@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
@@ -16,6 +16,7 @@ from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
 from crosstask.data.options import SPLIT_OPTIONS, TASK_KEYS, SplitOptions
 from crosstask.data.readers import READERS
+from crosstask.data.readers.source import Encoding
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner
@@ -85,7 +86,8 @@ def _encoder_schema() -> JsonSchemaValue:
 
 def _task_schema() -> JsonSchemaValue:
     """The files of a task, the options of its splits, and those of all formats."""
-    properties: JsonSchemaValue = {"encoding": {"type": "string"}}  # of all formats of text
+    # All formats of text have the encoding, or several to be tried in turn.
+    properties: JsonSchemaValue = {"encoding": TypeAdapter(Encoding).json_schema()}
     for function in (Task.read, SplitOptions, *(reader.read for reader in READERS.values())):
         schema = options_model(function, ("name", "folder", "source")).model_json_schema()
         for name, option in schema.get("properties", {}).items():
