@@ -80,8 +80,8 @@ class Evaluator:
         learner = self._learner(candidate, updates, self.seed)
         folder: Path | RunFolder | None = output
         if recipe is not None and output is not None:
-            recipe = _recipe_of(recipe, candidate, [target.name, *candidate.sources], learner.training)
-            folder = RunFolder.checked(output, recipe)
+            names = [target.name, *candidate.sources]
+            folder = RunFolder.checked(output, dict(_recipe_of(recipe, candidate, names, learner.training)))
         return learner.fit(target, self._sources(candidate), output=folder)
 
     def _learner(self, candidate: Candidate, updates: int, seed: int) -> Learner:
