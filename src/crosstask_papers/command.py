@@ -56,17 +56,17 @@ def reproduce_and_show(
         minutes=minutes,
         progress=False if quiet else None,
     )
-    for name, found in results.items():
-        _show(found)
+    for name, experiment_results in results.items():
+        _show(experiment_results)
         typer.echo(f"Page: {folder_of(output, name, quick=quick) / REPORT_FILE}")
 
 
 def _show(results: dict[str, Any]) -> None:
     console = Console()
     console.print(f"{results['title']} · {results['paper']}", style="bold")
-    done, wanted = results["runs"]["done"], results["runs"]["wanted"]
-    if done < wanted:
-        console.print(f"{done} of {wanted} runs are done; the same command goes on.", style="yellow")
+    num_done, num_runs = results["runs"]["done"], results["runs"]["wanted"]
+    if num_done < num_runs:
+        console.print(f"{num_done} of {num_runs} runs are done; the same command goes on.", style="yellow")
     for data in results["tables"]:
         table = Table.from_json(data)
         rich_table = _titled(table.title)

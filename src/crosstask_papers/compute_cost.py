@@ -18,15 +18,15 @@ def machine_minutes(rows: Sequence[Row]) -> dict[str, float]:
     >>> machine_minutes([{**session, "jobs": 4}, {"event": "cell", "seconds": 480.0}])
     {'H200': 2.0}
     """
-    found: dict[str, float] = {}
+    minutes_by_machine: dict[str, float] = {}
     machine, jobs = "", 1
     for row in rows:
         if row["event"] == "session":
             machine = (row["environment"]["gpus"] or ["CPU"])[0]
             jobs = row.get("jobs") or _named_jobs(row["environment"]["command"])
         elif row["event"] == "cell" and machine:
-            found[machine] = found.get(machine, 0.0) + row["seconds"] / 60 / jobs
-    return {name: round(minutes, 1) for name, minutes in found.items()}
+            minutes_by_machine[machine] = minutes_by_machine.get(machine, 0.0) + row["seconds"] / 60 / jobs
+    return {name: round(minutes, 1) for name, minutes in minutes_by_machine.items()}
 
 
 def _named_jobs(command: Sequence[str]) -> int:

@@ -52,7 +52,7 @@ def contextual_sums(
     words: Sequence[str],
     passages: Sequence[Passage],
     encoder: HuggingFaceEncoder,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: Callable[[int, int], None] = lambda count, total: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each word the sum, over its occurrences, of the mean over its pieces, [words, width], and their number.
 

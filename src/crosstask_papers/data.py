@@ -51,9 +51,9 @@ TAGGING = ("PoS", "chunking", "predicates", "NER")
 
 def path_of(data: Path, name: str) -> str:
     """A file below the folder, as it is or gzipped; an error says which one is missing."""
-    for found in (data / name, data / f"{name}.gz"):
-        if found.is_file():
-            return str(found)
+    for path in (data / name, data / f"{name}.gz"):
+        if path.is_file():
+            return str(path)
     raise CrossTaskError(
         f"This experiment reads '{name}' (or '{name}.gz') in the folder '{data}': there is no such file."
     )
@@ -75,19 +75,19 @@ def sentence_task(data: Path, name: str) -> Task:
 @cache
 def stars_task(data: Path) -> Task:
     """SST with five classes, in its own train, dev and test."""
-    parts = {part: path_of(data / SENTENCES, f"stsa.fine.{part}") for part in ("train", "dev", "test")}
-    return Task.read("fine", parts["train"], parts["dev"], parts["test"], format="lines", empty="drop")
+    paths = {split: path_of(data / SENTENCES, f"stsa.fine.{split}") for split in ("train", "dev", "test")}
+    return Task.read("fine", paths["train"], paths["dev"], paths["test"], format="lines", empty="drop")
 
 
 @cache
 def review_task(data: Path, domain: str, clean: bool = True) -> Task:
     """Polarity of one domain's reviews in train and test; `clean` drops what stands in both from train."""
-    parts = [path_of(data / REVIEWS, f"{domain}.task.{part}") for part in ("train", "test")]
+    paths = [path_of(data / REVIEWS, f"{domain}.task.{split}") for split in ("train", "test")]
     return Task.read(
         domain,
-        parts[0],
+        paths[0],
         False,
-        parts[1],
+        paths[1],
         format="lines",
         encoding=["utf-8", "latin-1"],
         empty="drop",
@@ -97,13 +97,13 @@ def review_task(data: Path, domain: str, clean: bool = True) -> Task:
 
 @cache
 def topic_task(data: Path, name: str, whole: bool = False) -> Task:
-    """Four of the newsgroups, messages without headers, quotes and footers unless they are wanted `whole`."""
-    parts = [path_of(data, f"{NEWSGROUPS}.{part}.jsonl") for part in ("train", "test")]
+    """Four of the newsgroups, messages without headers, quotes and footers unless they stay `whole`."""
+    paths = [path_of(data, f"{NEWSGROUPS}.{split}.jsonl") for split in ("train", "test")]
     return Task.read(
         name,
-        parts[0],
+        paths[0],
         False,
-        parts[1],
+        paths[1],
         label="group",
         where={"task": name},
         empty="drop",
@@ -115,7 +115,7 @@ def topic_task(data: Path, name: str, whole: bool = False) -> Task:
 def tagging_task(data: Path, name: str) -> Task:
     """Parts of speech, chunks, predicates or entities: train and test, no dev.
 
-    With a folder `ontonotes` in CoNLL-2012 columns, the paper's own data is read from there (`reproducing.ontonotes`).
+    With a folder `ontonotes` in CoNLL-2012 columns, the paper's own data is read from there (`ontonotes`).
     """
     original = data / "ontonotes"
     if original.is_dir():
@@ -124,33 +124,34 @@ def tagging_task(data: Path, name: str) -> Task:
         return ontonotes_task(original, name)
     options: dict[str, Any]
     if name == "PoS":
-        parts, options = [f"{EWT}-{part}.conllu" for part in ("train", "test")], {"label": "upos", "metric": "accuracy"}
+        files = [f"{EWT}-{split}.conllu" for split in ("train", "test")]
+        options = {"label": "upos", "metric": "accuracy"}
     elif name == "chunking":
-        parts = [f"{CHUNKS}/{part}.txt" for part in ("train", "test")]
+        files = [f"{CHUNKS}/{split}.txt" for split in ("train", "test")]
         options = {"format": "columns"}
     elif name == "predicates":
-        parts = [f"{PREDICATES}.{part}.tsv" for part in ("train", "test")]
+        files = [f"{PREDICATES}.{split}.tsv" for split in ("train", "test")]
         options = {"format": "columns", "token": 1, "label": 5, "map": {"_": "O", "*": "PRED"}}
     else:
-        parts = [f"{ENTITIES}-{part}.iob2" for part in ("train.PRELIMINARY", "test")]
+        files = [f"{ENTITIES}-{split}.iob2" for split in ("train.PRELIMINARY", "test")]
         options = {"token": 1, "label": 2, "map": {"B-O": "O", "B-OTH": "O", "I-OTH": "O"}}
-    train, test = (path_of(data, part) for part in parts)
+    train, test = (path_of(data, file) for file in files)
     if name == "chunking":  # one label of the test set is not in train
-        known = Task.read(name, train, False, None, **options).labels
-        options["labels"] = [*known, *(["I-LST"] if "I-LST" not in known else [])]
+        train_labels = Task.read(name, train, False, None, **options).labels
+        options["labels"] = list(dict.fromkeys([*train_labels, "I-LST"]))
     return Task.read(name, train, False, test, **options)
 
 
 def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = None) -> Task:
     """`count` training examples and, from the rest, `dev` others; balanced where there are classes. Test stays."""
     generator = np.random.default_rng(seed)
-    train = _drawn(task, range(len(task.train)), count, generator)
+    train = _sample(task, range(len(task.train)), count, generator)
     rest = sorted(set(range(len(task.train))) - set(train))
-    held = task.train.take(_drawn(task, rest, dev, generator)) if dev else False
+    dev_examples = task.train.take(_sample(task, rest, dev, generator)) if dev else False
     return Task.assemble(
         name or task.name,
         task.train.take(train),
-        dev=held,
+        dev=dev_examples,
         test=task.test,
         labels=task.labels,
         seed=seed,
@@ -161,19 +162,22 @@ def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = N
 
 def without(task: Task, *others: Task) -> Task:
     """A source without any text that a target has in train, dev or test."""
-    known = {as_key(text) for other in others for part in other.splits.values() for text in part.inputs}
-    kept = [place for place, text in enumerate(task.train.inputs) if as_key(text) not in known]
+    other_texts = set()
+    for other in others:
+        for examples in other.splits.values():
+            other_texts.update(as_key(text) for text in examples.inputs)
+    positions = [position for position, text in enumerate(task.train.inputs) if as_key(text) not in other_texts]
     return Task.assemble(
-        task.name, task.train.take(kept), dev=False, labels=task.labels, kind=task.kind, metric=task.spec.metric
+        task.name, task.train.take(positions), dev=False, labels=task.labels, kind=task.kind, metric=task.spec.metric
     )
 
 
-def _drawn(task: Task, places: Any, count: int, generator: np.random.Generator) -> list[int]:
-    known = list(places)
+def _sample(task: Task, positions: Any, count: int, generator: np.random.Generator) -> list[int]:
+    candidates = list(positions)
     if task.kind in ("classification", "pair"):
-        labels = [task.train.labels[place] for place in known]
-        return [known[i] for i in balanced_subset(labels, min(count, len(known)), generator)]
-    return [known[int(i)] for i in np.sort(generator.permutation(len(known))[:count])]
+        labels = [task.train.labels[position] for position in candidates]
+        return [candidates[i] for i in balanced_subset(labels, min(count, len(candidates)), generator)]
+    return [candidates[int(i)] for i in np.sort(generator.permutation(len(candidates))[:count])]
 
 
 def as_key(text: Any) -> Any:

@@ -42,15 +42,15 @@ def mean_label_map(rows: Rows) -> dict[str, dict[str, float]]:
 def label_map_figure(title: str, rows: Rows) -> Figure:
     """The mean label map of some runs."""
     points = [
-        {"row": source, "column": target, "value": share}
-        for source, shares in mean_label_map(rows).items()
-        for target, share in shares.items()
+        {"row": source, "column": target, "value": probability}
+        for source, probabilities in mean_label_map(rows).items()
+        for target, probability in probabilities.items()
     ]
     note = "Mean soft label over all runs: a row adds up to 100 %."
     return Figure(title, "heat map", points, x="label of the target", y="label of the source", note=note)
 
 
-def dots(title: str, found: Sequence[tuple[str, str, float, float]], **options: Any) -> Figure:
+def dots(title: str, values: Sequence[tuple[str, str, float, float]], **options: Any) -> Figure:
     """A dot for each series, name, x and y."""
-    points = [{"series": series, "name": name, "x": x, "y": y} for series, name, x, y in found]
+    points = [{"series": series, "name": name, "x": x, "y": y} for series, name, x, y in values]
     return Figure(title, "dots", points, **options)

@@ -49,15 +49,15 @@ def strip_quotes(message: str) -> str:
     lines = message.split("\n")
     quoted = [bool(_QUOTED.match(line)) for line in lines]
     drop = list(quoted)
-    for place, line in enumerate(lines):
-        if quoted[place] or not _ATTRIBUTION.match(line.strip()):
+    for number, line in enumerate(lines):
+        if quoted[number] or not _ATTRIBUTION.match(line.strip()):
             continue
-        following = next((i for i in range(place + 1, min(place + 4, len(lines))) if lines[i].strip()), None)
+        following = next((i for i in range(number + 1, min(number + 4, len(lines))) if lines[i].strip()), None)
         starts_article = line.lower().lstrip().startswith(("in article", "in <", "in message"))
         if starts_article or (following is not None and quoted[following]):
-            drop[place] = True
+            drop[number] = True
             # "In article <...>," goes on in the next line with "name writes:".
-            if starts_article and following == place + 1 and not quoted[following]:
+            if starts_article and following == number + 1 and not quoted[following]:
                 drop[following] = bool(_ATTRIBUTION.match(lines[following].strip()))
     return "\n".join(line for line, dropped in zip(lines, drop, strict=True) if not dropped)
 
@@ -77,13 +77,13 @@ def strip_footers(message: str) -> str:
 
 def _signature_start(lines: Sequence[str]) -> int | None:
     last = len(lines) - 1
-    for place in range(last, max(-1, last - _MAX_SIGNATURE_LINES - 1), -1):
-        if re.fullmatch(r"\s*--\s*", lines[place]):
-            return place
+    for number in range(last, max(-1, last - _MAX_SIGNATURE_LINES - 1), -1):
+        if re.fullmatch(r"\s*--\s*", lines[number]):
+            return number
     rules = [i for i in range(max(0, last - _MAX_SIGNATURE_LINES), last + 1) if _RULE.match(lines[i])]
     if rules:
         return rules[0]
-    gap = next((place for place in range(last, -1, -1) if not lines[place].strip()), None)
+    gap = next((number for number in range(last, -1, -1) if not lines[number].strip()), None)
     if gap is not None and last - gap <= _MAX_SIGNATURE_LINES and any(_CONTACT.search(line) for line in lines[gap:]):
         return gap
     return None

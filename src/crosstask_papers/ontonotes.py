@@ -22,29 +22,31 @@ Sentence = list[list[str]]
 def ontonotes_task(folder: Path, name: str) -> Task:
     """PoS, chunking, predicates or NER, in train and test."""
     tags = {"PoS": _parts_of_speech, "chunking": _chunks, "predicates": _predicates, "NER": _entities}[name]
-    parts = {}
-    for part in ("train", "test"):
-        sentences = read_sentences(folder, part)
+    splits = {}
+    for split in ("train", "test"):
+        sentences = read_sentences(folder, split)
         words = [[row[WORD] for row in sentence] for sentence in sentences]
-        parts[part] = Examples(words, [tags(sentence) for sentence in sentences])
-    labels = sorted({label for examples in parts.values() for row in examples.labels for label in row})
+        splits[split] = Examples(words, [tags(sentence) for sentence in sentences])
+    labels = sorted({label for examples in splits.values() for row in examples.labels for label in row})
     metric = "accuracy" if name == "PoS" else None
     return Task.assemble(
-        name, parts["train"], dev=False, test=parts["test"], kind="tagging", labels=labels, metric=metric
+        name, splits["train"], dev=False, test=splits["test"], kind="tagging", labels=labels, metric=metric
     )
 
 
 @cache
-def read_sentences(folder: Path, part: str) -> list[Sentence]:
+def read_sentences(folder: Path, split: str) -> list[Sentence]:
     """The sentences of a part, as rows of columns."""
-    place = folder / part
-    files = sorted(place.rglob("*gold_conll")) if place.is_dir() else [place] if place.is_file() else []
+    path = folder / split
+    files = sorted(path.rglob("*gold_conll"))
+    if path.is_file():
+        files = [path]
     if not files:
         raise CrossTaskError(
-            f"'{folder}' should hold OntoNotes in CoNLL-2012 format, with `{part}` as a file or as a folder of files "
+            f"'{folder}' should hold OntoNotes in CoNLL-2012 format, with `{split}` as a file or as a folder of files "
             f"that end in gold_conll; there is none."
         )
-    return [sentence for path in files for sentence in _sentences(path)]
+    return [sentence for file in files for sentence in _sentences(file)]
 
 
 def _sentences(path: Path) -> Iterator[Sentence]:
@@ -94,17 +96,17 @@ def _chunks(sentence: Sentence) -> list[str]:
     """The innermost phrases that hold nothing but words, by label."""
     tags = ["O"] * len(sentence)
     stack: list[tuple[str, int, bool]] = []  # label, first word, whether a phrase is inside
-    for place, row in enumerate(sentence):
+    for position, row in enumerate(sentence):
         for piece in re.findall(r"\([^()*\s]+|\*|\)", row[PARSE]):
             if piece.startswith("("):
                 if stack:
                     label, first, _ = stack[-1]
                     stack[-1] = (label, first, True)
-                stack.append((piece[1:], place, False))
+                stack.append((piece[1:], position, False))
             elif piece == ")" and stack:
                 label, first, has_phrase = stack.pop()
                 if not has_phrase:
-                    _mark(tags, label, first, place)
+                    _mark(tags, label, first, position)
     return tags
 
 

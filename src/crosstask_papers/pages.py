@@ -18,15 +18,15 @@ RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
 
 
 def write_results(
-    folder: Path, experiment: Experiment, record: Record, rows: Sequence[Row], wanted: int
+    folder: Path, experiment: Experiment, record: Record, rows: Sequence[Row], num_runs: int
 ) -> dict[str, Any]:
     """Write all files of an experiment but its runs, of which there should be `wanted`.
 
     Returns what `results.json` holds.
     """
-    found = Rows(rows)
-    tables, claims = experiment.tables(found), experiment.claims(found)
-    figures = [figure for figure in experiment.figures(found) if figure.points]
+    all_rows = Rows(rows)
+    tables, claims = experiment.tables(all_rows), experiment.claims(all_rows)
+    figures = [figure for figure in experiment.figures(all_rows) if figure.points]
     results = finite(
         {
             "name": experiment.name,
@@ -38,8 +38,8 @@ def write_results(
             "quick": experiment.options.quick,
             "settings": experiment.settings(),
             # Without those of trials, which choose settings and are in no table of scores.
-            "seeds": sorted(seed for seed in found.values("seed") if seed in experiment.used_seeds),
-            "runs": {"done": len(rows), "wanted": wanted, "minutes": machine_minutes(record.rows)},
+            "seeds": sorted(seed for seed in all_rows.values("seed") if seed in experiment.used_seeds),
+            "runs": {"done": len(rows), "wanted": num_runs, "minutes": machine_minutes(record.rows)},
             "environments": _environments(record),
             "claims": [vars(claim) for claim in claims],
             "figures": [figure.to_json() for figure in figures],
@@ -68,9 +68,9 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
         f"    {results['command']}",
         "",
     ]
-    done, wanted = results["runs"]["done"], results["runs"]["wanted"]
-    if done < wanted:
-        lines += [f"**{done} of {wanted} runs are done**; the same command goes on.", ""]
+    num_done, num_runs = results["runs"]["done"], results["runs"]["wanted"]
+    if num_done < num_runs:
+        lines += [f"**{num_done} of {num_runs} runs are done**; the same command goes on.", ""]
     lines += ["## Claims", "", markdown_table(claims_table(claims)), ""]
     if results["why"]:
         lines += ["## Where a claim does not hold", "", results["why"], ""]
@@ -79,7 +79,7 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
         if table.note:
             lines += [table.note, ""]
     lines += [f"Settings: `{json.dumps(results['settings'], ensure_ascii=False)}`", ""]
-    lines += [f"Made from {done} runs in `cells.jsonl` ({_machines(results)}).", ""]
+    lines += [f"Made from {num_done} runs in `cells.jsonl` ({_machines(results)}).", ""]
     return "\n".join(lines)
 
 
@@ -150,17 +150,17 @@ def markdown_table(table: Table) -> str:
 
 def _environments(record: Record) -> list[dict[str, Any]]:
     """Versions and machines that had a part in the runs, each once."""
-    found: list[dict[str, Any]] = []
+    environments: list[dict[str, Any]] = []
     for row in record.of("session"):
         facts = {key: value for key, value in row["environment"].items() if key != "command"}
-        if facts not in found:
-            found.append(facts)
-    return found
+        if facts not in environments:
+            environments.append(facts)
+    return environments
 
 
 def _machines(results: dict[str, Any]) -> str:
-    places = [
+    machines = [
         f"torch {facts['packages'].get('torch')}, {', '.join(facts['gpus'][:1]) or 'CPU'}"
         for facts in results["environments"]
     ]
-    return "; ".join(dict.fromkeys(places))
+    return "; ".join(dict.fromkeys(machines))

@@ -141,28 +141,28 @@ class RankTransfer(Experiment):
         return {"score": 100 * scores[metric], "metric": metric, "training_seconds": time.perf_counter() - started}
 
     def tables(self, rows: Rows) -> list[Table]:
-        found = {bench: correlations(rows.of(bench=bench)) for bench in rows.values("bench")}
-        scores = list(dict.fromkeys(score for by_score in found.values() for score in by_score))
+        by_bench = {bench: correlations(rows.of(bench=bench)) for bench in rows.values("bench")}
+        scores = list(dict.fromkeys(score for by_score in by_bench.values() for score in by_score))
         lines: list[list[Any]] = []
         for score in scores:
-            means = [_mean(found[bench].get(score)) for bench in found]
-            known = [mean.mean for mean in means if mean is not None]
-            lines.append([score, *means, statistics.fmean(known) if len(known) == len(found) else None])
+            means = [_mean(by_bench[bench].get(score)) for bench in by_bench]
+            values = [mean.mean for mean in means if mean is not None]
+            lines.append([score, *means, statistics.fmean(values) if len(values) == len(by_bench) else None])
         cost = [
-            [name, *(self._share(rows.of(bench=bench), what) for bench in found)]
+            [name, *(self._share(rows.of(bench=bench), what) for bench in by_bench)]
             for name, what in (("all scores", "rank"), (LINEARISED, LINEARISED))
         ]
-        sizes = [[bench, *self._gains_line(rows.of(bench=bench))] for bench in found]
+        sizes = [[bench, *self._gains_line(rows.of(bench=bench))] for bench in by_bench]
         return [
             Table(
                 "Rank correlation with the measured gain",
-                ["score", *found, "mean"],
+                ["score", *by_bench, "mean"],
                 lines,
                 "Mean ± deviation over targets of Spearman's correlation; 1 is a perfect order, 0 is chance.",
             ),
             Table(
                 "Cost as a share of measuring, in %",
-                ["", *found],
+                ["", *by_bench],
                 cost,
                 "Seconds of one ranking for each target over seconds of all runs that measured its gains. Features "
                 "were computed anew for the first ranking of a text only.",
@@ -184,20 +184,20 @@ class RankTransfer(Experiment):
         ]
 
     def claims(self, rows: Rows) -> list[Claim]:
-        found = [correlations(rows.of(bench=bench)) for bench in rows.values("bench")]
+        by_bench = [correlations(rows.of(bench=bench)) for bench in rows.values("bench")]
         claims = []
         for text, score, goal in (
             ("The combined score foretells the order of sources", COMBINED, COMBINED_GOAL),
             ("The linearised estimate foretells the order of sources", LINEARISED, LINEARISED_GOAL),
         ):
-            means = [statistics.fmean(by[score].values()) for by in found if by.get(score)]
+            means = [statistics.fmean(by[score].values()) for by in by_bench if by.get(score)]
             if not means:
                 claims.append(Claim(text, f"goal {goal}", "–", "not measured"))
                 continue
             mean = statistics.fmean(means)
             verdict: Verdict = "holds" if mean >= goal else "same direction" if mean > 0 else "does not hold"
-            shown = ", ".join(f"{value:.2f}" for value in means)
-            claims.append(Claim(text, f"goal {goal}", f"{mean:.2f} (by bench: {shown})", verdict))
+            mean_texts = ", ".join(f"{value:.2f}" for value in means)
+            claims.append(Claim(text, f"goal {goal}", f"{mean:.2f} (by bench: {mean_texts})", verdict))
         return claims
 
     def _rank(self, bench: Bench, target: Task, names: list[str], seed: int) -> Row:
@@ -205,10 +205,10 @@ class RankTransfer(Experiment):
 
         sources = [self._source(bench, name, target, seed) for name in names]
         started = time.perf_counter()
-        found = rank(target, sources, encoder=self._encoder(bench), seed=seed, all_scores=True, progress=False)
+        ranking = rank(target, sources, encoder=self._encoder(bench), seed=seed, all_scores=True, progress=False)
         seconds = time.perf_counter() - started
-        scores = {row.source: {COMBINED: row.score, **row.scores} for row in found.rows}
-        verdicts = {row.source: row.verdict for row in found.rows}
+        scores = {row.source: {COMBINED: row.score, **row.scores} for row in ranking.rows}
+        verdicts = {row.source: row.verdict for row in ranking.rows}
         return {"scores": scores, "verdicts": verdicts, "ranking_seconds": seconds}
 
     def _linearised(self, bench: Bench, target: Task, names: list[str], seed: int) -> Row:
@@ -229,26 +229,28 @@ class RankTransfer(Experiment):
     def _encoder(self, bench: Bench) -> Mapping[str, Any]:
         if self.options.encoder is None:
             return bench.encoder
-        given = self.options.encoder
-        return {**bench.encoder, **({"name": given} if isinstance(given, str) else given)}
+        encoder = self.options.encoder
+        return {**bench.encoder, **({"name": encoder} if isinstance(encoder, str) else encoder)}
 
     def _target(self, bench: Bench, name: str, seed: int) -> Task:
         """Few labels, as many for dev, and others that measure; all from the training files."""
-        whole = bench.read(self.options.data, name)
+        task = bench.read(self.options.data, name)
         count = bench.labels[name]
-        known = sets.few(whole, count, seed, dev=count)
-        used = sets.few(whole, 2 * count + bench.measured, seed + 1000)
-        assert known.dev is not None
-        taken = {sets.as_key(text) for part in (known.train, known.dev) for text in part.inputs}
-        held = [i for i, text in enumerate(used.train.inputs) if sets.as_key(text) not in taken][: bench.measured]
+        labeled = sets.few(task, count, seed, dev=count)
+        candidates = sets.few(task, 2 * count + bench.measured, seed + 1000)
+        assert labeled.dev is not None
+        labeled_texts = {sets.as_key(text) for examples in (labeled.train, labeled.dev) for text in examples.inputs}
+        positions = [i for i, text in enumerate(candidates.train.inputs) if sets.as_key(text) not in labeled_texts][
+            : bench.measured
+        ]
         return Task.assemble(
             name,
-            known.train,
-            dev=known.dev,
-            test=used.train.take(held),
-            labels=whole.labels,
-            kind=whole.kind,
-            metric=whole.spec.metric,
+            labeled.train,
+            dev=labeled.dev,
+            test=candidates.train.take(positions),
+            labels=task.labels,
+            kind=task.kind,
+            metric=task.spec.metric,
         )
 
     def _source(self, bench: Bench, name: str, target: Task, seed: int) -> Task:
@@ -280,32 +282,32 @@ class RankTransfer(Experiment):
 
 def measured_gains(rows: Rows) -> dict[str, dict[str, list[float]]]:
     """By target and source, the gains over the target alone, seed by seed."""
-    found: dict[str, dict[str, list[float]]] = {}
+    by_target: dict[str, dict[str, list[float]]] = {}
     for target in rows.values("target"):
         alone = rows.by_seed(target=target, source="alone")
         others = ("alone", "rank", LINEARISED)
         sources = [name for name in rows.of(target=target).values("source") if name not in others]
         gains = {source: paired(rows.by_seed(target=target, source=source), alone) for source in sources}
-        found[target] = {source: values for source, values in gains.items() if values}
-    return found
+        by_target[target] = {source: values for source, values in gains.items() if values}
+    return by_target
 
 
 def _scores_and_gains(rows: Rows) -> list[tuple[str, str, float, float]]:
     """Target, source, mean combined score and mean gain."""
-    found = []
+    pairs = []
     for target, by_source in measured_gains(rows).items():
         rankings = [row["scores"] for row in rows.of(target=target, source="rank").rows]
         for source, gains in by_source.items():
             combined = [_with_combined(scores[source]).get(COMBINED) for scores in rankings if source in scores]
-            known = [score for score in combined if score is not None]
-            if known:
-                found.append((target, source, statistics.fmean(known), statistics.fmean(gains)))
-    return found
+            known_scores = [score for score in combined if score is not None]
+            if known_scores:
+                pairs.append((target, source, statistics.fmean(known_scores), statistics.fmean(gains)))
+    return pairs
 
 
 def correlations(rows: Rows) -> dict[str, dict[str, float]]:
     """By score and target, the mean over seeds of the rank correlation of a seed's scores with the mean gains."""
-    found: dict[str, dict[str, list[float]]] = {}
+    by_score: dict[str, dict[str, list[float]]] = {}
     for target, by_source in measured_gains(rows).items():
         gains = {source: statistics.fmean(values) for source, values in by_source.items()}
         for row in [*rows.of(target=target, source="rank").rows, *rows.of(target=target, source=LINEARISED).rows]:
@@ -320,10 +322,10 @@ def correlations(rows: Rows) -> dict[str, dict[str, float]]:
                 ]
                 value = _spearman(pairs)
                 if value is not None:
-                    found.setdefault(name, {}).setdefault(target, []).append(value)
+                    by_score.setdefault(name, {}).setdefault(target, []).append(value)
     return {
         name: {target: statistics.fmean(values) for target, values in by_target.items()}
-        for name, by_target in found.items()
+        for name, by_target in by_score.items()
     }
 
 

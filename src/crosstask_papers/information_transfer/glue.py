@@ -87,20 +87,20 @@ class TransferGlue(Experiment):
         """All five tasks and pairs with a frozen encoder; then, with one that learns."""
         quick = self.options.quick
         groups = ["all", *PAIRS[: QUICK_PAIRS if quick else None]]
-        found = []
+        keys = []
         for seed in self.used_seeds:
-            found += [
+            keys += [
                 RunKey.of(encoder="frozen", tasks=tasks, method=method, rate=rate, seed=seed)
                 for tasks in groups
                 for method in ("plain", "aligned")
                 for rate in self.rates
             ]
-            found += [
+            keys += [
                 RunKey.of(encoder="learning", tasks=tasks, method=method, rate=TUNED_RATE, seed=seed)
                 for tasks in ([] if quick else groups)
                 for method in ("plain", "aligned")
             ]
-        return found
+        return keys
 
     def run(self, cell: RunKey) -> Row:
         """Train these tasks jointly; their mean score."""
@@ -141,23 +141,23 @@ class TransferGlue(Experiment):
 
     def claims(self, rows: Rows) -> list[Claim]:
         """The paper's two, each for a frozen and a learning encoder."""
-        found = []
+        claims = []
         for encoder in ("frozen", "learning"):
             plain, aligned = (chosen(rows, encoder, "all", method).by_seed() for method in ("plain", "aligned"))
             text = f"Alignment improves the mean score of five tasks, encoder {encoder}"
-            found.append(Claim.of_gains(text, f"+{PAPER_GAIN}", paired(aligned, plain), unit=" points"))
+            claims.append(Claim.of_gains(text, f"+{PAPER_GAIN}", paired(aligned, plain), unit=" points"))
             gains = {pair: _pair_gains(rows, encoder, pair) for pair in PAIRS}
             helped = [fmean(values) > 0 for values in gains.values() if values]
             text = f"Alignment improves most pairs, encoder {encoder}"
             least = -(-PAPER_PAIRS * len(helped) // len(PAIRS))
-            found.append(Claim.of_count(text, f"{PAPER_PAIRS} of {len(PAIRS)}", helped, least))
-        return found
+            claims.append(Claim.of_count(text, f"{PAPER_PAIRS} of {len(PAIRS)}", helped, least))
+        return claims
 
 
 def chosen(rows: Rows, encoder: str, tasks: str, method: str) -> Rows:
     """Runs at the learning rate whose mean on dev is best."""
-    own = rows.of(encoder=encoder, tasks=tasks, method=method)
-    return own.of(rate=own.best("rate"))
+    runs = rows.of(encoder=encoder, tasks=tasks, method=method)
+    return runs.of(rate=runs.best("rate"))
 
 
 def _pair_gains(rows: Rows, encoder: str, pair: str) -> list[float]:
@@ -169,10 +169,10 @@ def _five(rows: Rows, encoder: str) -> Table:
     plain, aligned = (chosen(rows, encoder, "all", method) for method in ("plain", "aligned"))
     lines: list[list[Any]] = []
     for task in FILES:
-        of = [found.by_seed(lambda row, task=task: row["tasks"][task]) for found in (plain, aligned)]  # type: ignore[misc]
+        of = [runs.by_seed(lambda row, task=task: row["tasks"][task]) for runs in (plain, aligned)]  # type: ignore[misc]
         lines.append([task, *(mean_of(values.values()) for values in of), mean_of(paired(of[1], of[0]))])
     lines.append(["mean", plain.mean(), aligned.mean(), mean_of(paired(aligned.by_seed(), plain.by_seed()))])
-    rates = [found.values("rate") for found in (plain, aligned)]
+    rates = [runs.values("rate") for runs in (plain, aligned)]
     note = "Learning rates: " + ", ".join(f"{values[0]:g}" if values else "–" for values in rates) + "."
     return Table(f"Five tasks together, encoder {encoder}", ["task", "without", "aligned", "gain"], lines, note)
 
@@ -193,13 +193,13 @@ def glue_scores(run: Run, tasks: Sequence[Task]) -> Row:
     """In points: Matthews' correlation of CoLA and accuracy of the others, and their mean; dev likewise."""
     from sklearn.metrics import matthews_corrcoef
 
-    def score(task: Task, part: str) -> float:
+    def score(task: Task, split: str) -> float:
         if task.name != "CoLA":
-            return 100.0 * run.scores[task.name][part]["accuracy"]
-        examples = task.splits[part]
+            return 100.0 * run.scores[task.name][split]["accuracy"]
+        examples = task.splits[split]
         return 100.0 * float(matthews_corrcoef(examples.labels, run.predict(examples.inputs, task.name)))
 
-    dev, test = ({task.name: score(task, part) for task in tasks} for part in ("dev", "test"))
+    dev, test = ({task.name: score(task, split) for task in tasks} for split in ("dev", "test"))
     return {"score": fmean(test.values()), "dev": fmean(dev.values()), "tasks": test}
 
 
@@ -209,24 +209,24 @@ def glue_task(data: Path, name: str) -> Task:
     folder = data / "glue" / name
     if name == "QNLI":
         return Task.read(name, path_of(folder, "dev.tsv"), format="tsv", split=(0.8, 0.2), **FILES[name])
-    train, test = (path_of(folder, f"{part}.tsv") for part in ("train", "dev"))
+    train, test = (path_of(folder, f"{split}.tsv") for split in ("train", "dev"))
     return Task.read(name, train, False, test, format="tsv", **FILES[name])
 
 
 def small_task(data: Path, name: str, seed: int, limit: int, dev: int, tested: int | None) -> Task:
     """Some of the training examples, others for dev, drawn by the seed as they come; the first `tested` of test."""
-    whole = glue_task(data, name)
-    order = np.random.default_rng(seed).permutation(len(whole.train)).tolist()
+    task = glue_task(data, name)
+    order = np.random.default_rng(seed).permutation(len(task.train)).tolist()
     dev = min(dev, len(order) // 5)
-    assert whole.test is not None
-    test = whole.test if tested is None else whole.test.take(range(min(tested, len(whole.test))))
+    assert task.test is not None
+    test = task.test if tested is None else task.test.take(range(min(tested, len(task.test))))
     return Task.assemble(
         name,
-        whole.train.take(order[dev : dev + limit]),
-        whole.train.take(order[:dev]),
+        task.train.take(order[dev : dev + limit]),
+        task.train.take(order[:dev]),
         test,
-        labels=whole.labels,
-        kind=whole.kind,
-        metric=whole.spec.metric,
+        labels=task.labels,
+        kind=task.kind,
+        metric=task.spec.metric,
         seed=seed,
     )

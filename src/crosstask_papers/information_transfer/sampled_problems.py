@@ -65,13 +65,13 @@ def covariance_problems(kind: Kind, size: int, seed: int, run: Bulk) -> Drawn:
         strong, others = rng.permutation(DIMENSION).reshape(10, -1)[:2]
         one, two = models_at(COSINE, rng)
         count = TARGET_EXAMPLES[kind]
-        drawn = {
+        problems = {
             "target": labelled(_spread(rng, count, strong), one, kind, NOISE, rng),
             "test: target": labelled(_spread(rng, TESTED, strong), one, kind, 0.0, rng),
             "same": labelled(_spread(rng, size, strong), two, kind, NOISE, rng),
             "other": labelled(_spread(rng, size, others), two, kind, NOISE, rng),
         }
-        parts.append(drawn)
+        parts.append(problems)
     return _stacked(parts)
 
 
@@ -79,11 +79,11 @@ def cosine_problems(kind: Kind, cosine: float, seed: int, run: Bulk) -> Drawn:
     """Two tasks of the same plain covariance whose models have this cosine."""
     parts = []
     for rng in _generators(seed, run.problems):
-        drawn = {}
+        problems = {}
         for task, theta in zip(("target", "same"), models_at(cosine, rng), strict=True):
-            drawn[task] = labelled(rng.normal(size=(PAIR_EXAMPLES, DIMENSION)), theta, kind, PAIR_NOISE, rng)
-            drawn[f"test: {task}"] = labelled(rng.normal(size=(TESTED, DIMENSION)), theta, kind, 0.0, rng)
-        parts.append(drawn)
+            problems[task] = labelled(rng.normal(size=(PAIR_EXAMPLES, DIMENSION)), theta, kind, PAIR_NOISE, rng)
+            problems[f"test: {task}"] = labelled(rng.normal(size=(TESTED, DIMENSION)), theta, kind, 0.0, rng)
+        parts.append(problems)
     return _stacked(parts)
 
 
@@ -94,14 +94,14 @@ def rank_problems(similarity: float, size: int, seed: int, run: Bulk) -> Drawn:
         both = np.linalg.qr(rng.normal(size=(DIMENSION, 2 * CAPACITY)))[0]
         one, other = both[:, :CAPACITY], both[:, CAPACITY:]
         two = similarity * one + (1.0 - similarity) * other
-        drawn = {}
+        problems = {}
         for name, theta, count, noise in (
             ("target", one, RANK_EXAMPLES, NOISE),
             ("test: target", one, TESTED, 0.0),
             ("same", two, size, NOISE),
         ):
-            drawn[name] = labelled(rng.normal(size=(count, DIMENSION)), theta, "relu", noise, rng)
-        parts.append(drawn)
+            problems[name] = labelled(rng.normal(size=(count, DIMENSION)), theta, "relu", noise, rng)
+        parts.append(problems)
     return _stacked(parts)
 
 
@@ -132,7 +132,7 @@ def labelled(
 
 
 def train_and_score(
-    drawn: Drawn, tasks: Sequence[str], kind: Kind, capacity: int, alignment: Alignment | None, run: Bulk, seed: int
+    problems: Drawn, tasks: Sequence[str], kind: Kind, capacity: int, alignment: Alignment | None, run: Bulk, seed: int
 ) -> list[float]:
     """Train all problems side by side; the mean score of each of the tasks that can be measured.
 
@@ -151,8 +151,10 @@ def train_and_score(
     generator = torch.Generator().manual_seed(seed)
     weights = _start(model, run.problems, generator)
     optimizer = torch.optim.Adam(list(weights.values()), lr=run.learning_rate)
-    sizes = {task: drawn[task][0].shape[1] for task in tasks}
-    labels = {task: drawn[task][1] if kind.endswith("logistic") else _standardised(drawn[task][1]) for task in tasks}
+    sizes = {task: problems[task][0].shape[1] for task in tasks}
+    labels = {
+        task: problems[task][1] if kind.endswith("logistic") else _standardised(problems[task][1]) for task in tasks
+    }
     loss_of = F.binary_cross_entropy_with_logits if kind.endswith("logistic") else F.mse_loss
 
     def outputs(weights: Mapping[str, Tensor], features: Tensor, task: str) -> Tensor:
@@ -168,25 +170,25 @@ def train_and_score(
             for name, weight in weights.items():
                 weight.requires_grad_(_learns(name, alignment, step / run.updates))
         for task in tasks:
-            taken = torch.randperm(sizes[task], generator=generator)[: run.batch]
-            found = batched(weights, drawn[task][0][:, taken], task)
-            share = sizes[task] / sum(sizes.values())
+            positions = torch.randperm(sizes[task], generator=generator)[: run.batch]
+            predictions = batched(weights, problems[task][0][:, positions], task)
+            proportion = sizes[task] / sum(sizes.values())
             # Times the number of problems: the loss is a mean over them, but each has weights of its own.
-            (share * run.problems * loss_of(found, labels[task][:, taken])).backward()
+            (proportion * run.problems * loss_of(predictions, labels[task][:, positions])).backward()
         optimizer.step()
     scores = []
     with torch.no_grad():
         for task in tasks:
-            if f"test: {task}" in drawn:
-                inputs, truth = drawn[f"test: {task}"]
-                found = batched(weights, inputs, task)
-                scores.append(float(np.mean([_score(*pair, kind) for pair in zip(truth, found, strict=True)])))
+            if f"test: {task}" in problems:
+                inputs, truth = problems[f"test: {task}"]
+                predictions = batched(weights, inputs, task)
+                scores.append(float(np.mean([_score(*pair, kind) for pair in zip(truth, predictions, strict=True)])))
     return scores
 
 
-def _learns(name: str, alignment: Alignment, done: float) -> bool:
+def _learns(name: str, alignment: Alignment, progress: float) -> bool:
     """Whether a weight learns when this share of the updates is done, as `Alignment` has it."""
-    is_warm = done >= alignment.warmup
+    is_warm = progress >= alignment.warmup
     if name.startswith("encoder"):
         return not (is_warm and alignment.shared == "freeze")
     return is_warm or name.startswith("heads")
@@ -203,10 +205,10 @@ def _start(model: Model, problems: int, generator: torch.Generator) -> dict[str,
     return weights
 
 
-def _score(truth: Tensor, found: Tensor, kind: Kind) -> float:
+def _score(truth: Tensor, outputs: Tensor, kind: Kind) -> float:
     if kind.endswith("logistic"):
-        return accuracy(truth.numpy() > 0.5, found.numpy() > 0.0)
-    return spearman(truth.numpy(), found.numpy())
+        return accuracy(truth.numpy() > 0.5, outputs.numpy() > 0.0)
+    return spearman(truth.numpy(), outputs.numpy())
 
 
 def _generators(seed: int, count: int) -> list[np.random.Generator]:
@@ -219,11 +221,11 @@ def _spread(rng: np.random.Generator, examples: int, strong: np.ndarray) -> np.n
     return rng.normal(size=(examples, DIMENSION)) * scale / np.sqrt((scale**2).mean())
 
 
-def _stacked(parts: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> Drawn:
+def _stacked(problems: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> Drawn:
     def joined(task: str, side: int) -> Tensor:
-        return torch.from_numpy(np.stack([part[task][side] for part in parts])).float()
+        return torch.from_numpy(np.stack([problem[task][side] for problem in problems])).float()
 
-    return {task: (joined(task, 0), joined(task, 1)) for task in parts[0]}
+    return {task: (joined(task, 0), joined(task, 1)) for task in problems[0]}
 
 
 def _standardised(labels: Tensor) -> Tensor:

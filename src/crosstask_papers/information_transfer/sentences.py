@@ -106,7 +106,7 @@ class TransferSentences(Experiment):
         size = self.size
         pairs = ["+".join(pair) for pair in list(combinations(TASKS, 2))[:: 15 // size["pairs"]][: size["pairs"]]]
         targets = [task for task in TASKS if task != SOURCE]
-        found = []
+        keys = []
         for seed in self.used_seeds:
             in_pairs = [
                 RunKey.of(study="pair", encoder=encoder, tasks=pair, method=method, seed=seed)
@@ -114,28 +114,28 @@ class TransferSentences(Experiment):
                 for pair in pairs
                 for method in ("joint", "aligned")
             ]
-            found += in_pairs[: 2 * len(pairs)]
-            found.append(RunKey.of(study="alone", encoder=self.main, seed=seed))
-            found += [
+            keys += in_pairs[: 2 * len(pairs)]
+            keys.append(RunKey.of(study="alone", encoder=self.main, seed=seed))
+            keys += [
                 RunKey.of(study="source", encoder=self.main, tasks=task, method=method, seed=seed)
                 for task in targets
                 for method in ("fine-tuned", "aligned")
             ]
-            found += [
+            keys += [
                 RunKey.of(study="capacity", encoder=self.main, tasks=tasks, width=width, seed=seed)
                 for width in size["widths"]
                 for tasks in ("all", *TASKS)
             ]
-            found += in_pairs[2 * len(pairs) :]
+            keys += in_pairs[2 * len(pairs) :]
         if not self.options.quick:
-            found += [
+            keys += [
                 RunKey.of(study="narrow", encoder=encoder, tasks=pair, method=method, seed=seed)
                 for encoder in reversed(size["encoders"])
                 for seed in self.used_seeds
                 for pair in pairs
                 for method in ("joint", "aligned")
             ]
-        return found
+        return keys
 
     def run(self, cell: RunKey) -> Row:
         """One training run, or six for the study `alone`, which compares single-task models."""
@@ -151,21 +151,21 @@ class TransferSentences(Experiment):
         alignment = NARROW_ALIGNMENT if cell["study"] == "narrow" else ALIGNMENT
         aligned = [alignment] if dict(cell.values).get("method") == "aligned" else []
         run = self._learner(cell, transfer=aligned).fit(tasks)
-        found = _scores(run, tasks)
+        result = _scores(run, tasks)
         for row in run.record.of("transfer")[-1:]:
-            found["similarity"] = row["similarity"][names[0]][names[1]]
-        return found
+            result["similarity"] = row["similarity"][names[0]][names[1]]
+        return result
 
     def _alone(self, cell: RunKey) -> Row:
         """Every task by itself: accuracies, and how alike the covariances of their embeddings are, pair by pair."""
-        found, covariances = {}, {}
+        results, covariances = {}, {}
         for task in self._tasks(TASKS, cell["seed"]):
             run = self._learner(cell).fit(task)
-            found[task.name] = _scores(run, [task])
+            results[task.name] = _scores(run, [task])
             covariances[task.name] = embedding_covariance(run, task)
         return {
-            "score": fmean(row["score"] for row in found.values()),
-            "tasks": {name: row["score"] for name, row in found.items()},
+            "score": fmean(row["score"] for row in results.values()),
+            "tasks": {name: row["score"] for name, row in results.items()},
             "similarity": {
                 f"{one}+{two}": similarity_of_covariances(covariances[one], covariances[two])
                 for one, two in combinations(TASKS, 2)
@@ -198,12 +198,12 @@ class TransferSentences(Experiment):
         return [*pairs, _sources(rows), _capacity(rows)]
 
     def _pairs(self, rows: Rows, study: str, encoder: str) -> Table:
-        own = rows.of(study=study, encoder=encoder)
+        runs = rows.of(study=study, encoder=encoder)
         before = _before(rows) if (study, encoder) == ("pair", self.main) else {}
         head = ["pair", "joint", "aligned", "gain", "similarity of single-task models", "similarity after"]
         lines: list[list[Any]] = []
-        for pair in own.values("tasks"):
-            joint, aligned = (own.of(tasks=pair, method=method) for method in ("joint", "aligned"))
+        for pair in runs.values("tasks"):
+            joint, aligned = (runs.of(tasks=pair, method=method) for method in ("joint", "aligned"))
             gains = paired(aligned.by_seed(), joint.by_seed())
             similarity = aligned.mean("similarity")
             lines.append([pair, joint.mean(), aligned.mean(), mean_of(gains), before.get(pair), similarity])
@@ -213,7 +213,7 @@ class TransferSentences(Experiment):
         """Figure 6 of the main encoder, and accuracy by width."""
         gains = {pair: fmean(values) for pair, values in pair_gains(rows, "pair", self.main).items()}
         alike = {"single-task models": _before(rows), "after alignment": _after(rows, self.main)}
-        found = [
+        points = [
             (name, pair, similarity, gains[pair])
             for name, by_pair in alike.items()
             for pair, similarity in by_pair.items()
@@ -222,35 +222,37 @@ class TransferSentences(Experiment):
         by_width = measured(rows.of(study="capacity"), "tasks", "width", "dev")
         note = "A task alone, or all of them together."
         return [
-            dots("Figure 6: gain of alignment by similarity", found, x="similarity", y="points of accuracy", zero=True),
+            dots(
+                "Figure 6: gain of alignment by similarity", points, x="similarity", y="points of accuracy", zero=True
+            ),
             Figure.of_means("Accuracy by width", by_width, x="width", y="dev accuracy", x_log=True, note=note),
         ]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Of Figures 5b and 6 and Table 1."""
-        found = []
+        claims = []
         studies = ("pair",) if self.options.quick else ("pair", "narrow")
         for study, encoder in product(studies, self.size["encoders"]):
             gains, name = pair_gains(rows, study, encoder), _called(study, encoder)
             means = {pair: fmean(values) for pair, values in gains.items()}
             text = f"{name}: alignment improves the mean accuracy of most pairs"
-            found.append(Claim.of_count(text, "13 of 15", [g > 0 for g in means.values()], _share(HELPED, 15, means)))
+            claims.append(Claim.of_count(text, "13 of 15", [g > 0 for g in means.values()], _share(HELPED, 15, means)))
             by_seed = [fmean(values) for values in zip(*gains.values(), strict=False)]
             text = f"{name}: alignment improves the mean over all pairs"
-            found.append(Claim.of_gains(text, f"Fig. 6: up to {MOST_HELPED} a pair", by_seed, unit=" points"))
+            claims.append(Claim.of_gains(text, f"Fig. 6: up to {MOST_HELPED} a pair", by_seed, unit=" points"))
         before, after = _before(rows), _after(rows, self.main)
         rises = [after[pair] > before[pair] for pair in after if pair in before]
         text = "The covariance similarity is higher after alignment than between single-task models"
-        found.append(Claim.of_count(text, "15 of 15", rises, len(rises)))
-        own = rows.of(study="source")
+        claims.append(Claim.of_count(text, "15 of 15", rises, len(rises)))
+        runs = rows.of(study="source")
         gains = {
-            task: paired(own.by_seed(tasks=task, method="aligned"), own.by_seed(tasks=task, method="fine-tuned"))
-            for task in own.values("tasks")
+            task: paired(runs.by_seed(tasks=task, method="aligned"), runs.by_seed(tasks=task, method="fine-tuned"))
+            for task in runs.values("tasks")
         }
         helped = [fmean(values) > 0 for values in gains.values() if values]
         text = f"From {SOURCE} to the others, aligning the target improves most"
-        found.append(Claim.of_count(text, f"4 of 5, up to {TARGET_GAIN}", helped, _share(TARGETS_HELPED, 5, helped)))
-        return [*found, *_capacity_claims(rows)]
+        claims.append(Claim.of_count(text, f"4 of 5, up to {TARGET_GAIN}", helped, _share(TARGETS_HELPED, 5, helped)))
+        return [*claims, *_capacity_claims(rows)]
 
 
 def _called(study: str, encoder: str) -> str:
@@ -259,27 +261,27 @@ def _called(study: str, encoder: str) -> str:
 
 def pair_gains(rows: Rows, study: str, encoder: str) -> dict[str, list[float]]:
     """By pair, what alignment adds, seed by seed."""
-    own = rows.of(study=study, encoder=encoder)
+    runs = rows.of(study=study, encoder=encoder)
     gains = {
-        pair: paired(own.by_seed(tasks=pair, method="aligned"), own.by_seed(tasks=pair, method="joint"))
-        for pair in own.values("tasks")
+        pair: paired(runs.by_seed(tasks=pair, method="aligned"), runs.by_seed(tasks=pair, method="joint"))
+        for pair in runs.values("tasks")
     }
     return {pair: values for pair, values in gains.items() if values}
 
 
 def best_widths(rows: Rows) -> dict[str, int]:
     """By task, and for `all`, the width of the best mean dev accuracy."""
-    own = rows.of(study="capacity")
-    best = {tasks: own.best("width", tasks=tasks) for tasks in own.values("tasks")}
+    runs = rows.of(study="capacity")
+    best = {tasks: runs.best("width", tasks=tasks) for tasks in runs.values("tasks")}
     return {tasks: int(width) for tasks, width in best.items() if width is not None}
 
 
 def _capacity(rows: Rows) -> Table:
-    own, best = rows.of(study="capacity"), best_widths(rows)
+    runs, best = rows.of(study="capacity"), best_widths(rows)
     lines: list[list[Any]] = []
     for task in (task for task in TABLE_1 if task in best):
-        alone = own.mean(tasks=task, width=best[task])
-        together = own.mean(lambda row, task=task: row["tasks"][task], tasks="all", width=best.get("all"))  # type: ignore[misc]
+        alone = runs.mean(tasks=task, width=best[task])
+        together = runs.mean(lambda row, task=task: row["tasks"][task], tasks="all", width=best.get("all"))  # type: ignore[misc]
         width, *accuracies = TABLE_1[task]
         lines.append([task, best[task], alone, best.get("all"), together, width, *accuracies])
     singles = [best[task] for task in TASKS if task in best]
@@ -294,10 +296,10 @@ def _capacity(rows: Rows) -> Table:
 
 def _capacity_scores(rows: Rows) -> tuple[dict[int, float], dict[int, float]]:
     """By seed, the mean test accuracy of all tasks alone and together, each at its best width."""
-    own, best = rows.of(study="capacity"), best_widths(rows)
-    alone = [own.by_seed(tasks=task, width=best[task]) for task in TASKS if task in best]
+    runs, best = rows.of(study="capacity"), best_widths(rows)
+    alone = [runs.by_seed(tasks=task, width=best[task]) for task in TASKS if task in best]
     seeds = set.intersection(*(set(values) for values in alone)) if len(alone) == len(TASKS) else set()
-    together = own.by_seed(tasks="all", width=best["all"]) if "all" in best else {}
+    together = runs.by_seed(tasks="all", width=best["all"]) if "all" in best else {}
     return {seed: fmean(values[seed] for values in alone) for seed in sorted(seeds)}, together
 
 
@@ -316,52 +318,52 @@ def _capacity_claims(rows: Rows) -> list[Claim]:
 
 
 def _sources(rows: Rows) -> Table:
-    own = rows.of(study="source")
+    runs = rows.of(study="source")
     lines: list[list[Any]] = []
-    for task in own.values("tasks"):
-        plain, aligned = (own.of(tasks=task, method=method) for method in ("fine-tuned", "aligned"))
+    for task in runs.values("tasks"):
+        plain, aligned = (runs.of(tasks=task, method=method) for method in ("fine-tuned", "aligned"))
         lines.append([task, plain.mean(), aligned.mean(), mean_of(paired(aligned.by_seed(), plain.by_seed()))])
     return Table(f"Figure 5b: from {SOURCE}, test accuracy", ["target", "fine-tuned", "aligned", "gain"], lines)
 
 
 def _before(rows: Rows) -> dict[str, float]:
     """By pair, the similarity of single-task models' embeddings, over seeds."""
-    found: dict[str, list[float]] = {}
+    similarities: dict[str, list[float]] = {}
     for row in rows.of(study="alone").rows:
         for pair, value in row["similarity"].items():
-            found.setdefault(pair, []).append(value)
-    return {pair: fmean(values) for pair, values in found.items()}
+            similarities.setdefault(pair, []).append(value)
+    return {pair: fmean(values) for pair, values in similarities.items()}
 
 
 def _after(rows: Rows, encoder: str) -> dict[str, float]:
-    own = rows.of(study="pair", encoder=encoder, method="aligned")
-    found = {pair: own.by_seed("similarity", tasks=pair) for pair in own.values("tasks")}
-    return {pair: fmean(values.values()) for pair, values in found.items() if values}
+    runs = rows.of(study="pair", encoder=encoder, method="aligned")
+    similarities = {pair: runs.by_seed("similarity", tasks=pair) for pair in runs.values("tasks")}
+    return {pair: fmean(values.values()) for pair, values in similarities.items() if values}
 
 
-def _share(wanted: int, of: int, found: Sequence[Any] | Mapping[str, Any]) -> int:
+def _share(count: int, of: int, results: Sequence[Any] | Mapping[str, Any]) -> int:
     """As large a part of what was found as `wanted` is of `of`, where fewer cases were run than in the paper."""
-    return math.ceil(wanted / of * len(found))
+    return math.ceil(count / of * len(results))
 
 
 @cache
 def split_task(data: Path, name: str, seed: int, limit: int | None) -> Task:
     """A task cut into train, dev and test by the seed; of at most `limit` texts."""
-    whole = sentence_task(data, name).train
-    if limit is not None and limit < len(whole):
-        whole = whole.take(balanced_subset(whole.labels, limit, np.random.default_rng(seed)))
-    return Task.assemble(name, whole, split=SPLIT, seed=seed, labels=sentence_task(data, name).labels)
+    examples = sentence_task(data, name).train
+    if limit is not None and limit < len(examples):
+        examples = examples.take(balanced_subset(examples.labels, limit, np.random.default_rng(seed)))
+    return Task.assemble(name, examples, split=SPLIT, seed=seed, labels=sentence_task(data, name).labels)
 
 
 def apart(tasks: Sequence[Task]) -> list[Task]:
     """The tasks without training texts that another one has in dev or test."""
     held_out = {task.name: {letters(text) for text in [*task.dev.inputs, *task.test.inputs]} for task in tasks}  # type: ignore[union-attr]
-    found = []
+    cleaned = []
     for task in tasks:
         others = set().union(*(texts for name, texts in held_out.items() if name != task.name))
-        kept = [place for place, text in enumerate(task.train.inputs) if letters(text) not in others]
-        found.append(replace(task, train=task.train.take(kept)))
-    return found
+        positions = [position for position, text in enumerate(task.train.inputs) if letters(text) not in others]
+        cleaned.append(replace(task, train=task.train.take(positions)))
+    return cleaned
 
 
 def letters(text: str) -> str:
@@ -377,20 +379,20 @@ def letters(text: str) -> str:
 def embedding_covariance(run: Run, task: Task) -> Tensor:
     """`E' E` of the mean word vector of each text, [dimension, dimension]: what enters the shared module."""
     model, encoder = run.model, cast(WordEncoder, run.model.encoder)
-    chosen = random_subset(len(task.train), min(MEASURED, len(task.train)), np.random.default_rng(0))
-    sample = Prepared.of(encoder, task.spec, task.train.take(chosen))
+    positions = random_subset(len(task.train), min(MEASURED, len(task.train)), np.random.default_rng(0))
+    sample = Prepared.of(encoder, task.spec, task.train.take(positions))
     total = torch.zeros(())
-    for positions in in_batches(sample.lengths(), PREDICTION_BATCH):
-        batch = make_batch(encoder, {task.name: sample}, {task.name: positions}).to(model.device())
-        kept = batch.inputs["mask"].unsqueeze(-1)  # [batch, length, 1]
-        vectors = encoder.embed(batch.inputs) * kept
-        total = total.to(model.device()) + covariance(vectors.sum(dim=1) / kept.sum(dim=1))
+    for batch_positions in in_batches(sample.lengths(), PREDICTION_BATCH):
+        batch = make_batch(encoder, {task.name: sample}, {task.name: batch_positions}).to(model.device())
+        mask = batch.inputs["mask"].unsqueeze(-1)  # [batch, length, 1]
+        vectors = encoder.embed(batch.inputs) * mask
+        total = total.to(model.device()) + covariance(vectors.sum(dim=1) / mask.sum(dim=1))
     return total.cpu()
 
 
 def _scores(run: Run, tasks: Sequence[Task]) -> Row:
     """Mean accuracy in percent on dev and test, and each task's on test."""
     dev, test = (
-        {task.name: 100.0 * run.scores[task.name][part]["accuracy"] for task in tasks} for part in ("dev", "test")
+        {task.name: 100.0 * run.scores[task.name][split]["accuracy"] for task in tasks} for split in ("dev", "test")
     )
     return {"score": fmean(test.values()), "dev": fmean(dev.values()), "tasks": test}

@@ -52,7 +52,7 @@ METHODS: dict[str, Any] = {
     "svd, rank 1": {"name": "svd", "rank": 1},
     "svd, full rank": {"name": "svd", "rank": len(FINDINGS)},
 }
-KNOWING = {f"noisy task {share:g}": share for share in (0.05, 0.2, 0.35)}
+KNOWING = {f"noisy task {weight:g}": weight for weight in (0.05, 0.2, 0.35)}
 """Fixed weights that know which of two tasks has the noise and give it this share: what weights could gain at all."""
 NAMES = {"uniform": "unweighted", "uncertainty": "Kendall et al."}
 SVD = tuple(name for name in METHODS if name.startswith("svd"))
@@ -119,9 +119,9 @@ class TransferSVD(Experiment):
 
     def run(self, cell: RunKey) -> Row:
         """Train the tasks jointly; the mean AUC on dev, whose labels are clean, and on test."""
-        whole = multilabel_task(self.options.data)
-        names = whole.labels if cell["tasks"] == "all" else tuple(cell["tasks"].split("+"))
-        tasks = binary_tasks(whole, names, cell["noise"], cell["seed"])
+        multilabel = multilabel_task(self.options.data)
+        names = multilabel.labels if cell["tasks"] == "all" else tuple(cell["tasks"].split("+"))
+        tasks = binary_tasks(multilabel, names, cell["noise"], cell["seed"])
         weighting = METHODS.get(cell["method"]) or knowing(names, KNOWING[cell["method"]])
         capacity = dict(cell.values).get("capacity")
         run = Learner(
@@ -135,8 +135,8 @@ class TransferSVD(Experiment):
             progress=False,
         ).fit(tasks)
         means = {
-            part: 100.0 * float(np.nanmean([run.scores[task.name][part]["auc"] for task in tasks]))
-            for part in ("dev", "test")
+            split: 100.0 * float(np.nanmean([run.scores[task.name][split]["auc"] for task in tasks]))
+            for split in ("dev", "test")
         }
         return {"score": means["test"], "dev": means["dev"], "weights": run.weights}
 
@@ -161,45 +161,47 @@ class TransferSVD(Experiment):
         single = [
             [pair, *(_chosen(noisy, m, True).mean(tasks=pair) for m in methods)] for pair in noisy.values("tasks")
         ]
-        chosen = ", ".join(
+        rates = ", ".join(
             f"{NAMES.get(m, m)} {_chosen(noisy, m, True).values('rate')[0]:g}"
             for m in methods
             if _chosen(noisy, m, True).rows
         )
         return [
             Table("AUC in points", head, lines, "Means and deviations over seeds."),
-            Table("Each pair under noise", ["pair", *head[1:]], single, f"Learning rates, chosen on dev: {chosen}."),
+            Table("Each pair under noise", ["pair", *head[1:]], single, f"Learning rates, chosen on dev: {rates}."),
         ]
 
     def figures(self, rows: Rows) -> list[Figure]:
         """Each pair's gains over both others; of the two ranks, that which dev prefers."""
-        rows, found = rows.of(capacity=None), []
+        rows, points = rows.of(capacity=None), []
         for noise, name in ((NOISE, f"{NOISE:.0%} of one task's labels random"), (0.0, "clean")):
-            own = rows.of(noise=noise)
-            svd, *others = (_chosen(own, m, True) for m in (_best_rank(rows, noise, True), "uniform", "uncertainty"))
+            runs = rows.of(noise=noise)
+            svd, *others = (_chosen(runs, m, True) for m in (_best_rank(rows, noise, True), "uniform", "uncertainty"))
             for pair in svd.values("tasks"):
                 gains = [paired(svd.by_seed(tasks=pair), other.by_seed(tasks=pair)) for other in others]
                 if all(gains):
-                    found.append((name, pair, *(sum(values) / len(values) for values in gains)))
+                    points.append((name, pair, *(sum(values) / len(values) for values in gains)))
         named = {"x": "points over the unweighted loss", "y": f"points over {NAMES['uncertainty']}", "zero": True}
-        return [dots("Gain of SVD weights, pair by pair", found, **named)]
+        return [dots("Gain of SVD weights, pair by pair", points, **named)]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Gains of SVD weights over both others; of its two ranks, that which dev prefers."""
         scarce, rows = rows.of(capacity=SCARCE), rows.of(capacity=None)
-        found = []
+        claims = []
         for noise, what in ((NOISE, "with 20% of one task's labels random, 10 pairs"), (0.0, "all tasks, clean")):
             pairs = noise > 0
             rank = _best_rank(rows, noise, pairs)
             for other in ("uniform", "uncertainty"):
                 gains = _gains(rows, noise, rank, other, pairs)
                 text = f"SVD weights beat {'the unweighted loss' if other == 'uniform' else NAMES[other]}: {what}"
-                found.append(Claim.of_gains(text, PAPER[noise, other], gains, unit=" points"))
+                claims.append(Claim.of_gains(text, PAPER[noise, other], gains, unit=" points"))
         gains = _gains(rows, NOISE, _best_rank(rows, NOISE, True), "uniform", True)
         reached = [sum(gains) / len(gains) >= GOAL] if gains else []
-        found.append(Claim.of_count("Goal: at least one point over the unweighted loss under noise", "1.0", reached, 1))
-        found.append(_of_knowing(rows))
-        return found + (_scarce_claims(scarce) if scarce.rows else [])
+        claims.append(
+            Claim.of_count("Goal: at least one point over the unweighted loss under noise", "1.0", reached, 1)
+        )
+        claims.append(_of_knowing(rows))
+        return claims + (_scarce_claims(scarce) if scarce.rows else [])
 
 
 def _of_knowing(rows: Rows, where: str = "") -> Claim:
@@ -211,18 +213,18 @@ def _of_knowing(rows: Rows, where: str = "") -> Claim:
 def _scarce_claims(rows: Rows) -> list[Claim]:
     """The same under noise where the shared layer is too small for both tasks."""
     where, rank = f"shared layer of {SCARCE}: ", _best_rank(rows, NOISE, True)
-    found = []
+    claims = []
     for other in ("uniform", "uncertainty"):
         text = f"{where}SVD weights beat {NAMES[other]}, with 20% of one task's labels random"
         gains = _gains(rows, NOISE, rank, other, True)
-        found.append(Claim.of_gains(text, PAPER[NOISE, other], gains, unit=" points"))
-    return [*found, _of_knowing(rows, where)]
+        claims.append(Claim.of_gains(text, PAPER[NOISE, other], gains, unit=" points"))
+    return [*claims, _of_knowing(rows, where)]
 
 
-def knowing(pair: tuple[str, ...], share: float) -> dict[str, Any]:
+def knowing(pair: tuple[str, ...], weight: float) -> dict[str, Any]:
     """Fixed weights of a pair whose first task is the noisy one."""
     noisy, other = pair
-    return {"name": "fixed", "weights": {noisy: share, other: 1.0 - share}}
+    return {"name": "fixed", "weights": {noisy: weight, other: 1.0 - weight}}
 
 
 def _best_rank(rows: Rows, noise: float, pairs: bool) -> str:
@@ -237,17 +239,17 @@ def _on_dev(rows: Rows, noise: float, method: str, pairs: bool) -> float:
 
 def _chosen(rows: Rows, method: str, pairs: bool) -> Rows:
     """A method's runs over pairs, or over all tasks, at the learning rate with the best mean on dev."""
-    own = Rows([row for row in rows.of(method=method).rows if (row["cell"]["tasks"] != "all") == pairs])
-    return own.of(rate=own.best("rate"))
+    runs = Rows([row for row in rows.of(method=method).rows if (row["cell"]["tasks"] != "all") == pairs])
+    return runs.of(rate=runs.best("rate"))
 
 
 def _scored(rows: Rows, noise: float, method: str, pairs: bool) -> list[Row]:
     """By seed, the mean over the groups of tasks that every other seed has too."""
-    found = _chosen(rows.of(noise=noise), method, pairs)
-    groups = found.values("tasks")
+    runs = _chosen(rows.of(noise=noise), method, pairs)
+    groups = runs.values("tasks")
     merged = []
-    for seed in found.values("seed"):
-        scores = [value for tasks in groups for value in found.by_seed(tasks=tasks, seed=seed).values()]
+    for seed in runs.values("seed"):
+        scores = [value for tasks in groups for value in runs.by_seed(tasks=tasks, seed=seed).values()]
         if len(scores) == len(groups):
             merged.append({"cell": {"seed": seed}, "score": sum(scores) / len(scores)})
     return merged
@@ -263,41 +265,47 @@ def _gains(rows: Rows, noise: float, method: str, other: str, pairs: bool) -> li
 def multilabel_task(data: Path) -> Task:
     """The paper's data where it is at hand, else yeast; without dev."""
     if (data / CHEST).is_dir():
-        train, test = (path_of(data / CHEST, f"{part}.csv") for part in ("train", "test"))
+        train, test = (path_of(data / CHEST, f"{split}.csv") for split in ("train", "test"))
         return Task.read("findings", train, False, test, label=list(FINDINGS), features="rest", labels=FINDINGS)
-    train, test = (path_of(data, f"{YEAST}-{part}.arff") for part in ("train", "test"))
+    train, test = (path_of(data, f"{YEAST}-{split}.arff") for split in ("train", "test"))
     return Task.read("yeast", train, False, test, label=len(FINDINGS))
 
 
 def task_pairs(data: Path, count: int) -> list[tuple[str, str]]:
     """Different pairs of tasks, drawn once and for all; the first of each is the one that gets noise."""
     task = multilabel_task(data)
-    shares = np.asarray(task.spec.encode(task.train)).mean(axis=0)
-    names = [name for name, share in zip(task.labels, shares, strict=True) if RAREST <= share <= 1.0 - RAREST]
+    rates = np.asarray(task.spec.encode(task.train)).mean(axis=0)
+    names = [name for name, rate in zip(task.labels, rates, strict=True) if RAREST <= rate <= 1.0 - RAREST]
     rng = np.random.default_rng(0)
-    known = list(combinations(names, 2))
-    drawn = [known[place] for place in rng.permutation(len(known))[:count]]
-    return [(second, first) if rng.random() < 0.5 else (first, second) for first, second in drawn]
+    all_pairs = list(combinations(names, 2))
+    pairs = [all_pairs[position] for position in rng.permutation(len(all_pairs))[:count]]
+    return [(second, first) if rng.random() < 0.5 else (first, second) for first, second in pairs]
 
 
-def binary_tasks(whole: Task, names: tuple[str, ...], noise: float, seed: int) -> list[Task]:
+def binary_tasks(multilabel: Task, names: tuple[str, ...], noise: float, seed: int) -> list[Task]:
     """A binary task per label on the same examples; a share `noise` of the first one's training labels is random."""
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(whole.train)).tolist()
+    order = rng.permutation(len(multilabel.train)).tolist()
     cut = round(DEV * len(order))
-    parts = {"train": whole.train.take(order[cut:]), "dev": whole.train.take(order[:cut]), "test": whole.test}
-    found = []
+    examples_by_split = {
+        "train": multilabel.train.take(order[cut:]),
+        "dev": multilabel.train.take(order[:cut]),
+        "test": multilabel.test,
+    }
+    tasks = []
     for number, name in enumerate(names):
-        column = whole.labels.index(name)
-        made = {}
-        for part, examples in parts.items():
+        column = multilabel.labels.index(name)
+        splits = {}
+        for split, examples in examples_by_split.items():
             assert examples is not None
-            values = np.asarray(whole.spec.encode(examples))[:, column].astype(int)
-            if part == "train" and number == 0 and noise:
+            values = np.asarray(multilabel.spec.encode(examples))[:, column].astype(int)
+            if split == "train" and number == 0 and noise:
                 hit = rng.random(len(values)) < noise
                 values[hit] = rng.integers(0, 2, size=int(hit.sum()))
-            made[part] = Examples(examples.inputs, [str(value) for value in values], f"{name}, {part}")
-        found.append(
-            Task.assemble(name, made["train"], made["dev"], made["test"], labels=["0", "1"], metric="auc", seed=seed)
+            splits[split] = Examples(examples.inputs, [str(value) for value in values], f"{name}, {split}")
+        tasks.append(
+            Task.assemble(
+                name, splits["train"], splits["dev"], splits["test"], labels=["0", "1"], metric="auc", seed=seed
+            )
         )
-    return found
+    return tasks

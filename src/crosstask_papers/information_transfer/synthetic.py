@@ -84,28 +84,28 @@ class TransferSynthetic(Experiment):
         return [cell for seed in self.used_seeds for cell in self._cells(seed)]
 
     def _cells(self, seed: int) -> list[RunKey]:
-        found = []
+        keys = []
         for kind in COVARIANCE_KINDS:
-            found.append(RunKey.of(figure=3, kind=kind, method="alone", size=None, seed=seed))
+            keys.append(RunKey.of(figure=3, kind=kind, method="alone", size=None, seed=seed))
             methods = ("same", "other", *(ALIGNED if kind != "logistic" else ()))
-            found += [
+            keys += [
                 RunKey.of(figure=3, kind=kind, method=method, size=size, seed=seed)
                 for size in self.sizes
                 for method in methods
             ]
-        found += [
+        keys += [
             RunKey.of(figure=7, kind=kind, method=method, cosine=cosine, seed=seed)
             for kind in COSINE_KINDS
             for cosine in self.cosines
             for method in ("alone", "same")
         ]
-        found.append(RunKey.of(figure=8, kind="relu", method="alone", similarity=None, size=None, seed=seed))
-        found += [
+        keys.append(RunKey.of(figure=8, kind="relu", method="alone", similarity=None, size=None, seed=seed))
+        keys += [
             RunKey.of(figure=8, kind="relu", method="same", similarity=similarity, size=size, seed=seed)
             for similarity in self.similarities
             for size in self.sizes
         ]
-        return found
+        return keys
 
     def run(self, cell: RunKey) -> Row:
         """Draw the seed's problems, train them all, measure."""
@@ -137,24 +137,24 @@ class TransferSynthetic(Experiment):
 
     def tables(self, rows: Rows) -> list[Table]:
         """One for each figure; Figure 9 stands with Figure 3."""
-        found = [_by_size(rows, kind) for kind in COVARIANCE_KINDS]
+        tables = [_by_size(rows, kind) for kind in COVARIANCE_KINDS]
         cosine_lines = [
             [f"{cosine:g}", *(mean_of(_cosine_gains(rows, kind, cosine), DIGITS) for kind in COSINE_KINDS)]
             for cosine in rows.of(figure=7).values("cosine")
         ]
         title = "Figure 7: gain of joint training over each task alone, mean of both tasks"
-        found.append(Table(title, ["cos(theta_1, theta_2)", *COSINE_KINDS], cosine_lines))
+        tables.append(Table(title, ["cos(theta_1, theta_2)", *COSINE_KINDS], cosine_lines))
         rank_lines = [
             [f"{similarity:g}", *(mean_of(_rank_gains(rows, similarity, size), DIGITS) for size in self.sizes)]
             for similarity in rows.of(figure=8, method="same").values("similarity")
         ]
         head = ["similarity", *(f"source of {size}" for size in self.sizes)]
-        found.append(Table("Figure 8: gain over the target alone, ReLU, capacity 10", head, rank_lines))
-        return found
+        tables.append(Table("Figure 8: gain over the target alone, ReLU, capacity 10", head, rank_lines))
+        return tables
 
     def figures(self, rows: Rows) -> list[Figure]:
         """The paper's, as gains over each task alone."""
-        found = [_size_figure(rows, kind) for kind in COVARIANCE_KINDS]
+        figures = [_size_figure(rows, kind) for kind in COVARIANCE_KINDS]
         by_cosine = [
             (kind, cosine, gain)
             for kind in COSINE_KINDS
@@ -170,32 +170,32 @@ class TransferSynthetic(Experiment):
         ]
         named = {"y": "gain", "zero": True}
         return [
-            *found,
+            *figures,
             Figure.of_means("Figure 7: gain by cosine of the models", by_cosine, x="cos(theta_1, theta_2)", **named),
             Figure.of_means("Figure 8: gain by similarity, ReLU", by_similarity, x="similarity", **named),
         ]
 
     def claims(self, rows: Rows) -> list[Claim]:
         """Those of the captions and of App. B.4."""
-        found = [claim for kind in COVARIANCE_KINDS for claim in self._covariance_claims(rows, kind)]
+        claims = [claim for kind in COVARIANCE_KINDS for claim in self._covariance_claims(rows, kind)]
         low, high = min(self.cosines), max(self.cosines)
         for kind in COSINE_KINDS:
             unlike, like = _cosine_gains(rows, kind, low), _cosine_gains(rows, kind, high)
             text = f"{kind}: the gain rises with the similarity of the tasks' models"
             differences = [a - b for a, b in zip(like, unlike, strict=False)]
-            found.append(Claim.of_gains(text, "Fig. 7: rises", differences, digits=DIGITS))
+            claims.append(Claim.of_gains(text, "Fig. 7: rises", differences, digits=DIGITS))
         for size in (min(self.sizes), max(self.sizes)):
             like, unlike = (_rank_gains(rows, pick(self.similarities), size) for pick in (max, min))
             text = f"relu, capacity 10, source of {size}: the gain rises with the similarity"
             differences = [a - b for a, b in zip(like, unlike, strict=False)]
-            found.append(Claim.of_gains(text, "Fig. 8: rises", differences, digits=DIGITS))
-        return found
+            claims.append(Claim.of_gains(text, "Fig. 8: rises", differences, digits=DIGITS))
+        return claims
 
     def _covariance_claims(self, rows: Rows, kind: Kind) -> list[Claim]:
         few, many = min(self.sizes), max(self.sizes)
         helped = [fmean(gains) > 0 for size in self.sizes if (gains := _gains(rows, kind, "same", size))]
         loss = [-gain for gain in _gains(rows, kind, "other", few)]
-        found = [
+        claims = [
             Claim.of_count(
                 f"{kind}: a source of the same covariance helps at every size",
                 "Fig. 3: throughout",
@@ -218,13 +218,13 @@ class TransferSynthetic(Experiment):
         for method in ALIGNED if kind != "logistic" else ():
             added = {}
             for size in (few, many):
-                own = rows.of(figure=3, kind=kind, size=size)
-                added[size] = paired(own.by_seed(method=method), own.by_seed(method="other"))
+                runs = rows.of(figure=3, kind=kind, size=size)
+                added[size] = paired(runs.by_seed(method=method), runs.by_seed(method="other"))
             text = f"{kind}, {method}: the small source of another covariance hurts less"
-            found.append(Claim.of_gains(text, "Fig. 9: corrected", added[few], digits=DIGITS))
+            claims.append(Claim.of_gains(text, "Fig. 9: corrected", added[few], digits=DIGITS))
             text = f"{kind}, {method}: the large one does not help less, beyond chance"
-            found.append(_not_below(Claim.of_gains(text, "Fig. 9: matches", added[many], digits=DIGITS), added[many]))
-        return found
+            claims.append(_not_below(Claim.of_gains(text, "Fig. 9: matches", added[many], digits=DIGITS), added[many]))
+        return claims
 
 
 def _not_below(claim: Claim, gains: Sequence[float]) -> Claim:
@@ -235,22 +235,22 @@ def _not_below(claim: Claim, gains: Sequence[float]) -> Claim:
 
 
 def _by_size(rows: Rows, kind: Kind) -> Table:
-    own = rows.of(figure=3, kind=kind)
-    methods = [method for method in COLUMNS if method in own.values("method")]
+    runs = rows.of(figure=3, kind=kind)
+    methods = [method for method in COLUMNS if method in runs.values("method")]
     lines = [
         [size, *(mean_of(_gains(rows, kind, method, size), DIGITS) for method in methods)]
-        for size in own.values("size")
+        for size in runs.values("size")
         if size is not None
     ]
     measure = "accuracy" if kind == "logistic" else "Spearman's correlation"
-    note = f"Of {measure}; that of the target alone is {own.mean(method='alone', digits=DIGITS) or '–'}."
+    note = f"Of {measure}; that of the target alone is {runs.mean(method='alone', digits=DIGITS) or '–'}."
     head = ["examples of the source", *(COLUMNS[method] for method in methods)]
     return Table(f"Figures 3 and 9, {kind}: gain over the target alone", head, lines, note)
 
 
 def _size_figure(rows: Rows, kind: Kind) -> Figure:
     sizes = [size for size in rows.of(figure=3, kind=kind).values("size") if size is not None]
-    found = [
+    points = [
         (name, size, gain)
         for method, name in COLUMNS.items()
         for size in sizes
@@ -258,19 +258,19 @@ def _size_figure(rows: Rows, kind: Kind) -> Figure:
     ]
     measure = "accuracy" if kind == "logistic" else "Spearman's correlation"
     named = {"x": "examples of the source", "y": f"gain of {measure}"}
-    return Figure.of_means(f"Figures 3 and 9, {kind}: gain by size", found, x_log=True, zero=True, **named)
+    return Figure.of_means(f"Figures 3 and 9, {kind}: gain by size", points, x_log=True, zero=True, **named)
 
 
 def _gains(rows: Rows, kind: Kind, method: str, size: int) -> list[float]:
-    own = rows.of(figure=3, kind=kind)
-    return paired(own.by_seed(method=method, size=size), own.by_seed(method="alone"))
+    runs = rows.of(figure=3, kind=kind)
+    return paired(runs.by_seed(method=method, size=size), runs.by_seed(method="alone"))
 
 
 def _cosine_gains(rows: Rows, kind: Kind, cosine: float) -> list[float]:
-    own = rows.of(figure=7, kind=kind, cosine=cosine)
-    return paired(own.by_seed(method="same"), own.by_seed(method="alone"))
+    runs = rows.of(figure=7, kind=kind, cosine=cosine)
+    return paired(runs.by_seed(method="same"), runs.by_seed(method="alone"))
 
 
 def _rank_gains(rows: Rows, similarity: float, size: int) -> list[float]:
-    own = rows.of(figure=8)
-    return paired(own.by_seed(similarity=similarity, size=size), own.by_seed(method="alone"))
+    runs = rows.of(figure=8)
+    return paired(runs.by_seed(similarity=similarity, size=size), runs.by_seed(method="alone"))

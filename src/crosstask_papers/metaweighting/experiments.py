@@ -177,19 +177,19 @@ class WeighingExperiment(Experiment):
     ) -> Row:
         """One method on all tasks of a benchmark; `options` go before those that the benchmark has for it."""
         sizes = self.sizes(benchmark) if encoder is None else benchmark.tuned
-        name, given = name_and_options("encoder", encoder or self.encoder)
+        name, encoder_options = name_and_options("encoder", encoder or self.encoder)
         if long:
             sizes = replace(sizes, updates=benchmark.long.updates)
-            given = {**given, "dropout": benchmark.long.dropout}
+            encoder_options = {**encoder_options, "dropout": benchmark.long.dropout}
         if joined:
             sizes = replace(sizes, max_length=benchmark.joined.max_length)
             vectors = joined_vectors(benchmark.joined.dimension)
-            given = {**given, "dropout": benchmark.joined.dropout, "vectors": vectors}
+            encoder_options = {**encoder_options, "dropout": benchmark.joined.dropout, "vectors": vectors}
         return train_method(
             benchmark.tasks(self.options.data, text, sizes, seed, dev),
             method,
             options={**benchmark.options.get(method, {}), **options},
-            encoder=with_vectors({"name": name, "max_length": sizes.max_length, **given}, self.options.data),
+            encoder=with_vectors({"name": name, "max_length": sizes.max_length, **encoder_options}, self.options.data),
             training={
                 **TRAINING,
                 "learning_rate": RATE if name == TEXTCNN["name"] else None,
@@ -222,34 +222,34 @@ class MethodsCompared(WeighingExperiment):
     def cells(self) -> list[RunKey]:
         texts = self.benchmark.texts[:1] if self.options.quick else self.benchmark.texts
         methods = QUICK_METHODS if self.options.quick else tuple(METHODS)
-        found = [
+        keys = [
             RunKey.of(text=text, method=method, seed=seed)
             for seed in self.used_seeds
             for text in texts
             for method in methods
         ]
         if not (self.options.quick or self.options.encoder):
-            found += [
+            keys += [
                 RunKey.of(encoder=PRETRAINED, text=texts[0], method=method, seed=seed)
                 for seed in range(PRETRAINED_SEEDS)
                 for method in PRETRAINED_METHODS
             ]
-            found += [
+            keys += [
                 RunKey.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
                 for seed in self.used_seeds
-                for vectors, chosen in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
-                for method in chosen
+                for vectors, study_methods in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
+                for method in study_methods
             ]
             refits: list[tuple[DevPart, int, tuple[str, ...]]] = [("none", REFIT_SEEDS, ("uniform",))]
             if self.benchmark.by_date:
                 refits.append(("latest", LATEST_SEEDS, LATEST_METHODS))
-            found += [
+            keys += [
                 RunKey.of(length=LONG, vectors=JOINED, dev=dev, text=texts[0], method=method, seed=seed)
-                for dev, seeds, chosen in refits
+                for dev, seeds, study_methods in refits
                 for seed in range(seeds)
-                for method in chosen
+                for method in study_methods
             ]
-        return found
+        return keys
 
     def run(self, cell: RunKey) -> Row:
         values: dict[str, Any] = dict(cell.values)
@@ -306,9 +306,9 @@ class MethodsCompared(WeighingExperiment):
         pretrained, long, joined, rows = _parts(rows)
         main, paper = rows.of(text=text), self.published
         means = {method: main.mean(method=method) for method in BASELINES}
-        own = main.mean(method="metaweighting")
-        above = [own.mean > found.mean for found in means.values() if found is not None and own is not None]
-        best = [found for task in self.tasks if (found := is_best(main, task)) is not None]
+        ours = main.mean(method="metaweighting")
+        above = [ours.mean > result.mean for result in means.values() if result is not None and ours is not None]
+        best = [result for task in self.tasks if (result := is_best(main, task)) is not None]
         claims = [
             Claim.of_gains(
                 "MetaWeighting is above uniform weights",
@@ -359,7 +359,7 @@ class MethodsCompared(WeighingExperiment):
         text = "with joined vectors, MetaWeighting is above uniform weights"
         claims.append(Claim.of_gains(text, "–", gains_over(joined, "metaweighting", "uniform")))
         published = (main, ""), (long, ", in long runs"), (joined, ", in long runs with joined vectors")
-        claims += [self._against_published(part, where) for part, where in published]
+        claims += [self._against_published(published_rows, where) for published_rows, where in published]
         text = "in such runs, uniform weights are better when they are trained on the dev sets too"
         gains = paired(refit.by_seed(method="uniform"), joined.by_seed(method="uniform"))
         claims.append(Claim.of_gains(text, "–", gains))

@@ -152,8 +152,8 @@ def _ready(task: Task, sizes: Sizes, seed: int, dev: DevPart) -> Task:
     assert task.test is not None
     measured = task.test
     if sizes.test is not None:
-        places = balanced_subset(measured.labels, min(sizes.test, len(measured)), np.random.default_rng(0))
-        measured = measured.take(places)
+        positions = balanced_subset(measured.labels, min(sizes.test, len(measured)), np.random.default_rng(0))
+        measured = measured.take(positions)
     limit = None if sizes.train is None else min(sizes.train, len(task.train))
     return Task.assemble(
         task.name,
@@ -173,10 +173,10 @@ def with_vectors(encoder: Named, data: Path) -> Named:
     name, options = name_and_options("encoder", encoder)
     if "vectors" not in options:
         return encoder
-    given = options["vectors"]
-    listed = given if isinstance(given, list) else [given]
-    found = [path_of(data, source) if isinstance(source, str) else source for source in listed]
-    return {"name": name, **options, "vectors": found if isinstance(given, list) else found[0]}
+    vectors = options["vectors"]
+    listed = vectors if isinstance(vectors, list) else [vectors]
+    paths = [path_of(data, source) if isinstance(source, str) else source for source in listed]
+    return {"name": name, **options, "vectors": paths if isinstance(vectors, list) else paths[0]}
 
 
 def train_method(
@@ -210,36 +210,36 @@ def train_method(
         return _accuracies([Learner(paradigm="single", **common).fit(task) for task in tasks])
     means = dict(METHODS[method])
     if "weighting" in means:
-        name, given = name_and_options("weighting", means["weighting"])
-        means["weighting"] = {"name": name, **given, **options}
+        name, weighting_options = name_and_options("weighting", means["weighting"])
+        means["weighting"] = {"name": name, **weighting_options, **options}
     learner = Learner(**common, **means)
     if watch and learner.weighting is not None and learner.weighting.held_out is not None:
         learner.transfer.append(LossWatch(learner.weighting.held_out.query, seed))
     run = learner.fit(tasks)
-    found = _accuracies([run]) | {"weights": trajectory(run)}
+    result = _accuracies([run]) | {"weights": trajectory(run)}
     looks = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]
     if looks:
-        found["losses"] = [{key: look[key] for key in ("update", *PARTS)} for look in looks]
-    return found
+        result["losses"] = [{key: look[key] for key in ("update", *PARTS)} for look in looks]
+    return result
 
 
 def _accuracies(runs: Sequence[Run]) -> Row:
-    scores = {task: found for run in runs for task, found in run.scores.items()}
-    tasks = {task: 100 * found["test"]["accuracy"] for task, found in scores.items()}
-    dev = [100 * found["dev"]["accuracy"] for found in scores.values() if "dev" in found]
+    scores = {task: task_scores for run in runs for task, task_scores in run.scores.items()}
+    tasks = {task: 100 * task_scores["test"]["accuracy"] for task, task_scores in scores.items()}
+    dev = [100 * task_scores["dev"]["accuracy"] for task_scores in scores.values() if "dev" in task_scores]
     return {"score": statistics.fmean(tasks.values()), "dev": statistics.fmean(dev) if dev else None, "tasks": tasks}
 
 
 def trajectory(run: Run) -> list[Row]:
     """The tasks' weights at evenly spaced updates, the last one included."""
     rows = run.record.of("update")
-    places = np.unique(np.linspace(0, len(rows) - 1, MOMENTS).round().astype(int))
+    positions = np.unique(np.linspace(0, len(rows) - 1, MOMENTS).round().astype(int))
     return [
         {
-            "update": rows[place]["update"],
-            "weights": {task: round(value, DIGITS) for task, value in rows[place]["weights"].items()},
+            "update": rows[position]["update"],
+            "weights": {task: round(value, DIGITS) for task, value in rows[position]["weights"].items()},
         }
-        for place in places
+        for position in positions
     ]
 
 
@@ -273,16 +273,16 @@ class LossWatch(Transfer):
                     prepared[task.name] = Prepared.of(encoder, task.spec, examples)
         support, query = support_and_query(train, dev, list(setup.targets), self.query, self.seed)
         generator = np.random.default_rng(self.seed)
-        for part, sets in zip(PARTS, (support, query, test), strict=True):
-            self.data[part] = {}
+        for name_of_set, sets in zip(PARTS, (support, query, test), strict=True):
+            self.data[name_of_set] = {}
             for name, prepared_set in sets.items():
                 positions = generator.permutation(len(prepared_set))[:WATCHED].tolist()
-                self.data[part][name] = prepared_set.take(positions)
+                self.data[name_of_set][name] = prepared_set.take(positions)
 
     def facts(self) -> dict[str, Any]:
         """Mean losses by set and task."""
         (model,) = self._model
         losses: dict[str, dict[str, float]] = {}
-        for part, sets in self.data.items():
-            losses[part] = {name: round(evaluate(model, prepared)[1], DIGITS) for name, prepared in sets.items()}
+        for name_of_set, sets in self.data.items():
+            losses[name_of_set] = {name: round(evaluate(model, prepared)[1], DIGITS) for name, prepared in sets.items()}
         return losses

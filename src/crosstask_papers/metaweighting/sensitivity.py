@@ -48,8 +48,8 @@ class Sensitivity(WeighingExperiment):
     def run(self, cell: RunKey) -> Row:
         benchmark = BENCHMARKS[cell["benchmark"]]
         text, value = benchmark.texts[0], cell[self.key]
-        found = self.train(benchmark, text, cell["method"], cell["seed"], **{self.option: value})
-        return {**found, "moved": moved(found["weights"][-1]["weights"])}
+        row = self.train(benchmark, text, cell["method"], cell["seed"], **{self.option: value})
+        return {**row, "moved": moved(row["weights"][-1]["weights"])}
 
     def tables(self, rows: Rows) -> list[Table]:
         values = sorted(rows.values(self.key))
@@ -64,8 +64,8 @@ class Sensitivity(WeighingExperiment):
         return [Table(f"Accuracy by {self.key}", head, lines, note)]
 
     def figures(self, rows: Rows) -> list[Figure]:
-        found = measured(rows, lambda row: f"{row['cell']['benchmark']}, {row['cell']['method']}", self.key)
-        return [Figure.of_means(f"Accuracy by {self.key}", found, x=self.key, y="accuracy", x_log=True)]
+        points = measured(rows, lambda row: f"{row['cell']['benchmark']}, {row['cell']['method']}", self.key)
+        return [Figure.of_means(f"Accuracy by {self.key}", points, x=self.key, y="accuracy", x_log=True)]
 
 
 def moved(weights: Mapping[str, float]) -> float:
@@ -124,8 +124,8 @@ def flat(what: str, rows: Rows, ends: tuple[float, float]) -> Claim:
     """Whether means over a range of alpha differ by no more than runs with other seeds do."""
     low, high = ends
     text, paper = f"{what} hardly depends on alpha from {low:g} to {high:g}", "not very sensitive (Fig. 5)"
-    found = [rows.mean(alpha=value) for value in sorted(rows.values("alpha")) if low <= value <= high]
-    means = [mean for mean in found if mean is not None]
+    all_means = [rows.mean(alpha=value) for value in sorted(rows.values("alpha")) if low <= value <= high]
+    means = [mean for mean in all_means if mean is not None]
     deviations = [mean.deviation for mean in means if mean.deviation is not None]
     if len(means) < 2 or not deviations:
         return Claim(text, paper, "–", "not measured")

@@ -61,9 +61,9 @@ def is_best(rows: Rows, task: str) -> bool | None:
     def mean(method: str) -> Estimate | None:
         return rows.mean(lambda row: row["tasks"][task], method=method)
 
-    own = mean("metaweighting")
-    others = [found.mean for method in BASELINES if (found := mean(method)) is not None]
-    return None if own is None or not others else own.mean > max(others)
+    ours = mean("metaweighting")
+    others = [other.mean for method in BASELINES if (other := mean(method)) is not None]
+    return None if ours is None or not others else ours.mean > max(others)
 
 
 def loss_gap(row: Row) -> float | None:
@@ -105,9 +105,11 @@ def boxes(title: str, rows: Rows) -> Table:
 def losses_on_the_way(title: str, rows: Rows) -> Table:
     """Figures 6 and 7 as numbers."""
     looks: dict[float, dict[str, list[float]]] = {}
-    for part, update, loss in loss_points(rows):
-        looks.setdefault(update, {name: [] for name in PARTS})[part].append(loss)
-    lines: list[list[Any]] = [[update, *(mean_of(found[part]) for part in PARTS)] for update, found in looks.items()]
+    for set_name, update, loss in loss_points(rows):
+        looks.setdefault(update, {name: [] for name in PARTS})[set_name].append(loss)
+    lines: list[list[Any]] = [
+        [update, *(mean_of(losses[set_name]) for set_name in PARTS)] for update, losses in looks.items()
+    ]
     return Table(title, ["update", *PARTS], lines, "Means over tasks, without dropout; of each task in the runs' file.")
 
 
@@ -115,20 +117,20 @@ def loss_points(rows: Rows) -> Iterator[tuple[str, int, float]]:
     """Part, update and mean loss of the tasks, look by look."""
     for row in rows.rows:
         for look in row.get("losses", []):
-            for part in PARTS:
-                yield part, look["update"], statistics.fmean(look[part].values())
+            for set_name in PARTS:
+                yield set_name, look["update"], statistics.fmean(look[set_name].values())
 
 
 def path_of_weights(title: str, rows: Rows) -> Figure:
     """Figures 8 and 9: what each task counts, update by update."""
-    found = [
+    weights_of_runs = [
         (task, moment["update"], weight)
         for row in rows.rows
         for moment in row.get("weights", [])
         for task, weight in _relative(moment["weights"]).items()
     ]
     note = "1 is a task that counts like the average."
-    return Figure.of_means(title, found, x="update", y="weight over mean weight", note=note)
+    return Figure.of_means(title, weights_of_runs, x="update", y="weight over mean weight", note=note)
 
 
 def moves(title: str, rows: Rows, tasks: Sequence[str]) -> Table:
@@ -136,9 +138,11 @@ def moves(title: str, rows: Rows, tasks: Sequence[str]) -> Table:
     lines: list[list[Any]] = []
     for method in MOVING:
         paths = [row["weights"] for row in rows.of(method=method).rows]
-        for place in (0, len(paths[0]) // 2, -1) if paths else ():
-            found = [_relative(path[place]["weights"]) for path in paths]
-            lines.append([method, paths[0][place]["update"], *(mean_of(one[task] for one in found) for task in tasks)])
+        for position in (0, len(paths[0]) // 2, -1) if paths else ():
+            weights = [_relative(path[position]["weights"]) for path in paths]
+            lines.append(
+                [method, paths[0][position]["update"], *(mean_of(one[task] for one in weights) for task in tasks)]
+            )
     note = "Weights over their mean, so that 1 is a task that counts like the average; more points in the runs' file."
     return Table(title, ["method", "update", *tasks], lines, note)
 

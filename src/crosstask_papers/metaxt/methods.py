@@ -26,9 +26,9 @@ def from_probe(warmup: float, learning_rate: float = 1e-4, gamma_2: float = 1.0,
     return transferred(start="probe", warmup=warmup, learning_rate=learning_rate, gamma_2=gamma_2, **more)
 
 
-def weighted(share: float) -> dict[str, Any]:
+def weighted(target_share: float) -> dict[str, Any]:
     """Multi-task training in which the target counts this share of the loss."""
-    return {"paradigm": "normalized-joint", "target_share": share}
+    return {"paradigm": "normalized-joint", "target_share": target_share}
 
 
 TRIALS: dict[str, dict[str, dict[str, Any]]] = {

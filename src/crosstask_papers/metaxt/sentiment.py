@@ -90,8 +90,8 @@ class MetaXTSentiment(Experiment):
             RunKey.of(trial=name, options=options, k=k, seed=seed)
             for seed in TRIAL_SEEDS
             for k in TRIAL_SIZES
-            for name, known in TRIALS.items()
-            for options in known
+            for name, trials in TRIALS.items()
+            for options in trials
         ]
         return [*trials, *self._measured([*METHODS, SETFIT])]
 
@@ -117,14 +117,14 @@ class MetaXTSentiment(Experiment):
 
     def run(self, cell: RunKey) -> Row:
         """One method or trial with k labels."""
-        known: dict[str, Any] = dict(cell.values)
+        values: dict[str, Any] = dict(cell.values)
         k, seed = cell["k"], cell["seed"]
-        source, whole = polarity_and_stars(self.options.data)
-        target = few(whole, k, seed, dev=k)
-        if "trial" in known:
-            target = judged_by_others(target, whole, seed)
+        source, stars = polarity_and_stars(self.options.data)
+        target = few(stars, k, seed, dev=k)
+        if "trial" in values:
+            target = judged_by_others(target, stars, seed)
         source = without(source, target)
-        name = known.get("trial") or cell["method"]
+        name = values.get("trial") or cell["method"]
         settings = self.settings()
         training = {name: settings[name] for name in BUDGET}
         if name == SETFIT:
@@ -144,14 +144,14 @@ class MetaXTSentiment(Experiment):
             for data, table in (("Yelp", YELP), ("Amazon", AMAZON))
             for name, figures in table.items()
         ]
-        found = [
+        tables = [
             Table("Accuracy", head, ours, "Mean and standard deviation over seeds, whole test set."),
             Table("Accuracy in the paper (Tables 2 and 3)", head, published),
             *(_map_table(rows, method) for method in (PUBLISHED, IMPROVED)),
         ]
         if rows.values("trial"):
-            found.append(_trial_table(rows))
-        return found
+            tables.append(_trial_table(rows))
+        return tables
 
     def figures(self, rows: Rows) -> list[Figure]:
         by_size = {"x": "k, labels of the target", "y": "accuracy", "x_log": True}
@@ -166,12 +166,12 @@ class MetaXTSentiment(Experiment):
             return paired(rows.by_seed(method=better, k=k), rows.by_seed(method=worse, k=k))
 
         by_size = {k: gains(PUBLISHED, MULTI_TASK, k) for k in sizes}
-        measured = [found for found in by_size.values() if found]
+        measured = [gains for gains in by_size.values() if gains]
         claims = [
             Claim.of_count(
                 "MetaXT is better than multi-task training at every k",
                 f"{len(SIZES)} of {len(SIZES)}",
-                [sum(found) > 0 for found in measured],
+                [sum(gains) > 0 for gains in measured],
                 len(sizes),
             ),
             *(
@@ -213,14 +213,14 @@ def polarity_and_stars(data: Path) -> tuple[Task, Task]:
     """The source and the target with all that there is to draw from."""
     if not has_yelp(data):
         return sentence_task(data, "SST"), stars_task(data)
-    train, test = (path_of(data / "yelp", f"{part}.csv") for part in ("train", "test"))
+    train, test = (path_of(data / "yelp", f"{split}.csv") for split in ("train", "test"))
     stars = Task.read("stars", train, False, test, format="csv", text="text", label="stars", empty="drop")
     generator = np.random.default_rng(0)
     measured = stars.test.take(generator.permutation(len(stars.test))[:YELP_TEST].tolist()) if stars.test else None
     # Half of the reviews for each task: a target's review is then no example of the source.
     order = generator.permutation(len(stars.train)).tolist()
     half = stars.train.take(order[: len(order) // 2])
-    rest = stars.train.take([place for place in order[len(order) // 2 :] if stars.train.labels[place] != "3"])
+    rest = stars.train.take([position for position in order[len(order) // 2 :] if stars.train.labels[position] != "3"])
     polarity = Task.assemble(
         "polarity",
         rest.take(range(min(len(rest), YELP_SOURCE))),
@@ -232,28 +232,31 @@ def polarity_and_stars(data: Path) -> tuple[Task, Task]:
 
 def _named(options: Mapping[str, Any], source: Task, target: Task) -> dict[str, Any]:
     """Options of the learner; a share of the target becomes weights of both tasks."""
-    found = dict(options)
-    share = found.pop("target_share", None)
-    if share is not None:
-        found["weighting"] = {"name": "fixed", "weights": {target.name: share, source.name: 1 - share}}
-    return found
+    learner_options = dict(options)
+    target_share = learner_options.pop("target_share", None)
+    if target_share is not None:
+        learner_options["weighting"] = {
+            "name": "fixed",
+            "weights": {target.name: target_share, source.name: 1 - target_share},
+        }
+    return learner_options
 
 
-def judged_by_others(target: Task, whole: Task, seed: int) -> Task:
+def judged_by_others(target: Task, all_examples: Task, seed: int) -> Task:
     """The target with texts of the training set that it does not use in place of the test set."""
-    used = {text for part in (target.train, target.dev) if part is not None for text in part.inputs}
-    rest = [place for place, text in enumerate(whole.train.inputs) if text not in used]
-    drawn = np.random.default_rng(seed).permutation(rest)[:JUDGES].tolist()
-    return replace(target, test=whole.train.take(drawn))
+    known_texts = {text for examples in (target.train, target.dev) if examples is not None for text in examples.inputs}
+    rest = [position for position, text in enumerate(all_examples.train.inputs) if text not in known_texts]
+    positions = np.random.default_rng(seed).permutation(rest)[:JUDGES].tolist()
+    return replace(target, test=all_examples.train.take(positions))
 
 
 def _row(run: Run, target: Task, source: str) -> Row:
     """Accuracy on test and dev, and the label map."""
     scores = run.scores[target.name]
-    found: Row = {part: 100 * scores[name]["accuracy"] for part, name in (("score", "test"), ("dev", "dev"))}
+    row: Row = {key: 100 * scores[name]["accuracy"] for key, name in (("score", "test"), ("dev", "dev"))}
     if any("label_map" in row for row in run.history):
-        found["label_map"] = run.label_map[source]
-    return found
+        row["label_map"] = run.label_map[source]
+    return row
 
 
 def sensible_mass(row: Row) -> float | None:
@@ -275,18 +278,18 @@ def _map_gains(rows: Rows, method: str) -> list[float]:
     return _means_by_seed([rows.by_seed(sensible_mass, method=method, k=k) for k in sizes])
 
 
-def _means_by_seed(found: Sequence[Mapping[int, float]]) -> list[float]:
+def _means_by_seed(results: Sequence[Mapping[int, float]]) -> list[float]:
     """The mean of several results, for each seed that has all of them."""
-    common = [seed for seed in (found[0] if found else ()) if all(seed in one for one in found)]
-    return [fmean(one[seed] for one in found) for seed in common]
+    common = [seed for seed in (results[0] if results else ()) if all(seed in one for one in results)]
+    return [fmean(one[seed] for one in results) for seed in common]
 
 
 def _mean_over_sizes(rows: Rows, better: str, worse: str, sizes: Sequence[int]) -> list[float]:
-    found = []
+    by_size = []
     for k in sizes:
         high, low = (rows.by_seed(method=method, k=k) for method in (better, worse))
-        found.append({seed: value - low[seed] for seed, value in high.items() if seed in low})
-    return _means_by_seed(found)
+        by_size.append({seed: value - low[seed] for seed, value in high.items() if seed in low})
+    return _means_by_seed(by_size)
 
 
 def _differences(rows: Rows, methods: tuple[str, str], small: int, large: int) -> list[float]:
@@ -299,22 +302,22 @@ def _differences(rows: Rows, methods: tuple[str, str], small: int, large: int) -
 
 
 def _published_gain(small: int, large: int) -> str:
-    found = []
+    gains = []
     for table in (YELP, AMAZON):
         gain = {k: table[PUBLISHED][SIZES.index(k)] - table[MULTI_TASK][SIZES.index(k)] for k in (small, large)}
-        found.append(f"{gain[small] - gain[large]:+.1f}")
-    return " and ".join(found)
+        gains.append(f"{gain[small] - gain[large]:+.1f}")
+    return " and ".join(gains)
 
 
 def _published_fall(sizes: Sequence[int]) -> str:
-    places = [SIZES.index(k) for k in sizes]
-    return " and ".join(f"{fmean(t[PUBLISHED][i] - t['XT'][i] for i in places):+.1f}" for t in (YELP, AMAZON))
+    columns = [SIZES.index(k) for k in sizes]
+    return " and ".join(f"{fmean(t[PUBLISHED][i] - t['XT'][i] for i in columns):+.1f}" for t in (YELP, AMAZON))
 
 
 def _by_at_least(text: str, gains: Sequence[float], k: int) -> Claim:
     """Holds where the mean is that large and the gain is beyond chance."""
-    place = SIZES.index(k)
-    paper = " and ".join(f"{t[PUBLISHED][place] - t[MULTI_TASK][place]:+.1f}" for t in (YELP, AMAZON))
+    column = SIZES.index(k)
+    paper = " and ".join(f"{t[PUBLISHED][column] - t[MULTI_TASK][column]:+.1f}" for t in (YELP, AMAZON))
     claim = Claim.of_gains(text, paper, gains)
     is_less = claim.verdict == "holds" and fmean(gains) < WANTED_GAIN
     return replace(claim, verdict="same direction") if is_less else claim
@@ -328,9 +331,9 @@ def _is_better(gains: Sequence[float]) -> bool:
 
 def _map_table(rows: Rows, method: str) -> Table:
     """Mean soft label by source label, over all runs of a method."""
-    found = mean_label_map(rows.of(method=method))
-    labels = next(iter(found.values()), {})
-    lines: list[list[Any]] = [[source, *(100 * s for s in shares.values())] for source, shares in found.items()]
+    label_map = mean_label_map(rows.of(method=method))
+    labels = next(iter(label_map.values()), {})
+    lines: list[list[Any]] = [[source, *(100 * s for s in shares.values())] for source, shares in label_map.items()]
     note = "Mean soft label in points, over all runs."
     return Table(f"Label map of {method}", ["source label", *labels], lines, note)
 
@@ -354,16 +357,20 @@ def _trial_table(rows: Rows) -> Table:
 
 def chosen_options(rows: Rows) -> dict[str, str]:
     """By method, the options with the best mean over all trials."""
-    found = {name: trial_means(rows, name) for name in TRIALS}
-    return {name: max(means, key=means.__getitem__) for name, means in found.items() if means}
+    best = {}
+    for name in TRIALS:
+        means = trial_means(rows, name)
+        if means:
+            best[name] = max(means, key=means.__getitem__)
+    return best
 
 
 def trial_means(rows: Rows, name: str) -> dict[str, float]:
     """The mean score of each of a method's options, over the cells that all of them have."""
     of = rows.of(trial=name)
-    found = {
+    dev_scores = {
         options: {(row["cell"]["k"], row["cell"]["seed"]): row["score"] for row in of.of(options=options).rows}
         for options in of.values("options")
     }
-    common = set.intersection(*(set(scores) for scores in found.values())) if found else set()
-    return {options: fmean(scores[pair] for pair in common) for options, scores in found.items()} if common else {}
+    common = set.intersection(*(set(scores) for scores in dev_scores.values())) if dev_scores else set()
+    return {options: fmean(scores[pair] for pair in common) for options, scores in dev_scores.items()} if common else {}

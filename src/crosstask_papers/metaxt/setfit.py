@@ -40,7 +40,7 @@ def setfit_style(
     pairs = _pairs(np.asarray(prepared.labels), pairs_each, np.random.default_rng(seed))[: updates * batch_size]
     optimizer = torch.optim.AdamW(model.encoder.parameters(), rate)
     for start in range(0, len(pairs), batch_size):
-        first, second = (_vectors(model, prepared, places) for places in pairs[start : start + batch_size].T)
+        first, second = (_vectors(model, prepared, positions) for positions in pairs[start : start + batch_size].T)
         labels = torch.from_numpy(np.asarray(prepared.labels)[pairs[start : start + batch_size]])
         alike = (labels[:, 0] == labels[:, 1]).to(first)
         loss = (F.cosine_similarity(first, second) - alike).square().mean()
@@ -49,27 +49,28 @@ def setfit_style(
         optimizer.step()
     assert target.test is not None
     with torch.no_grad():
-        known, measured = (
-            collect(model, Prepared.of(model.encoder, target.spec, part)) for part in (target.train, target.test)
+        train_units, test_units = (
+            collect(model, Prepared.of(model.encoder, target.spec, examples))
+            for examples in (target.train, target.test)
         )
-    strengths = penalty_grid(known.features.shape[1])
-    held = cross_validate(known, strengths, seed=seed)
-    layer = fit(known, [strengths[int(np.argmin([one.loss for one in held]))]])[0]
-    return float((layer(measured.features).argmax(1) == measured.labels).mean())
+    strengths = penalty_grid(train_units.features.shape[1])
+    results = cross_validate(train_units, strengths, seed=seed)
+    layer = fit(train_units, [strengths[int(np.argmin([one.loss for one in results]))]])[0]
+    return float((layer(test_units.features).argmax(1) == test_units.labels).mean())
 
 
 def _pairs(labels: np.ndarray, each: int, generator: np.random.Generator) -> np.ndarray:
     """Positions of two texts each, [pairs, 2], in random order: for every text as many of its class as of others."""
-    found = []
-    for place, label in enumerate(labels):
-        same = np.setdiff1d(np.flatnonzero(labels == label), [place])
+    pairs = []
+    for position, label in enumerate(labels):
+        same = np.setdiff1d(np.flatnonzero(labels == label), [position])
         for others in (same, np.flatnonzero(labels != label)):
             if len(others):
-                found += [(place, other) for other in generator.choice(others, each)]
-    return generator.permutation(np.asarray(found))
+                pairs += [(position, other) for other in generator.choice(others, each)]
+    return generator.permutation(np.asarray(pairs))
 
 
-def _vectors(model: Model, prepared: Prepared, places: np.ndarray) -> Tensor:
+def _vectors(model: Model, prepared: Prepared, positions: np.ndarray) -> Tensor:
     task = prepared.spec.name
-    batch = make_batch(model.encoder, {task: prepared}, {task: places}).to(model.device())
+    batch = make_batch(model.encoder, {task: prepared}, {task: positions}).to(model.device())
     return model.encode(batch.inputs, batch.rows).vector()

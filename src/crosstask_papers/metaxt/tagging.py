@@ -94,35 +94,39 @@ class MetaXTTagging(Experiment):
         learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **options)
         run = learner.fit(target, [source] if PARADIGMS[options["paradigm"]].uses_sources else [])
         scores = run.scores[target.name]
-        found: Row = {"score": 100 * scores["test"]["span_f1"], "dev": 100 * scores["dev"]["span_f1"]}
+        row: Row = {"score": 100 * scores["test"]["span_f1"], "dev": 100 * scores["dev"]["span_f1"]}
         if "transfer" in options:
-            found["label_map"] = run.label_map[source.name]
-        return found
+            row["label_map"] = run.label_map[source.name]
+        return row
 
     def tables(self, rows: Rows) -> list[Table]:
         """Span F1 by method and k, and what the labels became."""
         head = ["method", *(f"k = {k}" for k in self._sizes)]
-        found = []
+        tables = []
         for pair in PAIRS:
             lines = [[method, *(rows.mean(pair=pair, method=method, k=k) for k in self._sizes)] for method in METHODS]
-            found.append(Table(f"{pair}: span F1", head, lines, "Mean and standard deviation over seeds."))
-            found.append(_map_table(rows.of(pair=pair, method=METAXT_FULL), pair))
-        return found
+            tables.append(Table(f"{pair}: span F1", head, lines, "Mean and standard deviation over seeds."))
+            tables.append(_map_table(rows.of(pair=pair, method=METAXT_FULL), pair))
+        return tables
 
     def figures(self, rows: Rows) -> list[Figure]:
         """The paper's two, and what the labels became."""
         by_size: dict[str, Any] = {"x": "k, sentences of the target", "y": "span F1", "x_log": True}
-        found = []
+        figures = []
         for pair in PAIRS:
-            own = rows.of(pair=pair)
-            found.append(Figure.of_means(f"{pair}: span F1 by k", measured(own, "method", "k"), **by_size))
-            found.append(label_map_figure(f"{pair}: label map of {METAXT_FULL}", own.of(method=METAXT_FULL)))
-        return found
+            pair_rows = rows.of(pair=pair)
+            figures.append(Figure.of_means(f"{pair}: span F1 by k", measured(pair_rows, "method", "k"), **by_size))
+            figures.append(label_map_figure(f"{pair}: label map of {METAXT_FULL}", pair_rows.of(method=METAXT_FULL)))
+        return figures
 
     def claims(self, rows: Rows) -> list[Claim]:
         """What the paper says of the two figures."""
-        found = rows.of(pair=EXPRESSIONS)
-        best = [_is_best(found, k) for k in self._sizes if all(found.by_seed(method=m, k=k) for m in PUBLISHED)]
+        expression_rows = rows.of(pair=EXPRESSIONS)
+        best = [
+            _is_best(expression_rows, k)
+            for k in self._sizes
+            if all(expression_rows.by_seed(method=m, k=k) for m in PUBLISHED)
+        ]
         entities = rows.of(pair=ENTITIES)
         return [
             Claim.of_count(
@@ -134,7 +138,7 @@ class MetaXTTagging(Experiment):
             Claim.of_gains(
                 f"{EXPRESSIONS}: joint training helps (multi-task over target only, mean over k)",
                 "yes",
-                _gains(found, MULTI_TASK, SINGLE),
+                _gains(expression_rows, MULTI_TASK, SINGLE),
             ),
             *(
                 Claim.of_gains(
@@ -170,13 +174,13 @@ def pair_of(data: Path, pair: str) -> tuple[Task, Task]:
     """Target and source with all that there is to draw from."""
     if pair == EXPRESSIONS:
         source = Task.read("PoS", path_of(data, f"{EWT}-train.conllu"), False, label="upos", metric="accuracy")
-        parts = [path_of(data, f"{STREUSLE}_{part}.conllulex") for part in ("train.rebuilt", "test")]
+        parts = [path_of(data, f"{STREUSLE}_{split}.conllulex") for split in ("train.rebuilt", "test")]
         # Before the first dash of LEXTAG stands the tag, behind it the word's category.
         read = Task.read("MWE", parts[0], False, parts[1], format="conllu", label=18, map={"/([^-]+)-.*/": r"\1"})
         assert read.test is not None
-        train, test = (_simplified(part) for part in (read.train, read.test))
+        train, test = (_simplified(split) for split in (read.train, read.test))
         return Task.assemble("MWE", train, False, test), source
-    parts = [path_of(data, f"{GERMEVAL}.{part}.iob2") for part in ("train", "test")]
+    parts = [path_of(data, f"{GERMEVAL}.{split}.iob2") for split in ("train", "test")]
     fine = Task.read("fine", parts[0], False, parts[1], format="columns", token=0, label=1)
     # The sentences of the source are others than those that the target is drawn from.
     order = np.random.default_rng(0).permutation(len(fine.train)).tolist()
@@ -190,7 +194,7 @@ def drawn(target: Task, source: Task, k: int, seed: int, sizes: dict[str, Any]) 
     generator = np.random.default_rng(seed)
     train = covering_subset(target.train.labels, k, generator)
     rest = sorted(set(range(len(target.train))) - set(train))
-    dev = [rest[place] for place in covering_subset([target.train.labels[i] for i in rest], k, generator)]
+    dev = [rest[i] for i in covering_subset([target.train.labels[i] for i in rest], k, generator)]
     assert target.test is not None
     few = Task.assemble(
         target.name,
@@ -199,8 +203,8 @@ def drawn(target: Task, source: Task, k: int, seed: int, sizes: dict[str, Any]) 
         _part(target.test, sizes["test"]),
         labels=target.labels,
     )
-    kept = without(source, few)
-    return few, replace(kept, train=_part(kept.train, sizes["source"]))
+    source_rest = without(source, few)
+    return few, replace(source_rest, train=_part(source_rest.train, sizes["source"]))
 
 
 def _part(examples: Examples, most: int) -> Examples:
@@ -221,16 +225,16 @@ def strong_expressions(tags: Sequence[str]) -> list[str]:
     >>> strong_expressions(["B", "o", "I_", "O", "B", "I~"])
     ['B-MWE', 'O', 'I-MWE', 'O', 'O', 'O']
     """
-    found = ["O"] * len(tags)
+    strong_tags = ["O"] * len(tags)
     start: int | None = None
-    for place, tag in enumerate(tags):
+    for position, tag in enumerate(tags):
         if tag == "B":
-            start = place
+            start = position
         elif tag == "O":
             start = None
         elif tag == "I_" and start is not None:
-            found[start], found[place] = "B-MWE", "I-MWE"
-    return found
+            strong_tags[start], strong_tags[position] = "B-MWE", "I-MWE"
+    return strong_tags
 
 
 def _is_best(rows: Rows, k: int) -> bool:
@@ -241,14 +245,14 @@ def _is_best(rows: Rows, k: int) -> bool:
 def _gains(rows: Rows, better: str, worse: str) -> list[float]:
     """Seed by seed, the mean over the sizes that both have run with all seeds."""
     by_size = [paired(rows.by_seed(method=better, k=k), rows.by_seed(method=worse, k=k)) for k in rows.values("k")]
-    whole = [gains for gains in by_size if len(gains) == max(map(len, by_size))]
-    return [fmean(one) for one in zip(*whole, strict=True)]
+    complete = [gains for gains in by_size if len(gains) == max(map(len, by_size))]
+    return [fmean(one) for one in zip(*complete, strict=True)]
 
 
 def _map_table(rows: Rows, pair: str) -> Table:
-    found = mean_label_map(rows)
-    labels = next(iter(found.values()), {})
-    lines: list[list[Any]] = [[source, *(100 * s for s in shares.values())] for source, shares in found.items()]
+    label_map = mean_label_map(rows)
+    labels = next(iter(label_map.values()), {})
+    lines: list[list[Any]] = [[source, *(100 * s for s in shares.values())] for source, shares in label_map.items()]
     return Table(
         f"{pair}: label map of {METAXT_FULL}", ["source label", *labels], lines, "Mean soft labels, in points."
     )

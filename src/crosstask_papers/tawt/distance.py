@@ -77,15 +77,15 @@ class TAWTDistance(Experiment):
     def run(self, cell: RunKey) -> Row:
         """One source: accuracies and losses by target size, in the order of the sizes."""
         settings, seed = self.settings(), cell["seed"]
-        own, other = (np.random.default_rng([seed, place]) for place in (0, 1))
-        whole = make_task("target", own, self._teacher(seed, 0.0), settings["targets"][-1], settings["inputs"])
+        target_rng, source_rng = (np.random.default_rng([seed, stream]) for stream in (0, 1))
+        target = make_task("target", target_rng, self._teacher(seed, 0.0), settings["targets"][-1], settings["inputs"])
         if cell["source"] == ALONE:
-            found = [self._alone(whole, size, seed) for size in settings["targets"]]
+            results = [self._alone(target, size, seed) for size in settings["targets"]]
         else:
             flip = float(cell["source"].removeprefix("q = "))
-            source = make_task("source", other, self._teacher(seed, flip), settings["source"], settings["inputs"])
-            found = self._from_source(whole, source, seed)
-        accuracies, losses = ([float(item) for item in items] for items in zip(*found, strict=True))
+            source = make_task("source", source_rng, self._teacher(seed, flip), settings["source"], settings["inputs"])
+            results = self._from_source(target, source, seed)
+        accuracies, losses = ([float(item) for item in items] for items in zip(*results, strict=True))
         return {"score": fmean(accuracies), "accuracies": accuracies, "losses": losses}
 
     def tables(self, rows: Rows) -> list[Table]:
@@ -128,7 +128,7 @@ class TAWTDistance(Experiment):
         grids = [grid for grid in (gains_of(rows, seed) for seed in rows.values("seed")) if grid is not None]
         nearest = np.mean([grid[0] for grid in grids], axis=0) if grids else np.zeros(0)
         by_source = [_distances(rows, name_of(flip)) for flip in FLIPS]
-        whole = [seed for seed in rows.values("seed") if all(seed in found for found in by_source)]
+        complete_seeds = [seed for seed in rows.values("seed") if all(seed in distances for distances in by_source)]
         return [
             Claim.of_gains(
                 "The smaller q, the more the source helps: rank correlation of q and gain with the sign turned, mean "
@@ -150,7 +150,7 @@ class TAWTDistance(Experiment):
             Claim.of_gains(
                 "The distance grows with q: rank correlation",
                 "positive",
-                [_rank_correlation(FLIPS, [found[seed] for found in by_source]) for seed in whole],
+                [_rank_correlation(FLIPS, [distances[seed] for distances in by_source]) for seed in complete_seeds],
             ),
         ]
 
@@ -179,33 +179,34 @@ class TAWTDistance(Experiment):
     def _encoder(self) -> dict[str, Any]:
         return {"name": "relu", "hidden": self.settings()["width"], "standardise": False}
 
-    def _alone(self, whole: Task, size: int, seed: int) -> tuple[float, float]:
+    def _alone(self, target: Task, size: int, seed: int) -> tuple[float, float]:
         """Accuracy and loss of the target with this many examples and no source."""
-        target, training = first(whole, size), self._training(size)
+        target, training = first(target, size), self._training(size)
         run = Learner(self._encoder, paradigm="single", training=training, seed=seed, progress=False).fit(target)
         assert target.test is not None
         _, loss = evaluate(run.model, Prepared.of(run.model.encoder, target.spec, target.test))
         return 100 * run.scores[target.name]["test"]["accuracy"], loss
 
-    def _from_source(self, whole: Task, source: Task, seed: int) -> list[tuple[float, float]]:
+    def _from_source(self, target: Task, source: Task, seed: int) -> list[tuple[float, float]]:
         """The same with the source's representation and a last layer of the target's, by size."""
         settings = self.settings()
         training = self._training(settings["source"])
         model = weighted_representation(
-            whole, [source], {source.name: 1.0}, encoder=self._encoder, training=training, seed=seed
+            target, [source], {source.name: 1.0}, encoder=self._encoder, training=training, seed=seed
         )
-        assert whole.test is not None
-        known, measured = (
-            _features(model, Prepared.of(model.encoder, whole.spec, part)) for part in (whole.train, whole.test)
+        assert target.test is not None
+        train_features, test_features = (
+            _features(model, Prepared.of(model.encoder, target.spec, examples))
+            for examples in (target.train, target.test)
         )
-        found = []
+        results = []
         for size in settings["targets"]:
-            layer = last_layer(known[0][:size], known[1][:size], self._training(size), seed)
+            layer = last_layer(train_features[0][:size], train_features[1][:size], self._training(size), seed)
             with torch.no_grad():
-                logits = layer(measured[0])
-            accuracy = (logits.argmax(1) == measured[1]).double().mean()
-            found.append((100 * float(accuracy), float(F.cross_entropy(logits, measured[1]))))
-        return found
+                logits = layer(test_features[0])
+            accuracy = (logits.argmax(1) == test_features[1]).double().mean()
+            results.append((100 * float(accuracy), float(F.cross_entropy(logits, test_features[1]))))
+        return results
 
 
 def name_of(flip: float) -> str:
@@ -266,22 +267,22 @@ def last_layer(features: Tensor, labels: Tensor, training: Training, seed: int) 
     assert training.learning_rate is not None
     assert training.updates is not None
     optimizer = torch.optim.Adam(layer.parameters(), training.learning_rate)
-    done = 0
-    while done < training.updates:
-        for places in torch.randperm(len(features), device=features.device).split(training.batch_size):
+    num_updates = 0
+    while num_updates < training.updates:
+        for positions in torch.randperm(len(features), device=features.device).split(training.batch_size):
             optimizer.zero_grad()
-            F.cross_entropy(layer(features[places]), labels[places]).backward()
+            F.cross_entropy(layer(features[positions]), labels[positions]).backward()
             optimizer.step()
-            done += 1
+            num_updates += 1
     return layer
 
 
 def gains_of(rows: Rows, seed: int) -> np.ndarray | None:
     """What each source adds to the target's accuracy at each size, [sources, sizes]; None where a run is missing."""
-    found = {row["cell"]["source"]: np.asarray(row["accuracies"]) for row in rows.of(seed=seed).rows}
-    if not {ALONE, *map(name_of, FLIPS)} <= set(found):
+    accuracies = {row["cell"]["source"]: np.asarray(row["accuracies"]) for row in rows.of(seed=seed).rows}
+    if not {ALONE, *map(name_of, FLIPS)} <= set(accuracies):
         return None
-    return np.stack([found[name_of(flip)] - found[ALONE] for flip in FLIPS])
+    return np.stack([accuracies[name_of(flip)] - accuracies[ALONE] for flip in FLIPS])
 
 
 def _features(model: Model, prepared: Prepared) -> tuple[Tensor, Tensor]:
@@ -292,15 +293,15 @@ def _features(model: Model, prepared: Prepared) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(units.features).float().to(device), torch.from_numpy(units.labels).to(device)
 
 
-def _at(name: str, place: int) -> Callable[[Row], float]:
-    return lambda row: float(row[name][place])
+def _at(name: str, index: int) -> Callable[[Row], float]:
+    return lambda row: float(row[name][index])
 
 
 def _distances(rows: Rows, source: str) -> dict[int, float]:
     """By seed, what the source's representation costs the largest target beyond its own."""
-    own = rows.by_seed(_at("losses", -1), source=ALONE)
+    references = rows.by_seed(_at("losses", -1), source=ALONE)
     theirs = rows.by_seed(_at("losses", -1), source=source)
-    return {seed: loss - own[seed] for seed, loss in theirs.items() if seed in own}
+    return {seed: loss - references[seed] for seed, loss in theirs.items() if seed in references}
 
 
 def _rank_correlation(first: Sequence[float], second: Sequence[float] | np.ndarray) -> float:

@@ -42,9 +42,9 @@ class FixedWeights(TaggingExperiment):
         targets = [target for target in TAGGING if target in rows.values("target")]
         lines: list[list[Any]] = []
         for paradigm in self.paradigms:
-            for name, what, place in (("learned", "score", 0), ("fixed", "fixed", 1)):
+            for name, what, column in (("learned", "score", 0), ("fixed", "fixed", 1)):
                 means = [rows.mean(what, target=target, method=paradigm) for target in targets]
-                lines.append([f"{paradigm}, {name}", *means, average(means), PAPER_FIXED[paradigm][place]])
+                lines.append([f"{paradigm}, {name}", *means, average(means), PAPER_FIXED[paradigm][column]])
         return [Table("Test scores", ["weights", *targets, "average", "average (paper)"], lines)]
 
     def figures(self, rows: Rows) -> list[Figure]:
@@ -63,5 +63,5 @@ class FixedWeights(TaggingExperiment):
 
 
 def _over_fixed(rows: Rows, paradigm: str, target: str) -> list[float]:
-    own = rows.of(target=target, method=paradigm)
-    return paired(own.by_seed(), own.by_seed("fixed"))
+    runs = rows.of(target=target, method=paradigm)
+    return paired(runs.by_seed(), runs.by_seed("fixed"))

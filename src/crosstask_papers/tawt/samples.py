@@ -91,11 +91,11 @@ class TAWTSamples(Experiment):
         training = {name: settings[name] for name in TRAINING}
         learner = Learner(settings["encoder"], seed=seed, progress=False, training=training, **options)
         run = learner.fit(target, [] if cell["paradigm"] == SINGLE else [source])
-        found: Row = {"score": 100 * run.scores[target.name]["test"]["accuracy"]}
+        row: Row = {"score": 100 * run.scores[target.name]["test"]["accuracy"]}
         sizes = [row["effective_sample_size"] for row in run.history if "effective_sample_size" in row]
         if sizes:
-            found["effective_sample_size"] = sizes[-1]
-        return found
+            row["effective_sample_size"] = sizes[-1]
+        return row
 
     def tables(self, rows: Rows) -> list[Table]:
         """Accuracy, and how many examples the source is worth in the end."""
@@ -171,19 +171,23 @@ def drawn(data: Path, seed: int) -> tuple[Task, Task]:
 
 
 @cache
-def entity_words(data: Path, part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def entity_words(data: Path, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All words inside entities: vectors of their windows, types of entity, parts of speech."""
-    known = {as_key(words): tags for words, tags in _sentences(speech_task(data), part)}
-    found = [
-        (words, place, tag.split("-", 1)[1], known[as_key(words)][place])
-        for words, tags in _sentences(tagging_task(data, "NER"), part)
-        if as_key(words) in known
-        for place, tag in enumerate(tags)
+    speech_tags = {as_key(words): tags for words, tags in _sentences(speech_task(data), split)}
+    words_with_tags = [
+        (words, position, tag.split("-", 1)[1], speech_tags[as_key(words)][position])
+        for words, tags in _sentences(tagging_task(data, "NER"), split)
+        if as_key(words) in speech_tags
+        for position, tag in enumerate(tags)
         if tag != "O"
     ]
     table = word_table(data)
-    vectors = np.stack([window(words, place, table) for words, place, _, _ in found])
-    return vectors, np.array([entity for _, _, entity, _ in found]), np.array([tag for *_, tag in found])
+    vectors = np.stack([window(words, position, table) for words, position, _, _ in words_with_tags])
+    return (
+        vectors,
+        np.array([entity for _, _, entity, _ in words_with_tags]),
+        np.array([tag for *_, tag in words_with_tags]),
+    )
 
 
 @cache
@@ -191,30 +195,37 @@ def speech_task(data: Path) -> Task:
     """Parts of speech by the Penn tags, of the same sentences."""
     if (data / "ontonotes").is_dir():
         return tagging_task(data, "PoS")
-    train, test = (path_of(data, f"{EWT}-{part}.conllu") for part in ("train", "test"))
-    seen = Task.read("PoS", train, False, label="xpos").labels
+    train, test = (path_of(data, f"{EWT}-{split}.conllu") for split in ("train", "test"))
+    train_labels = Task.read("PoS", train, False, label="xpos").labels
     new = Task.read("PoS", test, False, label="xpos").labels
-    return Task.read("PoS", train, False, test, label="xpos", labels=[*seen, *(tag for tag in new if tag not in seen)])
+    return Task.read(
+        "PoS",
+        train,
+        False,
+        test,
+        label="xpos",
+        labels=[*train_labels, *(tag for tag in new if tag not in train_labels)],
+    )
 
 
 @cache
 def word_table(data: Path) -> dict[str, np.ndarray]:
     """GloVe vectors by word."""
-    found = load_word_vectors(path_of(data, GLOVE))
-    return dict(zip(found.words, found.matrix, strict=True))
+    vectors = load_word_vectors(path_of(data, GLOVE))
+    return dict(zip(vectors.words, vectors.matrix, strict=True))
 
 
-def window(words: list[str], place: int, table: dict[str, np.ndarray]) -> np.ndarray:
+def window(words: list[str], position: int, table: dict[str, np.ndarray]) -> np.ndarray:
     """The vectors of the words around a place, one behind the other; zeros for what is unknown or outside.
 
     >>> window(["So", "it", "is"], 0, {"so": np.array([1.0]), "is": np.array([3.0])}).tolist()
     [0.0, 0.0, 1.0, 0.0, 3.0]
     """
     empty = np.zeros_like(next(iter(table.values())))
-    places = range(place - WINDOW // 2, place + WINDOW // 2 + 1)
-    return np.concatenate([table.get(words[i].lower(), empty) if 0 <= i < len(words) else empty for i in places])
+    positions = range(position - WINDOW // 2, position + WINDOW // 2 + 1)
+    return np.concatenate([table.get(words[i].lower(), empty) if 0 <= i < len(words) else empty for i in positions])
 
 
-def _sentences(task: Task, part: str) -> list[tuple[list[str], list[str]]]:
-    examples: Examples = task.splits[part]
+def _sentences(task: Task, split: str) -> list[tuple[list[str], list[str]]]:
+    examples: Examples = task.splits[split]
     return list(zip(examples.inputs, examples.labels, strict=True))

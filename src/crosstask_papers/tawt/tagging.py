@@ -89,10 +89,10 @@ class TaggingExperiment(Experiment):
     ) -> tuple[Task, list[Task]]:
         """The target with few sentences and as many for dev; sources without any of its sentences."""
         data, labels = self.options.data, count or LABELS[target]
-        own = few(tagging_task(data, target), labels, seed, dev=labels)
+        target_task = few(tagging_task(data, target), labels, seed, dev=labels)
         names = sources or [name for name in TAGGING if name != target]
-        others = [few(without(tagging_task(data, name), own), source or self.source, seed) for name in names]
-        return own, others
+        others = [few(without(tagging_task(data, name), target_task), source or self.source, seed) for name in names]
+        return target_task, others
 
     def fit(
         self,
@@ -205,20 +205,24 @@ class Table1(TaggingExperiment):
         ]
 
     def figures(self, rows: Rows) -> list[Figure]:
-        gains = {f"{paradigm}, {target}": found for (paradigm, target), found in weighting_gains(rows).items()}
+        gains = {f"{paradigm}, {target}": values for (paradigm, target), values in weighting_gains(rows).items()}
         return [Figure.of_values("Gain of weighting", gains, y="points over plain training", zero=True)]
 
     def claims(self, rows: Rows) -> list[Claim]:
-        found = weighting_gains(rows)
-        means = [statistics.fmean(gains) for gains in found.values()]
+        gains_by_cell = weighting_gains(rows)
+        means = [statistics.fmean(gains) for gains in gains_by_cell.values()]
         claims = [
             Claim.of_count(
                 "Weighted training beats plain training in most cells", "11 of 12", [mean > 0 for mean in means], 10
             ),
-            Claim.of_gains("Mean gain of weighting", f"+{PAPER_GAIN}", [g for gains in found.values() for g in gains]),
+            Claim.of_gains(
+                "Mean gain of weighting", f"+{PAPER_GAIN}", [g for gains in gains_by_cell.values() for g in gains]
+            ),
         ]
         for paradigm in PARADIGMS:
-            gains = [g for (own, _), values in found.items() if own == paradigm for g in values]
+            gains = [
+                g for (cell_paradigm, _), values in gains_by_cell.items() if cell_paradigm == paradigm for g in values
+            ]
             paper = statistics.fmean(PAPER[f"{paradigm} + TAWT"]) - statistics.fmean(PAPER[paradigm])
             claims.append(Claim.of_gains(f"Weighting helps in {paradigm}", f"{paper:+.2f}", gains))
         orders = [
@@ -228,32 +232,34 @@ class Table1(TaggingExperiment):
         ]
         for text, better, worse in orders:
             gains = [g for t in TAGGING for g in paired(chosen(rows, t, better), chosen(rows, t, worse))]
-            known = better in PAPER and worse in PAPER
-            paper_text = f"{statistics.fmean(PAPER[better]) - statistics.fmean(PAPER[worse]):+.2f}" if known else "–"
+            is_in_paper = better in PAPER and worse in PAPER
+            paper_text = (
+                f"{statistics.fmean(PAPER[better]) - statistics.fmean(PAPER[worse]):+.2f}" if is_in_paper else "–"
+            )
             claims.append(Claim.of_gains(text, paper_text, gains))
         return claims
 
 
 def weighting_gains(rows: Rows) -> dict[tuple[str, str], list[float]]:
     """By paradigm and target, what weights add, seed by seed; without those that have not been run."""
-    found = {
+    by_paradigm_and_target = {
         (paradigm, target): paired(chosen(rows, target, f"{paradigm} + TAWT"), chosen(rows, target, paradigm))
         for paradigm in PARADIGMS
         for target in TAGGING
     }
-    return {place: gains for place, gains in found.items() if gains}
+    return {key: gains for key, gains in by_paradigm_and_target.items() if gains}
 
 
 def best_sharpness(rows: Rows, target: str) -> float:
     """The one with the best dev score in the runs that are there to choose."""
-    found = rows.of(target=target, method=SEARCHED, seed=CHOOSING_SEED)
-    return max(found.values("sharpness"), key=lambda option: found.by_seed("dev", sharpness=option)[CHOOSING_SEED])
+    trials = rows.of(target=target, method=SEARCHED, seed=CHOOSING_SEED)
+    return max(trials.values("sharpness"), key=lambda option: trials.by_seed("dev", sharpness=option)[CHOOSING_SEED])
 
 
 def chosen(rows: Rows, target: str, method: str) -> dict[int, float]:
     """Test scores by seed, without the runs that chose."""
-    found = rows.by_seed(target=target, method=method, sharpness=_sharpness(rows, target, method))
-    return {seed: score for seed, score in found.items() if seed != CHOOSING_SEED}
+    scores = rows.by_seed(target=target, method=method, sharpness=_sharpness(rows, target, method))
+    return {seed: score for seed, score in scores.items() if seed != CHOOSING_SEED}
 
 
 def _sharpness(rows: Rows, target: str, method: str) -> float:
@@ -263,13 +269,13 @@ def _sharpness(rows: Rows, target: str, method: str) -> float:
 
 def average(means: Sequence[Estimate | None]) -> float | None:
     """Over all four targets; None where one is missing."""
-    known = [mean.mean for mean in means if mean is not None]
-    return statistics.fmean(known) if len(known) == len(TAGGING) else None
+    values = [mean.mean for mean in means if mean is not None]
+    return statistics.fmean(values) if len(values) == len(TAGGING) else None
 
 
 def _weight(rows: Rows, target: str, method: str, task: str) -> Estimate | None:
-    found = rows.of(target=target, method=method, sharpness=_sharpness(rows, target, method))
-    weights = found.by_seed(lambda row: row["weights"].get(task))
+    runs = rows.of(target=target, method=method, sharpness=_sharpness(rows, target, method))
+    weights = runs.by_seed(lambda row: row["weights"].get(task))
     return mean_of((weight for seed, weight in weights.items() if seed != CHOOSING_SEED), 3)
 
 
@@ -331,8 +337,8 @@ class Ratio(TaggingExperiment):
             v: paired(rows.by_seed(method=weighted, value=v), rows.by_seed(method=plain, value=v)) for v in self.values
         }
         mean = statistics.fmean(b - a for a, b in zip(*self.paper_figures.values(), strict=True))
-        every = [g for found in gains.values() for g in found]
-        means = [statistics.fmean(found) for found in gains.values() if found]
+        every = [g for values in gains.values() for g in values]
+        means = [statistics.fmean(values) for values in gains.values() if values]
         return [
             Claim.of_gains(f"Weighting helps at every {self.varied}, on average", f"{mean:+.2f}", every),
             Claim.of_count(f"Weighting helps at each {self.varied}", "all", [m > 0 for m in means], len(means)),
