@@ -162,7 +162,7 @@ def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = N
 
 def without(task: Task, *others: Task) -> Task:
     """A source without any text that a target has in train, dev or test."""
-    other_texts = set()
+    other_texts: set[Any] = set()
     for other in others:
         for examples in other.splits.values():
             other_texts.update(as_key(text) for text in examples.inputs)
