@@ -1,11 +1,11 @@
-"""Several ranks in a loop of one's own, through torch.distributed alone. The learner does all this by itself.
+"""Several ranks in a training loop of the user, through torch.distributed alone. The learner does all this by itself.
 
 A weighting takes gradients task by task and combines them, so that DistributedDataParallel (DDP), which waits for one
 plain `.backward()` of everything, must not add them up. Under `torchrun`, after `init_process_group`:
 
     model = DistributedDataParallel(model)                   # here it only makes all ranks start with the same model
     share_ranks(weighting)
-    for batches in loader:                                   # each rank has its own examples
+    for batches in loader:                                   # each rank has other examples
         with model.no_sync():                                # around the forward pass too
             losses = {name: loss_of(model, name, batch) / weighting.num_ranks for name, batch in batches.items()}
             weighting.backward(losses, shared=model.module.encoder.parameters())
@@ -18,7 +18,7 @@ plain `.backward()` of everything, must not add them up. Under `torchrun`, after
 Without the wrapper it is the same loop without `no_sync`; then the ranks must start from the same parameters, for
 instance by the same seed.
 
-A loss here is this rank's part of the task's whole loss: added up over ranks it is the whole. Where all ranks have
+A loss here is this rank's term of the task's loss: added up over ranks they give the task's loss. Where all ranks have
 the same number of examples that is its mean loss divided by `num_ranks`, as above; where not, the sum over its examples
 divided by the number of all. Each rank must pass the same tasks in the same order, and its losses must reach the same
 parameters: one without examples of a task passes `0.0 * sum(parameter.sum() for parameter in ...)` for it.
@@ -34,6 +34,7 @@ from torch import Tensor, distributed, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.inner_products import Gradient
+from crosstask.gradients.task_gradients import flatten
 
 Head = dict[Tensor, Tensor]
 """Gradients on the parameters that one task alone reaches."""
@@ -66,23 +67,28 @@ class Ranks:
         if self.count == 1:
             return list(gradient)
         total: Gradient = []
-        for part, parameter in zip(gradient, parameters, strict=True):
-            total.append(self.reduce(torch.zeros_like(parameter) if part is None else part.detach().clone()))
+        for on_parameter, parameter in zip(gradient, parameters, strict=True):
+            term = torch.zeros_like(parameter) if on_parameter is None else on_parameter.detach().clone()
+            total.append(self.reduce(term))
         return total
 
     def sum_heads(self, heads: Mapping[str, Head], device: torch.device) -> dict[str, Head]:
-        """Gradients on each task's own parameters, added up over ranks.
+        """Gradients on the parameters of each task's head, added up over ranks.
 
         A rank without an example of a task does not reach its head. Then no rank counts it, for all must agree.
         """
         if self.count == 1:
             return dict(heads)
-        sizes = [sum(part.numel() for part in head.values()) for head in heads.values()]
+        sizes = []
+        for head in heads.values():
+            sizes.append(sum(gradient.numel() for gradient in head.values()))
         entries = torch.tensor(sizes, dtype=torch.float64, device=device)  # [tasks]
         reached_by_all = (self.reduce(entries) == self.count * entries).tolist()
         total: dict[str, Head] = {}
         for (task, head), is_complete in zip(heads.items(), reached_by_all, strict=True):
-            total[task] = {leaf: self.reduce(part) for leaf, part in head.items()} if is_complete else {}
+            total[task] = {}
+            if is_complete:
+                total[task] = {leaf: self.reduce(gradient) for leaf, gradient in head.items()}
         return total
 
 
@@ -101,7 +107,7 @@ def sum_over_ranks(values: Tensor) -> Tensor:
 
 
 def sum_gradients(parameters: Iterable[nn.Parameter], add_up: Callable[[Tensor], Tensor] = sum_over_ranks) -> None:
-    """Add every `.grad` up over all ranks, in one message for each type of number; a rank that has none adds zero.
+    """Add every `.grad` up over all ranks, in one message for each dtype; a rank that has none adds zero.
 
     Args:
         parameters: those of the optimizer, in the same order on every rank.
@@ -111,12 +117,12 @@ def sum_gradients(parameters: Iterable[nn.Parameter], add_up: Callable[[Tensor],
     for parameter in parameters:
         groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)
     for group in groups.values():
-        flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in group])
-        reached = torch.tensor([float(p.grad is not None) for p in group], device=flat.device)
-        flat, reached = add_up(flat), add_up(reached)
-        parts = flat.split([p.numel() for p in group])
-        for parameter, part, count in zip(group, parts, reached.tolist(), strict=True):
-            parameter.grad = part.view_as(parameter).clone() if count else None
+        flat = flatten([parameter.grad for parameter in group], group)
+        has_grad = torch.tensor([float(parameter.grad is not None) for parameter in group], device=flat.device)
+        flat, counts = add_up(flat), add_up(has_grad)
+        pieces = flat.split([parameter.numel() for parameter in group])
+        for parameter, piece, count in zip(group, pieces, counts.tolist(), strict=True):
+            parameter.grad = piece.view_as(parameter).clone() if count else None
 
 
 def _num_ranks() -> int:

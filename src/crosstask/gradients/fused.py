@@ -10,6 +10,7 @@ time of a small model on a GPU.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from crosstask.gradients.inner_products import Gradient
-from crosstask.gradients.task_gradients import TaskGradient
+from crosstask.gradients.task_gradients import TaskGradient, reached
 
 DEVICES = {"cuda"}
 """Where kernel launches cost more than their work. On a CPU a pass per task is as fast."""
@@ -203,12 +204,8 @@ class FusedLosses(dict[str, Tensor]):
             for parameter in shared:
                 stack = stacked.get(id(parameter))
                 on_shared.append(None if stack is None else stack[index_of[task]])
-            on_head: list[tuple[Tensor, Tensor]] = []
-            for parameter in self.head_parameters[task]:
-                gradient = next(head_gradients)
-                if gradient is not None:
-                    on_head.append((parameter, gradient))
-            by_task[task] = TaskGradient(on_shared, on_head)
+            parameters = self.head_parameters[task]
+            by_task[task] = TaskGradient(on_shared, reached(parameters, list(islice(head_gradients, len(parameters)))))
         return by_task
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.inner_products import gram_matrix
-from crosstask.gradients.task_gradients import add_to_grad, leaves_of
+from crosstask.gradients.task_gradients import add_to_grad, leaves_of, reached
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,23 @@ def take_gradient(
                 "a frozen encoder use another weighting."
             )
         beside = leaves_of(loss)
-        parts = torch.autograd.grad(loss, beside, allow_unused=True, retain_graph=True)
-        return RepresentationGradient(None, None, _reached(beside, parts))
+        gradients = torch.autograd.grad(loss, beside, allow_unused=True, retain_graph=True)
+        return RepresentationGradient(None, None, reached(beside, gradients))
     beside, tied = _leaves_beside(loss, representation, shared)
-    gradient, *head_parts = torch.autograd.grad(loss, [representation, *beside], allow_unused=True, retain_graph=True)
+    gradient, *head_gradients = torch.autograd.grad(
+        loss, [representation, *beside], allow_unused=True, retain_graph=True
+    )
     if gradient is None and num_ranks == 1:
         raise CrossTaskError(
             f"weighting '{method}': the loss of '{task}' does not depend on the representation that was passed for "
             "it; pass the very tensor that its head was given."
         )
     if tied:
-        # Only what does not come through the representation: that part follows in the pass through the encoder.
+        # Without the gradient that comes through the representation: it follows in the pass through the encoder.
         block = representation.register_hook(torch.zeros_like)
-        head_parts += torch.autograd.grad(loss, tied, allow_unused=True, retain_graph=True)
+        head_gradients += torch.autograd.grad(loss, tied, allow_unused=True, retain_graph=True)
         block.remove()
-    return RepresentationGradient(representation, gradient, _reached([*beside, *tied], head_parts))
+    return RepresentationGradient(representation, gradient, reached([*beside, *tied], head_gradients))
 
 
 def _leaves_beside(loss: Tensor, representation: Tensor, shared: set[int]) -> tuple[list[Tensor], list[Tensor]]:
@@ -71,10 +73,6 @@ def _leaves_beside(loss: Tensor, representation: Tensor, shared: set[int]) -> tu
     behind = {id(leaf) for leaf in leaves_of(representation)}
     tied = [leaf for leaf in beside if id(leaf) in behind]
     return [leaf for leaf in beside if id(leaf) not in behind], tied
-
-
-def _reached(leaves: Sequence[Tensor], parts: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
-    return [(leaf, part) for leaf, part in zip(leaves, parts, strict=True) if part is not None]
 
 
 def representation_gram(gradients: Sequence[Tensor | None], device: torch.device | None = None) -> Tensor:
@@ -109,8 +107,8 @@ def put_in_place(
     """
     cotangents: dict[int, tuple[Tensor, Tensor]] = {}  # one per tensor: tasks on the same inputs share theirs
     for task, gradient in gradients.items():
-        for leaf, part in gradient.on_parameters:
-            add_to_grad([(leaf, part)], factors[task] if id(leaf) in shared else 1.0)
+        for leaf, on_leaf in gradient.on_parameters:
+            add_to_grad([(leaf, on_leaf)], factors[task] if id(leaf) in shared else 1.0)
         representation = gradient.representation
         if representation is None or gradient.on_representation is None:
             continue

@@ -91,11 +91,12 @@ def take_gradient(
         )
     if not create_graph:
         gradients = apart(gradients)
-    head = []
-    for parameter, gradient in zip(head_parameters, gradients[len(shared) :], strict=True):
-        if gradient is not None:
-            head.append((parameter, gradient))
-    return TaskGradient(list(gradients[: len(shared)]), head)
+    return TaskGradient(list(gradients[: len(shared)]), reached(head_parameters, gradients[len(shared) :]))
+
+
+def reached(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
+    """The parameters that have a gradient, with it."""
+    return [(leaf, gradient) for leaf, gradient in zip(parameters, gradients, strict=True) if gradient is not None]
 
 
 def each_gradient(
