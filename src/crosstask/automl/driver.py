@@ -29,7 +29,7 @@ from crosstask.runs.record import finite
 from crosstask.runs.run import Run
 from crosstask.studies.grid import Fact, Grid, open_grid
 from crosstask.studies.method import Section
-from crosstask.studies.options import content
+from crosstask.studies.options import content, tasks_by_name
 from crosstask.training.config import Training
 
 WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
@@ -62,8 +62,8 @@ class Request:
 
     def check(self) -> None:
         """Names that differ, and labels to learn from."""
-        names = [self.target.name, *(source.name for source in self.sources), *self.unreadable]
-        if len(set(names)) < len(names):
+        sources = tasks_by_name([self.target, *self.sources])
+        if not sources.keys().isdisjoint(self.unreadable):
             raise CrossTaskError("Two tasks have the same name; every task needs a name of its own.")
         check_labels(self.pooled_target)
 

@@ -94,18 +94,16 @@ class Leaderboard:
 
 def table(lines: Sequence[Line], metric: str) -> str:
     """The leaderboard as aligned text."""
-    headings = tuple(metric if heading == "score" else heading for heading in HEADINGS)
-    rows = [headings, *(line.cells() for line in lines)]
-    widths: list[int] = []
-    for column in zip(*rows, strict=True):
-        widths.append(max(len(cell) for cell in column))
-    texts: list[str] = []
-    for row in rows:
-        cells: list[str] = []
-        for heading, cell, width in zip(HEADINGS, row, widths, strict=True):
-            cells.append(cell.ljust(width) if heading in LEFT_ALIGNED else cell.rjust(width))
-        texts.append("  ".join(cells).rstrip())
-    return "\n".join(texts)
+    columns: list[list[str]] = []
+    for index, heading in enumerate(HEADINGS):
+        title = metric if heading == "score" else heading
+        cells = [title, *(line.cells()[index] for line in lines)]
+        width = max(len(cell) for cell in cells)
+        if heading in LEFT_ALIGNED:
+            columns.append([cell.ljust(width) for cell in cells])
+        else:
+            columns.append([cell.rjust(width) for cell in cells])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
 
 
 class Board:

@@ -55,9 +55,13 @@ class Found:
             "",
         ]
         # 2. What was left out, and why.
-        texts += [f"Left out: '{name}' ({why})" for name, why in facts["left_out"].items()]
-        texts += [f"Not tried: {line.candidate} ({line.note})" for line in leaderboard if line.note]
-        texts += [f"Note: {note}" for note in facts["notes"]]
+        for name, why in facts["left_out"].items():
+            texts.append(f"Left out: '{name}' ({why})")
+        for line in leaderboard:
+            if line.note:
+                texts.append(f"Not tried: {line.candidate} ({line.note})")
+        for note in facts["notes"]:
+            texts.append(f"Note: {note}")
         # 3. The choice, and how good it is.
         texts += ["", f"Chosen: {self.winner}; {facts['why']}"]
         score = self.run.scores.get(facts["target"], {}).get("test", {}).get(facts["metric"])

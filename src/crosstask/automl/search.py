@@ -54,6 +54,10 @@ class Search:
         self.evaluator, self.grid, self.clock, self.board = evaluator, grid, clock, board
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.finish, self.speed = finish, speed
+        # By candidate and then by fold, beginning with those of calls before.
+        self.rows: dict[str, dict[int, Row]] = {}
+        for key, row in grid.rows.items():
+            self.rows.setdefault(key["candidate"], {})[key["fold"]] = row
         self.costs: dict[str, Cost] = {}
         self.dropped: dict[str, str] = {}
         self.short_of_time: set[str] = set()
@@ -66,15 +70,18 @@ class Search:
             if group and level != "solved":
                 group = self._plan_level(level, group)
             for candidate in group:
-                self._run_folds([(candidate.name, fold) for fold in range(FIRST_FOLDS)])
+                for fold in range(FIRST_FOLDS):
+                    self._run_fold(candidate.name, fold)
         # 2. More folds for fewer candidates.
         names = [standing.name for standing in self.standings() if standing.scores]
         for index, num_folds in enumerate(ROUNDS):
             if index:
                 names = better_half([standing for standing in self.standings() if standing.name in names])
             # Fold by fold, so that what time allows are pairs.
-            self._run_folds([(name, fold) for fold in range(num_folds) for name in names])
-        if not self.grid.rows and len(self.dropped) == len(self.candidates):
+            for fold in range(num_folds):
+                for name in names:
+                    self._run_fold(name, fold)
+        if not self.rows and len(self.dropped) == len(self.candidates):
             raise CrossTaskError(next(iter(self.dropped.values())))
 
     def standings(self) -> list[Standing]:
@@ -121,12 +128,11 @@ class Search:
 
     def scores(self, name: str) -> dict[int, float]:
         """By fold; of a network where the other folds stop it."""
-        rows = self.rows_of(name)
-        solved = {fold: row["score"] for fold, row in rows.items() if row.get("score") is not None}
         curves = self._curves(name)
-        if solved or not curves:
-            return solved
-        return stopped(curves)[0]
+        if curves:
+            return stopped(curves)[0]
+        rows = self.rows_of(name)
+        return {fold: row["score"] for fold, row in rows.items() if row.get("score") is not None}
 
     def best_updates(self, name: str) -> int:
         """After how many updates the folds would stop a network."""
@@ -147,7 +153,7 @@ class Search:
 
     def rows_of(self, name: str) -> dict[int, Row]:
         """The rows of a candidate by fold."""
-        return {key["fold"]: row for key, row in self.grid.rows.items() if key["candidate"] == name}
+        return self.rows.get(name, {})
 
     def _curves(self, name: str) -> dict[int, list[float]]:
         """Scores at every evaluation by fold, of a network; without folds where one is not defined."""
@@ -156,22 +162,24 @@ class Search:
 
     # Running
 
-    def _run_folds(self, folds: Sequence[tuple[str, int]]) -> None:
-        """Run candidates on folds, as far as time allows."""
-        for name, fold in folds:
-            key = RunKey.of(candidate=name, fold=fold)
-            if name in self.dropped or key in self.grid.rows:
-                continue
-            candidate = self.candidates[name]
-            spare = self.clock.remaining - self._expected_seconds(candidate) - self._reserve(candidate)
-            try:
-                rows = self.grid.run(self._evaluate, [key], minutes=max(0.0, spare / 60.0), progress=False)
-            except CrossTaskError as error:
-                self._drop(name, f"it does not go with these tasks: {error}")
-                continue
-            if not rows:
-                self.short_of_time.add(name)
-            self.board.show(self.leaderboard())
+    def _run_fold(self, name: str, fold: int) -> None:
+        """Run a candidate on a fold, if that is missing and time allows."""
+        if name in self.dropped or fold in self.rows_of(name):
+            return
+        key = RunKey.of(candidate=name, fold=fold)
+        candidate = self.candidates[name]
+        # With no time to spare the grid runs nothing.
+        spare = self.clock.remaining - self._expected_seconds(candidate) - self._reserve(candidate)
+        try:
+            rows = self.grid.run(self._evaluate, [key], minutes=max(0.0, spare / 60.0), progress=False)
+        except CrossTaskError as error:
+            self._drop(name, f"it does not go with these tasks: {error}")
+            return
+        if key in rows:
+            self.rows.setdefault(name, {})[fold] = rows[key]
+        else:
+            self.short_of_time.add(name)
+        self.board.show(self.leaderboard())
 
     def _evaluate(self, key: RunKey) -> Row:
         self.board.working(f"{key['candidate']}, fold {key['fold'] + 1}")
@@ -184,27 +192,30 @@ class Search:
 
     def _expected_seconds(self, candidate: Candidate) -> float:
         """Of a fold: as measured, else by the cost of its updates, else by those that were measured of its level."""
-        seconds = [row["seconds"] for row in self.rows_of(candidate.name).values()]
-        if seconds:
-            return SAFETY_FACTOR * max(seconds)
+        rows = self.rows_of(candidate.name)
+        if rows:
+            return SAFETY_FACTOR * max(row["seconds"] for row in rows.values())
         if candidate.name in self.costs:
             return self.costs[candidate.name].of(self.evaluator.updates[candidate.level])
         # A solver fits a linear model to each task, and one with sources at several fractions of their examples.
         per_task: list[float] = []
-        for key, row in self.grid.rows.items():
-            if "score" in row:
-                per_task.append(row["seconds"] / (1 + len(self.candidates[key["candidate"]].sources)))
+        for name, rows in self.rows.items():
+            if self.candidates[name].level == "solved":
+                slowest = max(row["seconds"] for row in rows.values())
+                per_task.append(slowest / (1 + len(self.candidates[name].sources)))
         if not per_task:
             return FIRST_FRACTION * self.clock.seconds
         return SAFETY_FACTOR * max(per_task) * (1 + 2 * len(candidate.sources))
 
     def _reserve(self, candidate: Candidate | None = None) -> float:
         """Seconds for the last fit of the costliest candidate so far, or of this one, and what comes after it."""
-        names = {key["candidate"] for key in self.grid.rows}
+        names = set(self.rows)
         if candidate is not None:
             names.add(candidate.name)
-        seconds = [self._expected_seconds(self.candidates[name]) for name in names]
-        return ALL_LABELS * max(seconds, default=FIRST_FRACTION * self.clock.seconds) + self.finish
+        if not names:
+            return ALL_LABELS * FIRST_FRACTION * self.clock.seconds + self.finish
+        costliest = max(self._expected_seconds(self.candidates[name]) for name in names)
+        return ALL_LABELS * costliest + self.finish
 
     # How many updates the networks of a level make
 
@@ -248,6 +259,7 @@ class Search:
 
     def _write_plan(self, level: Level, group: Sequence[Candidate]) -> None:
         costs = {candidate.name: asdict(self.costs[candidate.name]) for candidate in group}
+        # What was given up in this level stays so in the next call.
         dropped = {name: why for name, why in self.dropped.items() if self.candidates[name].level == level}
         plan = {"level": level, "updates": self.evaluator.updates[level], "costs": costs, "dropped": dropped}
         self.grid.record.append({"event": "plan", **plan})
@@ -255,9 +267,12 @@ class Search:
     def _restore_plan(self, level: Level, plan: Row) -> list[Candidate]:
         """As a call that was stopped settled it: runs with another number of updates would make no pairs with it."""
         self.evaluator.updates[level] = plan["updates"]
-        self.costs |= {name: Cost(**cost) for name, cost in plan["costs"].items()}
         self.dropped |= plan["dropped"]
-        return [self.candidates[name] for name in plan["costs"]]
+        group: list[Candidate] = []
+        for name, cost in plan["costs"].items():
+            self.costs[name] = Cost(**cost)
+            group.append(self.candidates[name])
+        return group
 
     def _worth_measuring(
         self, level: Level, group: Sequence[Candidate], min_updates: int, seconds: float

@@ -103,15 +103,19 @@ class Choice:
 
 def best_alone(standings: Sequence[Standing]) -> Standing | None:
     """The best candidate without sources: the simplest, which is the first, unless others are ahead of it by enough."""
-    alone = [standing for standing in _measured(standings) if not standing.uses_sources]
-    if not alone:
-        return None
-    simplest = alone[0]
-    ahead: list[Standing] = []
-    for standing in alone[1:]:
-        if exceeds(margin(standing.scores, simplest.scores), standing.margin_needed):
-            ahead.append(standing)
-    return max(ahead, key=lambda standing: standing.lead(simplest), default=simplest)
+    simplest: Standing | None = None
+    best: Standing | None = None
+    for standing in _measured(standings):
+        if standing.uses_sources:
+            continue
+        if simplest is None or best is None:
+            simplest = best = standing
+            continue
+        is_ahead = exceeds(margin(standing.scores, simplest.scores), standing.margin_needed)
+        # Of several that are ahead, the one that is ahead by most.
+        if is_ahead and standing.lead(simplest) > best.lead(simplest):
+            best = standing
+    return best
 
 
 def choose(standings: Sequence[Standing]) -> Choice | None:
@@ -125,9 +129,11 @@ def choose(standings: Sequence[Standing]) -> Choice | None:
     if alone is None:
         if not helped:
             return None
+        # Nothing to be ahead of: the best mean score wins.
         best = max(helped, key=lambda standing: statistics.fmean(standing.scores.values()))
         return Choice(best.name, None, "nothing was measured of the target alone.", {})
     margins = {standing.name: margin(standing.scores, alone.scores) for standing in standings}
+    # Sources have to earn their place.
     earned = [standing for standing in helped if exceeds(margins[standing.name], standing.margin_needed)]
     if not earned:
         return Choice(alone.name, alone.name, _why_alone(alone, helped, margins), margins)
@@ -166,17 +172,17 @@ def better_half(standings: Sequence[Standing], min_count: int = 2) -> list[str]:
     measured = _measured(standings)
     if alone is None or len(measured) <= min_count:
         return [standing.name for standing in measured]
+    # The two that must stay, then the others by their lead.
     order = sorted(measured, key=lambda standing: -standing.lead(alone))
     best_helped = [standing for standing in order if standing.uses_sources][:1]
     first = [alone, *best_helped]
     order = first + [standing for standing in order if standing not in first]
     count = max(min_count, math.ceil(len(measured) / 2))
-    names = {standing.name for standing in order[:count]}
-    return [standing.name for standing in measured if standing.name in names]
+    return [standing.name for standing in measured if standing in order[:count]]
 
 
 def _measured(standings: Sequence[Standing]) -> list[Standing]:
     """Those that have been through enough folds; if none has, those that have been through most."""
-    largest = max((len(standing.scores) for standing in standings), default=0)
-    enough = min(FIRST_FOLDS, largest)
-    return [standing for standing in standings if standing.scores and len(standing.scores) >= enough]
+    num_folds = max((len(standing.scores) for standing in standings), default=0)
+    enough = max(1, min(FIRST_FOLDS, num_folds))
+    return [standing for standing in standings if len(standing.scores) >= enough]

@@ -78,7 +78,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, *, progress: b
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Small layers are quickest on one thread; several spend their time waiting for each other."""
-    before = torch.get_num_threads()
+    before = torch.get_num_threads()  # a setting of the whole process, so it is put back
     torch.set_num_threads(1)
     try:
         yield
@@ -121,10 +121,10 @@ def _write_tables(folder: Path, comparison: Comparison, data: dict[str, Any]) ->
 
 
 def _write_run(problem: Problem, method: str, seed: int, folder: Path) -> None:
-    target, *sources = tasks = problem.tasks(seed)
-    by_name = {task.name: task for task in tasks}
-    learner = make_study(problem).learner(run_key(method, problem.target, seed), by_name)
-    learner.fit(target, sources, output=folder)
+    study = make_study(problem)
+    tasks = study.tasks(seed)
+    target, *sources = tasks.values()
+    study.learner(run_key(method, problem.target, seed), tasks).fit(target, sources, output=folder)
 
 
 def check_output(output: Path) -> None:
@@ -132,10 +132,13 @@ def check_output(output: Path) -> None:
     if not output.exists():
         return
     advice = "nothing was written over. Choose another folder with --output."
-    if not any(_is_marked(output / name) for name in (TABLE_FILE, OLD_FILE)):
+    if not (_is_marked(output / TABLE_FILE) or _is_marked(output / OLD_FILE)):
         raise CrossTaskError(f"'{output}' exists and was not made by an earlier demo; {advice}")
-    files = {f"{TABLE_NAME}.{ending}" for ending in WRITERS} | {OLD_FILE, REPORT_FILE, RUN_FOLDER}
-    added = sorted({path.name for path in output.iterdir()} - files)
+    added: list[str] = []
+    for path in sorted(output.iterdir()):
+        # The table is written in several formats.
+        if path.stem != TABLE_NAME and path.name not in (OLD_FILE, REPORT_FILE, RUN_FOLDER):
+            added.append(path.name)
     if added:
         raise CrossTaskError(f"'{output}' holds something that no demo made ({', '.join(added[:3])}); {advice}")
 

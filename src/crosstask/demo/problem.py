@@ -60,16 +60,20 @@ class Problem:
 
     def methods(self) -> dict[str, Method]:
         """By name, in the order of the table: paradigms, with TAWT, with a transfer each, and every other weighting."""
+        # 1. Paradigms alone.
         methods = [Method(name, name, summary=paradigm.summary) for name, paradigm in PARADIGMS.items()]
+        # 2. Paradigms with TAWT, where there is something to weight.
         tawt = {"name": "tawt", "every": self.tawt_every}
         for name, paradigm in PARADIGMS.items():
             if paradigm.uses_sources and not paradigm.frozen_features:
                 summary = f"{name} with weights learned by TAWT"
                 methods.append(Method(f"{name} + tawt", name, tawt, summary=summary))
+        # 3. Transfers.
         for name, transfer in TRANSFERS.items():
             if name not in ON_LAYERS:
                 transfers: tuple[Named, ...] = ({"name": name, **OPTIONS.get(name, {})},)
                 methods.append(Method(name, WEIGHTED_PARADIGM, transfer=transfers, summary=transfer.summary))
+        # 4. Weightings.
         for name, weighting in WEIGHTINGS.items():
             if self.every_weighting and name not in PLAIN and name != "tawt":
                 options = OPTIONS.get(name, {})
@@ -98,6 +102,7 @@ class Pool:
 
         A source never sees an example of the target's, not even with another label: dev is to judge what is new.
         """
+        # The positions that train, and among them those of the target.
         pool = sorted(set(range(len(self.target))) - set(self.test))
         sample = balanced_subset([self.target[i] for i in pool], num_labels, np.random.default_rng(seed))
         labeled = [pool[i] for i in sample]

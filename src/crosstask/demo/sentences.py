@@ -4,6 +4,7 @@ Data: the sentences of Hutto and Gilbert (2014), rated from -4 to 4 by many read
 vaderSentiment 3.3.2 carries them. It is fetched once by pip, checked, and only the sentences are kept.
 """
 
+import bisect
 import hashlib
 import json
 import subprocess
@@ -61,12 +62,16 @@ def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAININ
     from crosstask.models.encoders.feature_cache import cache_folder
 
     sentences = choose(load_sentences(cache_folder() / "demo"), PER_DOMAIN)
-    texts = [sentence.text for sentence in sentences]
-    levels = [LEVELS[level(sentence.rating)] for sentence in sentences]
-    sources = {
-        "polarity": [name.removeprefix("very ") for name in levels],
-        "domain": [sentence.domain for sentence in sentences],
-    }
+    texts: list[str] = []
+    levels: list[str] = []
+    sources: dict[str, list[str]] = {"polarity": [], "domain": []}
+    for sentence in sentences:
+        name = LEVELS[level(sentence.rating)]
+        texts.append(sentence.text)
+        levels.append(name)
+        sources["polarity"].append(name.removeprefix("very "))
+        sources["domain"].append(sentence.domain)
+    # The same test set for every seed.
     test = np.sort(np.random.default_rng(0).permutation(len(texts))[:TEST_SIZE]).tolist()
     pool = Pool(texts, levels, sources, test)
 
@@ -110,11 +115,12 @@ def level(rating: float) -> int:
     >>> [level(rating) for rating in (-2.0, -0.5, 0.0, 0.5, 2.0)]
     [1, 2, 2, 3, 4]
     """
-    return sum(rating >= threshold for threshold in THRESHOLDS)
+    return bisect.bisect_right(THRESHOLDS, rating)
 
 
 def choose(sentences: list[Sentence], per_domain: int) -> list[Sentence]:
     """The same number of sentences from each domain, sampled once and for all; a text that comes twice counts once."""
+    # Spelling and white space apart, the first of equal texts counts.
     by_text: dict[str, Sentence] = {}
     for sentence in sentences:
         by_text.setdefault(" ".join(sentence.text.casefold().split()), sentence)

@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 DASH = "–"
 """In place of a mean that there is none of."""
@@ -125,3 +125,8 @@ def estimate_json(estimate: Estimate | None) -> EstimateFields | None:
     if estimate is None:
         return None
     return estimate.to_json()
+
+
+def estimates_json(estimates: Mapping[Any, Estimate]) -> dict[str, EstimateFields]:
+    """Estimates by name or number as plain data."""
+    return {str(name): estimate.to_json() for name, estimate in estimates.items()}

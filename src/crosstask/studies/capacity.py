@@ -6,19 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from crosstask.data.metrics import chosen_metric, higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.encoders import ENCODERS, encoder_class
-from crosstask.runs.estimate import Estimate, EstimateFields
-from crosstask.runs.events import Row
+from crosstask.runs.estimate import Estimate, estimates_json
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import RunKey
 from crosstask.studies.method import Method, Section
-from crosstask.studies.options import Conditions, StudyOptions
-from crosstask.studies.study import TaskStudy, score_of, task_key
+from crosstask.studies.options import Conditions, StudyOptions, sign_of
+from crosstask.studies.study import TaskResults, TaskStudy, task_key
 from crosstask.validation import name_and_options, option_names
 
 CAPACITY_FILE = "capacity.json"
@@ -87,19 +85,15 @@ class Capacity:
                 "best_alone": dict(self.best_alone),
                 "total_alone": self.total_alone,
                 "best_together": self.best_together,
-                "alone": {task: _curve_json(curve) for task, curve in self.alone.items()},
-                "together": {task: _curve_json(curve) for task, curve in self.together.items()},
-                "alone_test": {task: score.to_json() for task, score in self.alone_test.items()},
-                "together_test": {task: score.to_json() for task, score in self.together_test.items()},
+                "alone": {task: estimates_json(self.alone[task]) for task in self.tasks},
+                "together": {task: estimates_json(self.together[task]) for task in self.tasks},
+                "alone_test": estimates_json(self.alone_test),
+                "together_test": estimates_json(self.together_test),
                 "notes": self.notes,
                 "seconds": self.seconds,
                 "settings": dict(self.settings),
             }
         )
-
-
-def _curve_json(curve: Curve) -> dict[str, EstimateFields]:
-    return {str(width): score.to_json() for width, score in curve.items()}
 
 
 def capacity(
@@ -141,41 +135,42 @@ def capacity(
     option = width_option(conditions.encoder)
     study = TaskStudy.of(tasks, method, conditions, "The capacity study", option)
     widths, names = check_widths(widths), tuple(study.tasks)
-    # 2. Train every task alone, then all together, at every width.
+    # 2. Train every task alone, and all together, at every width.
     keys: list[RunKey] = []
-    for targets in [*((name,) for name in names), names]:
-        for width in widths:
-            keys += [task_key(targets, [], seed, width) for seed in conditions.seeds]
-    rows = study.rows(keys, conditions)
+    for width in widths:
+        for seed in conditions.seeds:
+            keys += [task_key([name], [], seed, width) for name in names]
+            keys.append(task_key(names, [], seed, width))
+    results = study.run_all(keys, conditions)
     # 3. Choose widths by dev scores.
-    metrics = {name: chosen_metric(task.spec).name for name, task in study.tasks.items()}
-    scores = _Scores(rows, metrics, conditions.seeds)
     alone: dict[str, Curve] = {}
     together: dict[str, Curve] = {}
     best_alone: dict[str, int] = {}
     for name in names:
-        alone[name] = {width: scores.estimate(name, (name,), width) for width in widths}
-        together[name] = {width: scores.estimate(name, names, width) for width in widths}
-        best_alone[name] = _best_width({width: scores.sign(name) * alone[name][width].mean for width in widths})
-    sums: dict[int, float] = {}
-    for width in widths:
-        sums[width] = sum(scores.sign(name) * together[name][width].mean for name in names)
-    best_together = _best_width(sums)
+        alone[name] = _curve(results, name, [name], widths)
+        together[name] = _curve(results, name, names, widths)
+        best_alone[name] = _best_width({name: alone[name]}, results.metrics)
+    best_together = _best_width(together, results.metrics)
     # 4. Test scores at the best widths.
-    tested = [name for name, task in study.tasks.items() if task.test is not None]
+    alone_test: dict[str, Estimate] = {}
+    together_test: dict[str, Estimate] = {}
+    for name, task in study.tasks.items():
+        if task.test is not None:
+            alone_test[name] = Estimate.of(results.scores(name, [name], (), best_alone[name], "test"))
+            together_test[name] = Estimate.of(results.scores(name, names, (), best_together, "test"))
     result = Capacity(
         tasks=names,
         widths=widths,
-        metrics=metrics,
+        metrics=results.metrics,
         seeds=conditions.seeds,
         alone=alone,
         together=together,
-        alone_test={name: scores.estimate(name, (name,), best_alone[name], "test") for name in tested},
-        together_test={name: scores.estimate(name, names, best_together, "test") for name in tested},
+        alone_test=alone_test,
+        together_test=together_test,
         best_alone=best_alone,
         best_together=best_together,
         width_option=option,
-        seconds=round(sum(row["seconds"] for row in rows.values()), 1),
+        seconds=results.seconds,
         settings=study.describe(),
     )
     if conditions.folder is not None:
@@ -184,22 +179,23 @@ def capacity(
     return result
 
 
-@dataclass(frozen=True, eq=False)
-class _Scores:
-    """Scores of tasks by width, over seeds."""
+def _curve(results: TaskResults, task: str, targets: Sequence[str], widths: Sequence[int]) -> Curve:
+    """Dev scores of a task in the runs with these targets."""
+    return {width: Estimate.of(results.scores(task, targets, width=width)) for width in widths}
 
-    rows: Mapping[RunKey, Row]
-    metrics: Mapping[str, str]
-    seeds: tuple[int, ...]
 
-    def estimate(self, task: str, targets: tuple[str, ...], width: int, split: str = "dev") -> Estimate:
-        """Of a task in the runs with these targets."""
-        rows = [self.rows[task_key(targets, [], seed, width)] for seed in self.seeds]
-        return Estimate.of([score_of(row, task, split, self.metrics[task]) for row in rows])
+def _best_width(curves: Mapping[str, Curve], metrics: Mapping[str, str]) -> int:
+    """The width of the highest sum of these tasks' scores; of equal ones the smallest."""
+    sums: dict[int, float] = {}
+    for task, curve in curves.items():
+        for width, score in curve.items():
+            sums[width] = sums.get(width, 0.0) + sign_of(metrics[task]) * score.mean
 
-    def sign(self, task: str) -> float:
-        """By which a score is multiplied so that more is better."""
-        return 1.0 if higher(self.metrics[task]) else -1.0
+    def rank(width: int) -> tuple[bool, float, int]:
+        # A score that is not defined is the worst.
+        return not math.isnan(sums[width]), sums[width], -width
+
+    return max(sums, key=rank)
 
 
 def width_option(encoder: Named) -> str:
@@ -207,9 +203,8 @@ def width_option(encoder: Named) -> str:
     name, options = name_and_options("encoder", encoder)
     if options.get("freeze"):
         return "hidden"
-    names = option_names(encoder_class(name).from_tasks) if name in ENCODERS else []
     for option in ("hidden", "channels"):
-        if option in names:
+        if name in ENCODERS and option in option_names(encoder_class(name).from_tasks):
             return option
     raise CrossTaskError(
         f"The capacity study varies the width of the shared module, but that of the encoder '{name}' is fixed. Use "
@@ -223,12 +218,3 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     if not ordered or ordered[0] < 1:
         raise CrossTaskError(f"`widths` must be whole numbers of at least 1, found {list(widths)}.")
     return tuple(ordered)
-
-
-def _best_width(scores: Mapping[int, float]) -> int:
-    """The width of the highest score; of equal ones the smallest. One that is not defined is the worst."""
-
-    def rank(width: int) -> tuple[bool, float, int]:
-        return not math.isnan(scores[width]), scores[width], -width
-
-    return max(scores, key=rank)

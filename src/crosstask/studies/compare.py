@@ -79,9 +79,12 @@ def compare(
             `CompareOptions` and `StudyOptions`. `output` also gets what each run measured (`runs`), and the table as
             JSON, CSV, Markdown and LaTeX.
     """
-    names = [methods] if isinstance(methods, str) else list(methods)
-    definitions = Definitions(methods if isinstance(methods, Mapping) else {})
-    return compare_names(tasks, names, definitions, targets, **options)
+    definitions = Definitions()
+    if isinstance(methods, Mapping):
+        definitions = Definitions(methods)
+    elif isinstance(methods, str):
+        methods = [methods]
+    return compare_names(tasks, list(methods), definitions, targets, **options)
 
 
 def compare_names(
@@ -92,13 +95,15 @@ def compare_names(
     **options: Unpack[CompareOptions],
 ) -> Comparison:
     """`compare` with methods whose names are defined elsewhere, as in a recipe."""
+    if isinstance(targets, str):
+        targets = [targets]
     methods = read_methods(names, definitions)
     spaces = read_spaces(methods, definitions, options.pop("search", None))
     plan = ComparisonPlan(
         methods,
         make_trials(methods, spaces, options.pop("trials", None)),
         baseline=_baseline(options.pop("baseline", None), methods),
-        targets=[targets] if isinstance(targets, str) else targets,
+        targets=targets,
         keep_runs=options.pop("keep_runs", False),
     )
     return compare_methods(tasks, plan, Conditions.of(options, encoder="minilm", seeds=DEFAULT_SEEDS))
@@ -117,7 +122,7 @@ class ComparisonPlan:
     @property
     def is_searched(self) -> bool:
         """Whether dev chooses settings."""
-        return any(name for trials in self.trials.values() for name in trials)
+        return any("" not in trials for trials in self.trials.values())
 
 
 def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) -> Comparison:
@@ -181,7 +186,9 @@ def _baseline(name: str | None, methods: Mapping[str, Method]) -> str:
 
 def _metrics(tasks: Mapping[str, Task], plan: ComparisonPlan) -> dict[str, str]:
     """The targets, checked, with the metric of each."""
-    targets = list(dict.fromkeys(tasks if plan.targets is None else plan.targets))
+    targets = list(tasks)
+    if plan.targets is not None:
+        targets = list(dict.fromkeys(plan.targets))
     names = list(targets)
     for method in plan.methods.values():
         names += method.by_target

@@ -45,25 +45,27 @@ class WorkerDiedError(Exception):
 
 
 class Executor(ABC, Generic[Item, Result]):
-    """Runs `size` items at a time."""
+    """Runs `size` items at a time.
+
+    - `submit`: starts an item;
+    - `wait`: waits until at least one of the running items has ended; returns those that have;
+    - `result`: what the work returned or raised, or `WorkerDiedError`;
+    - `close`: ends; nobody waits any more for what still runs.
+    """
 
     size: int
 
     @abstractmethod
-    def submit(self, item: Item) -> Handle:
-        """Start an item."""
+    def submit(self, item: Item) -> Handle: ...
 
     @abstractmethod
-    def wait(self, handles: Collection[Handle]) -> Collection[Handle]:
-        """Wait until at least one of these has ended; returns those that have."""
+    def wait(self, handles: Collection[Handle]) -> Collection[Handle]: ...
 
     @abstractmethod
-    def result(self, handle: Handle) -> Result:
-        """What the work returned or raised, or `WorkerDiedError`."""
+    def result(self, handle: Handle) -> Result: ...
 
     @abstractmethod
-    def close(self, handles: Collection[Handle]) -> None:
-        """End; these still run, and nobody waits for them any more."""
+    def close(self, handles: Collection[Handle]) -> None: ...
 
 
 def finished(
@@ -183,7 +185,6 @@ class LocalProcesses(Executor[Item, Result]):
         )
 
     def submit(self, item: Item) -> Handle:
-        """Start an item."""
         try:
             return self.pool.submit(_work_on, item)
         except BrokenProcessPool:
@@ -192,19 +193,16 @@ class LocalProcesses(Executor[Item, Result]):
             return self.pool.submit(_work_on, item)
 
     def wait(self, handles: Collection[Handle]) -> Collection[Handle]:
-        """Wait for the first."""
         return wait(handles, return_when=FIRST_COMPLETED).done
 
     def result(self, handle: Handle) -> Result:
-        """The result of an item."""
         try:
             return handle.result()
         except BrokenProcessPool as error:
             raise WorkerDiedError from error
 
     def close(self, handles: Collection[Handle]) -> None:
-        """End when running items have ended."""
-        self.pool.shutdown(cancel_futures=True)
+        self.pool.shutdown(cancel_futures=True)  # waits for what runs
 
 
 _work: Work[Any, Any]
@@ -242,15 +240,12 @@ class RayTasks(Executor[Item, Result]):
         self.packed_work = ray.put(ray.cloudpickle.dumps(work))
 
     def submit(self, item: Item) -> Handle:
-        """Start an item."""
         return self.start.remote(self.packed_work, item, os.getcwd(), sys.path)
 
     def wait(self, handles: Collection[Handle]) -> Collection[Handle]:
-        """Wait for the first."""
         return self.ray.wait(list(handles))[0]
 
     def result(self, handle: Handle) -> Result:
-        """The result of an item."""
         try:
             return self.ray.get(handle)
         except self.ray.exceptions.RayTaskError as error:  # the work's own
@@ -259,7 +254,6 @@ class RayTasks(Executor[Item, Result]):
             raise WorkerDiedError from error
 
     def close(self, handles: Collection[Handle]) -> None:
-        """Stop what runs."""
         for handle in handles:
             self.ray.cancel(handle, force=True)
 

@@ -10,7 +10,7 @@ from crosstask.runs.estimate import DASH, Estimate
 from crosstask.studies.hyperparameters import settings_text
 from crosstask.studies.table import Comparison
 
-CSV_COLUMNS = (
+CSV_COLUMNS = [
     "target",
     "metric",
     "part",
@@ -36,7 +36,7 @@ CSV_COLUMNS = (
     "is_best",
     "is_baseline",
     "refused",
-)
+]
 METHOD, SCORE, T_TEST, RANK_TEST = "method", "mean", "p (t)", "p (ranks)"
 SOURCES, SECONDS, COST = "sources", "seconds", "cost"
 GAIN = "gain over {}"

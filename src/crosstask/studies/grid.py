@@ -44,7 +44,9 @@ class RunKey:
         """Read what `to_json` wrote; JSON has lists where a key has tuples."""
         values: list[tuple[str, Value]] = []
         for axis, value in data.items():
-            values.append((axis, tuple(value) if isinstance(value, list) else value))
+            if isinstance(value, list):
+                value = tuple(value)
+            values.append((axis, value))
         return cls(tuple(values))
 
     def to_json(self) -> dict[str, Value]:
@@ -125,12 +127,13 @@ class Grid:
             progress: show a bar; by default when the error stream is a terminal.
         """
         check_jobs(jobs)
-        keys = list(dict.fromkeys(keys))
+        keys = list(dict.fromkeys(keys))  # each once
         missing = [key for key in keys if key not in self.rows]
         refused: dict[RunKey, Row] = {}
         num_before, started = len(keys) - len(missing), time.perf_counter()
         with shown(make_progress(progress)) as bar:
             bar.start("runs", len(keys), num_before)
+            # Each row is on disk before the next one is waited for: a kill loses no finished run.
             for count, (key, results) in enumerate(finished(work, missing, jobs, on=on, minutes=minutes), 1):
                 if not self.has_session:
                     # Versions and machine of the lines that follow.
@@ -178,6 +181,7 @@ def open_grid(
         path = folder / CELLS_FILE
         rows = read_history(path) if path.is_file() else []
         _check_folder(folder, rows, {fact.event for fact in facts}, kind)
+    # What the facts were when the study was begun must still hold.
     before = {(row["event"], row["key"]): row for row in rows if "key" in row}
     for fact in facts:
         row = before.get((fact.event, fact.key))
@@ -199,9 +203,14 @@ def open_grid(
 
 def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str) -> None:
     """A folder may be written to if it is new, or holds a study of the same kind."""
-    is_foreign = folder.exists() and (not folder.is_dir() or any(path.name != CELLS_FILE for path in folder.iterdir()))
-    has_facts = any(row["event"] in events for row in rows if "key" in row)
-    if (rows and not has_facts) or (not rows and is_foreign):
+    if rows:
+        is_foreign = not any("key" in row and row["event"] in events for row in rows)
+    elif folder.is_dir():
+        # A kill can leave an empty file, and nothing else.
+        is_foreign = any(path.name != CELLS_FILE for path in folder.iterdir())
+    else:
+        is_foreign = folder.exists()
+    if is_foreign:
         raise CrossTaskError(
             f"'{folder}' exists and holds no {kind}; nothing was written over. Choose another folder with --output."
         )

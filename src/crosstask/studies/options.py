@@ -1,6 +1,7 @@
 """What all studies take: encoder, settings of training, seeds, folder, processes; and one budget for every run."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
+from crosstask.data.metrics import higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Schedule
@@ -90,6 +92,8 @@ class Conditions:
         """From what was passed by name, with the study's defaults for what was not."""
         settings: dict[str, Any] = dict(options)  # what remains of it in the end are settings of training
         folder = settings.pop("output", None)
+        if folder is not None:
+            folder = Path(folder)
         jobs, on = settings.pop("jobs", None), settings.pop("on", "local")
         check_executor(on)
         check_jobs(jobs)
@@ -98,7 +102,7 @@ class Conditions:
         return cls(
             encoder=settings.pop("encoder", encoder),
             seeds=seed_list(settings.pop("seeds", seeds)),
-            folder=None if folder is None else Path(folder),
+            folder=folder,
             jobs=jobs,
             on=on,
             progress=settings.pop("progress", None),
@@ -116,18 +120,24 @@ def same_budget(training: Training, tasks: Sequence[Task]) -> Training:
 
     Without this a small task alone would get fewer updates than with a large source, and lose for that reason alone.
     """
-    steps = max(-(-len(task.train) // training.batch_size) for task in tasks)
-    updates = training.updates or training.epochs * -(-steps // training.accumulate)
+    largest = max(len(task.train) for task in tasks)
+    steps = math.ceil(largest / training.batch_size)
+    updates = training.updates or training.epochs * math.ceil(steps / training.accumulate)
     evaluate_every = training.evaluate_every or max(1, updates // NUM_EVALUATIONS)
     return replace(training, updates=updates, evaluate_every=evaluate_every)
 
 
 def seed_list(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Seeds as they are, or so many from 0 on."""
-    listed = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    listed = tuple(range(seeds) if isinstance(seeds, int) else seeds)
     if not listed or len(set(listed)) < len(listed) or min(listed) < 0:
         raise CrossTaskError(f"`seeds` must be a number of at least 1 or different seeds of at least 0, found {seeds}.")
     return listed
+
+
+def sign_of(metric: str) -> float:
+    """By which a score is multiplied so that more is better."""
+    return 1.0 if higher(metric) else -1.0
 
 
 def tasks_by_name(tasks: Sequence[Task], beginning: str = "Two") -> dict[str, Task]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named, make_transfer, make_weighting
@@ -14,6 +15,7 @@ from crosstask.studies.method import Method
 from crosstask.studies.options import Conditions, content, same_budget, tasks_by_name
 from crosstask.training.config import Training
 from crosstask.training.paradigms import find_paradigm
+from crosstask.validation import name_and_options
 
 AXES = ("targets", "sources", "seed", "width")
 
@@ -86,8 +88,8 @@ class TaskStudy:
     def _encoder(self, key: RunKey) -> Named:
         if key["width"] is None:
             return self.encoder
-        section = {"name": self.encoder} if isinstance(self.encoder, str) else dict(self.encoder)
-        return {**section, self.width_option: key["width"]}
+        name, options = name_and_options("encoder", self.encoder)
+        return {"name": name, **options, self.width_option: key["width"]}
 
     def _training(self, method: Method) -> Training:
         if method.paradigm != "pretrain":
@@ -112,17 +114,43 @@ class TaskStudy:
             }
         )
 
-    def rows(self, keys: Sequence[RunKey], conditions: Conditions) -> dict[RunKey, Row]:
-        """The rows of these runs; those that the folder holds already are not run again.
+    def run_all(self, keys: Sequence[RunKey], conditions: Conditions) -> "TaskResults":
+        """The results of these runs; those that the folder holds already are not run again.
 
         Each row is written as soon as it is known, so a study that was killed goes on where it stopped when it is
         started again in the same way.
         """
         facts = [Fact("study", name, {"is": value}) for name, value in self.describe().items()]
         grid = open_grid(conditions.folder, facts, kind="study", names={"study": "`{}`"}, axes=AXES)
-        return grid.run(self.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
+        rows = grid.run(self.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
+        metrics = {name: chosen_metric(task.spec).name for name, task in self.tasks.items()}
+        return TaskResults(rows, metrics, conditions.seeds)
 
 
-def score_of(row: Row, task: str, split: str, metric: str) -> float | None:
-    """A score of a run; None where it was not measured or is not defined."""
-    return row["scores"].get(task, {}).get(split, {}).get(metric)
+@dataclass(frozen=True, eq=False)
+class TaskResults:
+    """The rows of a study, and the metric of each task."""
+
+    rows: Mapping[RunKey, Row]
+    metrics: Mapping[str, str]
+    seeds: tuple[int, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of all runs together."""
+        return round(sum(row["seconds"] for row in self.rows.values()), 1)
+
+    def scores(
+        self,
+        task: str,
+        targets: Sequence[str],
+        sources: Sequence[str] = (),
+        width: int | None = None,
+        split: str = "dev",
+    ) -> list[float | None]:
+        """Of a task in the runs with these targets and sources, seed by seed; None where it is not defined."""
+        scores: list[float | None] = []
+        for seed in self.seeds:
+            row = self.rows[task_key(targets, sources, seed, width)]
+            scores.append(row["scores"].get(task, {}).get(split, {}).get(self.metrics[task]))
+        return scores

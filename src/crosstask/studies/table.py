@@ -1,11 +1,12 @@
 """From runs to a table: scores over seeds, gains over the baseline on the same seeds, and how sure they are."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from crosstask.data.metrics import higher
+from crosstask.errors import unknown
 from crosstask.methods import papers_of
 from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
@@ -13,6 +14,7 @@ from crosstask.runs.record import finite
 from crosstask.studies.grid import RunKey
 from crosstask.studies.hyperparameters import Trials, Tried, choose, settings_text
 from crosstask.studies.method import Method, Section
+from crosstask.studies.options import sign_of
 from crosstask.studies.significance import holm, paired_t_test, signed_rank_test
 
 SINGLE = "single"
@@ -103,8 +105,10 @@ class Comparison:
 
     def line(self, method: str, target: str | None = None) -> Line:
         """A method's line; of the first target when left out."""
-        lines = self.of_target(target or self.targets[0])
-        return next(line for line in lines if line.method == method)
+        for line in self.of_target(target or self.targets[0]):
+            if line.method == method:
+                return line
+        raise unknown("method", method, self.methods)
 
     def notes(self) -> list[str]:
         """What a reader has to know."""
@@ -126,7 +130,9 @@ class Comparison:
             notes += self._search_notes()
         on_dev = [target for target, split in self.parts.items() if split == "dev"]
         if on_dev:
-            selected = "the best evaluation of every run" + (" and the settings" if self.tried else "")
+            selected = "the best evaluation of every run"
+            if self.tried:
+                selected += " and the settings"
             notes.append(f"No test set: {', '.join(on_dev)} measured on dev, which also chose {selected}.")
         return notes
 
@@ -171,84 +177,88 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class TargetResults:
-    """The rows of one target."""
+class Results:
+    """Rows of one target by the name of a group, and then by seed. A group is a method, or a trial of one method."""
 
-    rows: Mapping[RunKey, Row]
-    metric: str
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self.sign = sign_of(metric)
+        self.rows: dict[str, dict[int, Row]] = {}
 
-    @classmethod
-    def of(cls, rows: Mapping[RunKey, Row], target: str, metric: str) -> "TargetResults":
-        """The rows of this target among those of all."""
-        return cls({key: row for key, row in rows.items() if key["target"] == target}, metric)
-
-    @property
-    def sign(self) -> float:
-        """By which a score is multiplied so that more is better."""
-        return 1.0 if higher(self.metric) else -1.0
+    def add(self, group: str, seed: int, row: Row) -> None:
+        """Add a row."""
+        self.rows.setdefault(group, {})[seed] = row
 
     @property
     def split(self) -> Split:
         """What is measured: test where there is one."""
-        on_test = any("test" in row.get("scores", {}) for row in self.rows.values())
-        return "test" if on_test else "dev"
+        for rows in self.rows.values():
+            if any("test" in row.get("scores", {}) for row in rows.values()):
+                return "test"
+        return "dev"
 
-    def of_method(self, method: str, trial: str | None = None) -> dict[RunKey, Row]:
-        """The rows of a method, or of one of its trials."""
-        return {
-            key: row
-            for key, row in self.rows.items()
-            if key["method"] == method and (trial is None or key["trial"] == trial)
-        }
-
-    def scores(self, method: str, split: Split, trial: str | None = None) -> dict[int, float]:
+    def scores(self, group: str, split: Split) -> dict[int, float]:
         """By seed; what is missing or not defined is left out."""
         scores: dict[int, float] = {}
-        for key, row in self.of_method(method, trial).items():
+        for seed, row in self.rows.get(group, {}).items():
             value = row.get("scores", {}).get(split, {}).get(self.metric)
             if value is not None:
-                scores[key["seed"]] = value
+                scores[seed] = value
         return scores
 
-    def seconds(self, method: str) -> dict[int, float]:
+    def seconds(self, group: str) -> dict[int, float]:
         """Time of each run by seed, where it is known."""
-        rows = self.of_method(method)
-        return {key["seed"]: row["seconds"] for key, row in rows.items() if row.get("seconds") is not None}
+        rows = self.rows.get(group, {})
+        return {seed: row["seconds"] for seed, row in rows.items() if row.get("seconds") is not None}
 
-    def refusal(self, method: str, trial: str | None = None) -> str | None:
-        """Why a method did not run, if so."""
-        for row in self.of_method(method, trial).values():
+    def refusal(self, group: str) -> str | None:
+        """Why it did not run, if so."""
+        for row in self.rows.get(group, {}).values():
             if "refused" in row:
                 return row["refused"]
         return None
 
-    def gains(self, method: str, reference: str | None) -> list[float]:
-        """Differences over the seeds that both have, positive where the method is better."""
+    def gains(self, group: str, reference: str | None) -> list[float]:
+        """Differences over the seeds that both have, positive where the group is better."""
         if reference is None:
             return []
-        scores, others = self.scores(method, self.split), self.scores(reference, self.split)
-        return [self.sign * (value - others[seed]) for seed, value in scores.items() if seed in others]
+        scores, others = self.scores(group, self.split), self.scores(reference, self.split)
+        return [self.sign * (score - others[seed]) for seed, score in scores.items() if seed in others]
+
+    def cost(self, group: str, reference: str | None) -> float | None:
+        """Time as a multiple of the reference's, the median over seeds."""
+        if reference is None:
+            return None
+        seconds, others = self.seconds(group), self.seconds(reference)
+        # Not a ratio of sums: the first run of all also waits for things that later ones find ready.
+        ratios = [value / others[seed] for seed, value in seconds.items() if others.get(seed)]
+        return _median(ratios)
 
 
 def choose_trials(
     rows: Mapping[RunKey, Row], trials: Trials, metrics: Mapping[str, str]
 ) -> tuple[dict[RunKey, Row], tuple[Tried, ...]]:
     """The rows of the trials that dev chose for each method and target, and all that was tried."""
-    selected: set[RunKey] = set()
-    tried: list[Tried] = []
+    # 1. Rows by target and method, each with its trials as groups.
+    results: dict[tuple[str, str], Results] = {}
     for target, metric in metrics.items():
-        results = TargetResults.of(rows, target, metric)
-        for method, trials_of_method in trials.items():
-            dev = {name: results.scores(method, "dev", name) for name in trials_of_method}
-            # Where no trial has a score, the first one is there to say why.
-            best = choose(dev, higher(metric)) or next(iter(trials_of_method))
-            selected.update(results.of_method(method, best))
-            for name, trial in trials_of_method.items():
-                estimate = Estimate.of_any(dev[name].values())
-                refusal = results.refusal(method, name)
-                tried.append(Tried(method, target, trial.settings, estimate, name == best, refusal))
-    return {key: row for key, row in rows.items() if key in selected}, tuple(tried)
+        for method in trials:
+            results[target, method] = Results(metric)
+    for key, row in rows.items():
+        results[key["target"], key["method"]].add(key["trial"], key["seed"], row)
+    # 2. The best trial of each.
+    best_trials: dict[tuple[str, str], str] = {}
+    tried: list[Tried] = []
+    for (target, method), group in results.items():
+        dev = {name: group.scores(name, "dev") for name in trials[method]}
+        # Where no trial has a score, the first one is there to say why.
+        best = choose(dev, higher(group.metric)) or next(iter(trials[method]))
+        best_trials[target, method] = best
+        for name, trial in trials[method].items():
+            estimate = Estimate.of_any(dev[name].values())
+            tried.append(Tried(method, target, trial.settings, estimate, name == best, group.refusal(name)))
+    best_rows = {key: row for key, row in rows.items() if key["trial"] == best_trials[key["target"], key["method"]]}
+    return best_rows, tuple(tried)
 
 
 def make_lines(
@@ -259,31 +269,41 @@ def make_lines(
     tried: Sequence[Tried] = (),
 ) -> tuple[tuple[Line, ...], dict[str, Split]]:
     """The lines of all methods on all targets, and which split of each target is measured."""
-    settings = {(trial.method, trial.target): trial.settings for trial in tried if trial.is_chosen}
+    results = {target: Results(metric) for target, metric in metrics.items()}
+    for key, row in rows.items():
+        results[key["target"]].add(key["method"], key["seed"], row)
     lines: list[Line] = []
-    splits: dict[str, Split] = {}
-    for target, metric in metrics.items():
-        results = TargetResults.of(rows, target, metric)
-        splits[target] = results.split
-        lines += _lines_of_target(results, methods, target, baseline)
+    for target, of_target in results.items():
+        lines += _lines_of_target(of_target, methods, target, baseline)
+    # Corrected over the full table, whatever the target.
     p_t_values = holm([line.p_t for line in lines])
     p_rank_values = holm([line.p_rank for line in lines])
-    corrected: list[Line] = []
-    for line, p_t, p_rank in zip(lines, p_t_values, p_rank_values, strict=True):
+    settings = {(trial.method, trial.target): trial.settings for trial in tried if trial.is_chosen}
+    for i, line in enumerate(lines):
         searched = settings.get((line.method, line.target), {})
-        corrected.append(replace(line, p_t_holm=p_t, p_rank_holm=p_rank, settings=searched))
-    return tuple(corrected), splits
+        lines[i] = replace(line, p_t_holm=p_t_values[i], p_rank_holm=p_rank_values[i], settings=searched)
+    return tuple(lines), {target: of_target.split for target, of_target in results.items()}
 
 
-def _lines_of_target(results: TargetResults, methods: Mapping[str, Method], target: str, baseline: str) -> list[Line]:
-    alone = next((name for name, method in methods.items() if method.is_single), None)
-    plain = {method.paradigm: name for name, method in methods.items() if method.is_plain}
-    cost_reference = next((plain[paradigm] for paradigm in COST_REFERENCES if paradigm in plain), None)
+def _lines_of_target(results: Results, methods: Mapping[str, Method], target: str, baseline: str) -> list[Line]:
+    """The lines of one target, not corrected yet."""
+    # What sources did is measured against the target alone, cost against plain joint training.
+    alone, cost_reference = None, None
+    for name, method in methods.items():
+        if alone is None and method.is_single:
+            alone = name
+    for paradigm in reversed(COST_REFERENCES):
+        for name, method in methods.items():
+            if method.is_plain and method.paradigm == paradigm:
+                cost_reference = name
     lines: list[Line] = []
     for name, method in methods.items():
-        gains = results.gains(name, baseline) if name != baseline else []
-        over_single = results.gains(name, alone) if method.uses_sources else []
-        seconds = results.seconds(name)
+        gains: list[float] = []
+        over_single: list[float] = []
+        if name != baseline:
+            gains = results.gains(name, baseline)
+        if method.uses_sources:
+            over_single = results.gains(name, alone)
         line = Line(
             method=name,
             target=target,
@@ -296,14 +316,21 @@ def _lines_of_target(results: TargetResults, methods: Mapping[str, Method], targ
             p_rank=signed_rank_test(gains),
             over_single=Estimate.of_any(over_single),
             verdict=verdict(over_single),
-            seconds=statistics.median(seconds.values()) if seconds else None,
-            cost=_cost(results, name, cost_reference),
+            seconds=_median(results.seconds(name).values()),
+            cost=results.cost(name, cost_reference),
             is_baseline=name == baseline,
             refused=results.refusal(name),
         )
         lines.append(line)
-    best = max((results.sign * line.score.mean for line in lines if line.score is not None), default=None)
-    return [replace(line, is_best=line.score is not None and results.sign * line.score.mean == best) for line in lines]
+    means = [results.sign * line.score.mean for line in lines if line.score is not None]
+    for i, line in enumerate(lines):
+        if line.score is not None and results.sign * line.score.mean == max(means):
+            lines[i] = replace(line, is_best=True)
+    return lines
+
+
+def _median(values: Collection[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def verdict(gains: Sequence[float]) -> Verdict | None:
@@ -323,13 +350,3 @@ def verdict(gains: Sequence[float]) -> Verdict | None:
     if gain.mean == 0:
         return "unclear"
     return "may help" if gain.mean > 0 else "may hurt"
-
-
-def _cost(results: TargetResults, method: str, reference: str | None) -> float | None:
-    """Time as a multiple of the reference's: the median over seeds, since the first run of all also waits for things
-    that later ones find ready."""
-    if reference is None:
-        return None
-    seconds, others = results.seconds(method), results.seconds(reference)
-    ratios = [value / others[seed] for seed, value in seconds.items() if others.get(seed)]
-    return statistics.median(ratios) if ratios else None

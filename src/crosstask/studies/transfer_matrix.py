@@ -5,18 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
-from crosstask.data.metrics import chosen_metric, higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.methods import Named
 from crosstask.runs.estimate import Estimate
-from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import RunKey
 from crosstask.studies.method import Method, Section
-from crosstask.studies.options import Conditions, StudyOptions
-from crosstask.studies.study import TaskStudy, score_of, task_key
+from crosstask.studies.options import Conditions, StudyOptions, sign_of
+from crosstask.studies.study import TaskResults, TaskStudy, task_key
 
 MATRIX_FILE = "transfer_matrix.json"
 DEFAULT_SEEDS = 3
@@ -82,9 +80,9 @@ class TransferMatrix:
 
     def gains(self) -> dict[str, dict[str, float]]:
         """Mean gains on dev, by target and then by source."""
-        gains: dict[str, dict[str, float]] = {target: {} for target in self.targets}
+        gains: dict[str, dict[str, float]] = {}
         for (source, target), gain in self.cells.items():
-            gains[target][source] = gain.dev.mean
+            gains.setdefault(target, {})[source] = gain.dev.mean
         return gains
 
     def to_json(self) -> dict[str, Any]:
@@ -143,41 +141,42 @@ def transfer_matrix(
         keys += [task_key([target], [], seed) for target in targets]
     for seed in conditions.seeds:
         keys += [task_key([target], [source], seed) for source, target in pairs]
-    rows = study.rows(keys, conditions)
+    results = study.run_all(keys, conditions)
     # 3. Gains over the same seeds.
-    metrics = {target: chosen_metric(study.tasks[target].spec).name for target in targets}
-    gains: dict[tuple[str, str], Gain] = {}
-    for source, target in pairs:
-        alone = [rows[task_key([target], [], seed)] for seed in conditions.seeds]
-        together = [rows[task_key([target], [source], seed)] for seed in conditions.seeds]
-        gains[source, target] = _gain(source, target, metrics[target], alone, together)
-    seconds = round(sum(row["seconds"] for row in rows.values()), 1)
-    matrix = TransferMatrix(sources, targets, metrics, conditions.seeds, gains, seconds, study.describe())
+    matrix = TransferMatrix(
+        sources=sources,
+        targets=targets,
+        metrics={target: results.metrics[target] for target in targets},
+        seeds=conditions.seeds,
+        cells={(source, target): _gain(results, source, target) for source, target in pairs},
+        seconds=results.seconds,
+        settings=study.describe(),
+    )
     if conditions.folder is not None:
         text = json.dumps(matrix.to_json(), indent=1, ensure_ascii=False)
         write_text(conditions.folder / MATRIX_FILE, text + "\n")
     return matrix
 
 
-def _gain(source: str, target: str, metric: str, alone: Sequence[Row], together: Sequence[Row]) -> Gain:
-    """From the rows of a target alone and with a source, seed by seed."""
-
-    def scores(rows: Sequence[Row], split: str) -> list[float | None]:
-        return [score_of(row, target, split, metric) for row in rows]
-
-    def gains(split: str) -> Estimate:
-        sign = 1.0 if higher(metric) else -1.0
-        differences: list[float] = []
-        for before, after in zip(scores(alone, split), scores(together, split), strict=True):
-            if before is not None and after is not None:
-                differences.append(sign * (after - before))
-        return Estimate.of(differences)
-
+def _gain(results: TaskResults, source: str, target: str) -> Gain:
+    """From the runs of a target alone and with a source."""
     return Gain(
         source,
         target,
-        alone=Estimate.of(scores(alone, "dev")),
-        together=Estimate.of(scores(together, "dev")),
-        dev=gains("dev"),
-        test=gains("test"),
+        alone=Estimate.of(results.scores(target, [target])),
+        together=Estimate.of(results.scores(target, [target], [source])),
+        dev=_difference(results, source, target, "dev"),
+        test=_difference(results, source, target, "test"),
     )
+
+
+def _difference(results: TaskResults, source: str, target: str, split: str) -> Estimate:
+    """Over the seeds where both scores are defined."""
+    sign = sign_of(results.metrics[target])
+    alone = results.scores(target, [target], split=split)
+    together = results.scores(target, [target], [source], split=split)
+    differences: list[float] = []
+    for before, after in zip(alone, together, strict=True):
+        if before is not None and after is not None:
+            differences.append(sign * (after - before))
+    return Estimate.of(differences)
