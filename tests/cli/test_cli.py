@@ -13,19 +13,22 @@ import sys
 import time
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
+import yaml
 
 import crosstask as ct
 from command_line import crosstask, tree
 from crosstask.data.metrics import METRICS
 from crosstask.data.readers import READERS
 from crosstask.models.encoders import ENCODERS
+from crosstask.recipe import Recipe
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
 
-COMMANDS = ("train", "evaluate", "predict", "export", "methods", "demo")
+COMMANDS = ("train", "evaluate", "predict", "export", "methods", "schema", "demo")
 TEXTS = ["good great shoe", "awful, bad", "the film was café", "so so"]
 
 
@@ -378,6 +381,19 @@ def test_methods_lists_all_there_is():
         assert all(len(line) <= int(width) for line in shown.splitlines())
         for names in groups.values():
             assert all(re.search(rf"^{re.escape(name)}\b", shown, re.MULTILINE) for name in names)
+
+
+def test_schema_of_a_recipe(star_files):
+    """A recipe that trains is valid by the schema, and one with a mistake is not."""
+    outcome = crosstask("schema")
+    assert (outcome.code, outcome.err) == (0, "")
+    schema = json.loads(outcome.out)
+    assert list(schema["properties"]) == list(Recipe.model_fields)
+    recipe = yaml.safe_load((star_files / "stars.yaml").read_text())
+    jsonschema.validate(recipe, schema)
+    for key, value in (("seed", "many"), ("weighting", "tawtt"), ("wieghting", "tawt")):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**recipe, key: value}, schema)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

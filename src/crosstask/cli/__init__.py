@@ -19,6 +19,7 @@ from crosstask.cli import (  # noqa: F401  # isort: skip
     compare,
     reproduce,
     methods,
+    schema,
     demo,
 )
 
