@@ -10,7 +10,8 @@ from made_up import HOSTILE, LABELS, write_comparison, write_rank, write_run
 from command_line import crosstask
 from crosstask.errors import CrossTaskError
 from crosstask.report import write_page
-from crosstask.report.comparison_view import COMPARISON_FILE, read_comparison
+from crosstask.report.comparison_view import read_comparison
+from crosstask.report.files import COMPARISON_FILE
 from crosstask.report.formatting import plain_sentence
 from crosstask.runs.record import REPORT_FILE
 from html_page import Page

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from crosstask.report.series import Point, last_values
@@ -156,7 +157,7 @@ class Layers:
 
         layered = alt.layer(*self.layers).properties(width="container", height=height)
         spec: Spec = layered.to_dict(validate=False)
-        spec["datasets"] = {name: list(values) for name, values in self.datasets.items()}
+        spec["datasets"] = self.datasets
         spec["config"] = json.loads(own_file("chart_theme.json"))
         spec["autosize"] = {"type": "fit", "contains": "padding"}
         spec.pop("usermeta", None)
@@ -209,8 +210,7 @@ def names_in_words(names: Sequence[str]) -> str:
 
 def colors_of(names: Iterable[str], palette: Sequence[str] = PALETTE) -> dict[str, str]:
     """A color for each different name; the first is the target's where names are tasks."""
-    different = list(dict.fromkeys(names))
-    return {name: palette[index % len(palette)] for index, name in enumerate(different)}
+    return dict(zip(dict.fromkeys(names), cycle(palette), strict=False))
 
 
 def color_scale(colors: Mapping[str, str], name: str = "task") -> "alt.Color":

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from crosstask.report.charts import (
-    PALETTE,
-    Chart,
-    Dots,
-    boxes,
-    charts_available,
-    colors_of,
-    stacked_bars,
-)
+from crosstask.report import charts
 from crosstask.report.comparison_view import ComparisonView, MethodView, TargetView
 from crosstask.report.files import Ranking
 from crosstask.report.formatting import Phrase, answer, metric_name
@@ -23,7 +15,7 @@ from crosstask.report.mistakes_page import CorrectionsView, PredictionsView, cor
 from crosstask.report.run_charts import RunCharts, run_charts
 from crosstask.report.run_view import Remark
 
-OTHER, ALONE, CHOSEN = PALETTE[0], PALETTE[1], PALETTE[2]
+OTHER, ALONE, CHOSEN = charts.PALETTE[0], charts.PALETTE[1], charts.PALETTE[2]
 """Colors of methods."""
 
 
@@ -33,7 +25,7 @@ class MethodWeights:
 
     tasks: Sequence[str]
     rows: Mapping[str, Mapping[str, float]]
-    chart: Chart | None
+    chart: charts.Chart | None
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class TargetPage:
     answer: Sequence[Phrase]
     weights: MethodWeights | None
     ranking: Ranking | None
-    scores: Chart | None
+    scores: charts.Chart | None
     link: str | None = None
     charts: RunCharts | None = None
     predictions: PredictionsView | None = None
@@ -76,11 +68,11 @@ def comparison_page(comparison: ComparisonView, folder: Path = Path()) -> str:
 
 def target_page(view: TargetView, ranking: Ranking | None, folder: Path) -> TargetPage:
     """The part of the page on one target."""
-    link, charts, predictions, corrected = None, None, None, None
+    link, training, predictions, corrected = None, None, None, None
     if view.page is not None:
         link = quote(Path(os.path.relpath(view.page, folder)).as_posix())
     if view.run is not None and view.chosen is not None:
-        charts = run_charts(view.run)
+        training = run_charts(view.run)
         evaluated = view.run.evaluated.get(view.target)
         if evaluated is not None:
             predictions = predictions_view(evaluated, view.alone)
@@ -91,9 +83,9 @@ def target_page(view: TargetView, ranking: Ranking | None, folder: Path) -> Targ
         answer=answer(view),
         weights=method_weights(view),
         ranking=ranking if ranking is not None and ranking.target == view.target else None,
-        scores=scores_chart(view) if charts_available() else None,
+        scores=scores_chart(view) if charts.charts_available() else None,
         link=link,
-        charts=charts,
+        charts=training,
         predictions=predictions,
         corrections=corrected,
     )
@@ -102,11 +94,12 @@ def target_page(view: TargetView, ranking: Ranking | None, folder: Path) -> Targ
 def remarks(comparison: ComparisonView) -> list[Remark]:
     """Methods that did not run, tasks that were set aside, and the remarks of the runs that are shown."""
     all_remarks: dict[Remark, None] = {}
+    num_runs = 0
     for view in comparison.targets:
+        num_runs += len(view.cells)
         for method in view.methods:
             if method.refused:
                 all_remarks[Remark("refused", view.target, f"{method.method}: {method.refused}")] = None
-    num_runs = sum(len(view.cells) for view in comparison.targets)
     for task, times in comparison.set_aside.items():
         all_remarks[Remark("set aside", task, f"in {times} of {num_runs} runs its losses were not finite")] = None
     for view in comparison.targets:
@@ -115,7 +108,7 @@ def remarks(comparison: ComparisonView) -> list[Remark]:
     return list(all_remarks)
 
 
-def scores_chart(view: TargetView) -> Chart | None:
+def scores_chart(view: TargetView) -> charts.Chart | None:
     """A box for each method, and a dot for each seed."""
     import altair as alt
 
@@ -129,14 +122,10 @@ def scores_chart(view: TargetView) -> Chart | None:
     if not values:
         return None
     metric = metric_name(view.metric)
-    tooltip = [
-        alt.Tooltip("method:N"),
-        alt.Tooltip("seed:N"),
-        alt.Tooltip("score:Q", title=metric, format=".3f"),
-    ]
+    tooltip = [alt.Tooltip("method:N"), alt.Tooltip("seed:N"), alt.Tooltip("score:Q", title=metric, format=".3f")]
     axis = alt.X("score:Q", title=f"{metric} on {view.split}", scale=alt.Scale(zero=False, nice=True, padding=12))
-    spec = boxes(values, "method", axis, Dots(tooltip, colors, "method"))
-    return Chart(f"scores-{view.target}", spec)
+    spec = charts.boxes(values, "method", axis, charts.Dots(tooltip, colors, "method"))
+    return charts.Chart(f"scores-{view.target}", spec)
 
 
 def method_color(method: MethodView) -> str:
@@ -157,10 +146,10 @@ def method_weights(view: TargetView) -> MethodWeights | None:
             is_only_phase = len(method.weights) == 1 or phase == method.method
             rows[method.method if is_only_phase else f"{method.method}: {phase}"] = weights
             tasks += weights
-    colors = colors_of(tasks)
+    colors = charts.colors_of(tasks)
     if len(colors) < 2:
         return None
     chart = None
-    if charts_available():
-        chart = Chart(f"weights-of-methods-{view.target}", stacked_bars(rows, colors), colors)
+    if charts.charts_available():
+        chart = charts.Chart(f"weights-of-methods-{view.target}", charts.stacked_bars(rows, colors), colors)
     return MethodWeights(list(colors), rows, chart)

@@ -9,25 +9,8 @@ from pathlib import Path
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import Paper
+from crosstask.report import files
 from crosstask.report.citations import papers_of_keys, papers_of_names
-from crosstask.report.files import (
-    CELLS_FILE,
-    COMPARISON_FILE,
-    RANK_FILE,
-    RESULTS_FILE,
-    ComparedMethod,
-    ComparisonCell,
-    ComparisonFile,
-    ComparisonLine,
-    Environment,
-    Metrics,
-    Ranking,
-    Session,
-    TaskFacts,
-    damaged,
-    read_json,
-    read_json_lines,
-)
 from crosstask.report.predictions import EvaluatedTask
 from crosstask.report.run_view import RunView, read_run
 from crosstask.runs.events import Row
@@ -41,7 +24,7 @@ LOWER_IS_BETTER_0_1 = ("rmse",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(ComparisonCell):
+class Cell(files.ComparisonCell):
     """One run: a method with a seed, on one target, with its scores in the target's metric."""
 
     score: float | None
@@ -49,7 +32,7 @@ class Cell(ComparisonCell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MethodView(ComparisonLine):
+class MethodView(files.ComparisonLine):
     """A method on a target over all seeds, with the weights at the end of each phase, averaged over seeds."""
 
     summary: str
@@ -111,51 +94,51 @@ class TargetView:
 class ComparisonView:
     """What the page of a comparison shows beside its file."""
 
-    file: ComparisonFile
+    file: files.ComparisonFile
     title: str
     targets: tuple[TargetView, ...]
-    tasks: Sequence[TaskFacts]
+    tasks: Sequence[files.TaskFacts]
     settings: Row  # all that is needed to run it again
-    environment: Environment
+    environment: files.Environment
     papers: tuple[Paper, ...]
     set_aside: Mapping[str, int]  # how many runs set a task aside, by task
-    ranking: Ranking | None
+    ranking: files.Ranking | None
 
 
 def read_comparison(folder: Path) -> ComparisonView:
     """The view of the folder of a comparison: the table, and one run in full for each target."""
-    path = folder / COMPARISON_FILE
-    file = read_json(path, ComparisonFile)
-    if file is None and (folder / RESULTS_FILE).is_file():
+    path = folder / files.COMPARISON_FILE
+    file = files.read_json(path, files.ComparisonFile)
+    if file is None and (folder / files.RESULTS_FILE).is_file():
         raise CrossTaskError(
-            f"'{folder}' holds {RESULTS_FILE} and no {COMPARISON_FILE}: the demo of version 0.1 wrote such folders. "
-            "Run `crosstask demo` again."
+            f"'{folder}' holds {files.RESULTS_FILE} and no {files.COMPARISON_FILE}: the demo of version 0.1 wrote such "
+            "folders. Run `crosstask demo` again."
         )
     if file is None:
-        raise damaged(path, "there is no such file")
+        raise files.damaged(path, "there is no such file")
     return comparison_view(file, folder)
 
 
-def comparison_view(file: ComparisonFile, folder: Path) -> ComparisonView:
+def comparison_view(file: files.ComparisonFile, folder: Path) -> ComparisonView:
     """The view of a comparison whose runs are in this folder, if they are there at all."""
     targets = tuple(_target_view(file, target, folder) for target in file.metrics)
-    environment = file.environment or Environment()
-    for session in read_json_lines(folder / CELLS_FILE, Session, event="session"):
+    environment = file.environment or files.Environment()
+    for session in files.read_json_lines(folder / files.CELLS_FILE, files.Session, event="session"):
         environment = file.environment or session.environment  # the last session that added runs
     return ComparisonView(
         file=file,
         title=file.title or folder.resolve().name,
         targets=targets,
-        tasks=file.tasks or _tasks_of_runs(targets),
+        tasks=file.tasks or _tasks_of_runs(file, targets),
         settings=_settings(file),
         environment=environment,
         papers=_papers(file),
         set_aside=_count_set_aside(file, folder),
-        ranking=read_json(folder / RANK_FILE, Ranking),
+        ranking=files.read_json(folder / files.RANK_FILE, files.Ranking),
     )
 
 
-def _target_view(file: ComparisonFile, target: str, folder: Path) -> TargetView:
+def _target_view(file: files.ComparisonFile, target: str, folder: Path) -> TargetView:
     metric, split = file.metrics[target], file.parts[target]
     cells = []
     for cell in file.cells:
@@ -173,7 +156,7 @@ def _target_view(file: ComparisonFile, target: str, folder: Path) -> TargetView:
                     summary=method.summary,
                     is_chosen=line.method == chosen,
                     is_single=method.paradigm == BASELINE and not method.weighting and not method.transfer,
-                    weights=_mean_weights([cell for cell in cells if cell.method == line.method]),
+                    weights=_mean_weights(cells, line.method),
                 )
             )
     return _with_run(TargetView(target, metric, split, file.labels, tuple(methods), tuple(cells)), folder)
@@ -212,7 +195,7 @@ def _median_cell(view: TargetView, folder: Path) -> Cell | None:
     return next(iter(cells), None)
 
 
-def chosen_method(file: ComparisonFile, target: str) -> str | None:
+def chosen_method(file: files.ComparisonFile, target: str) -> str | None:
     """The method with sources that has the best mean dev score, the first of equal ones.
 
     Without dev scores it is the first method with sources.
@@ -234,13 +217,13 @@ def chosen_method(file: ComparisonFile, target: str) -> str | None:
     return best
 
 
-def _uses_sources(method: ComparedMethod) -> bool:
+def _uses_sources(method: files.ComparedMethod) -> bool:
     if method.uses_sources is None:
         return method.paradigm not in TARGET_ONLY_0_1
     return method.uses_sources
 
 
-def _papers(file: ComparisonFile) -> tuple[Paper, ...]:
+def _papers(file: files.ComparisonFile) -> tuple[Paper, ...]:
     """Of all methods, each once."""
     schedule = (file.settings.get("training") or {}).get("schedule")
     papers: list[Paper] = []
@@ -252,7 +235,7 @@ def _papers(file: ComparisonFile) -> tuple[Paper, ...]:
     return tuple(dict.fromkeys(papers))
 
 
-def _settings(file: ComparisonFile) -> Row:
+def _settings(file: files.ComparisonFile) -> Row:
     """All that is needed to run the comparison again."""
     methods = {}
     for name, method in file.methods.items():
@@ -265,34 +248,34 @@ def _settings(file: ComparisonFile) -> Row:
     return {"targets": targets, "methods": methods, **file.settings, "seeds": list(file.seeds)}
 
 
-def _tasks_of_runs(targets: Sequence[TargetView]) -> list[TaskFacts]:
+def _tasks_of_runs(file: files.ComparisonFile, targets: Sequence[TargetView]) -> list[files.TaskFacts]:
     """The tasks as the runs describe them, where the comparison does not."""
-    names = {view.target for view in targets}
     tasks = {}
     for view in targets:
-        for task in view.run.tasks if view.run is not None else ():
-            role = "target" if task.name in names else "source"
-            tasks[task.name] = TaskFacts(task.name, role, task.kind, task.labels, task.sizes)
+        if view.run is not None:
+            for task in view.run.tasks:
+                role = "target" if task.name in file.metrics else "source"
+                tasks[task.name] = files.TaskFacts(task.name, role, task.kind, task.labels, task.sizes)
     return list(tasks.values())
 
 
-def _count_set_aside(file: ComparisonFile, folder: Path) -> Counter[str]:
+def _count_set_aside(file: files.ComparisonFile, folder: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for cell in file.cells:
         if cell.run is not None:
-            metrics = read_json(folder / cell.run / METRICS_FILE, Metrics) or Metrics()
+            metrics = files.read_json(folder / cell.run / METRICS_FILE, files.Metrics) or files.Metrics()
             counts.update(metrics.set_aside)
     return counts
 
 
-def _mean_weights(cells: Sequence[Cell]) -> dict[str, dict[str, float]]:
-    """What each task counted at the end of each phase, averaged over seeds."""
+def _mean_weights(cells: Sequence[Cell], method: str) -> dict[str, dict[str, float]]:
+    """What each task counted at the end of each phase of a method, averaged over seeds."""
     # 1. The weights of all seeds.
     values: dict[str, dict[str, list[float]]] = {}
     for cell in cells:
         for phase, weights in cell.weights.items():
             for task, weight in weights.items():
-                if weight is not None and math.isfinite(weight):
+                if cell.method == method and weight is not None and math.isfinite(weight):
                     values.setdefault(phase, {}).setdefault(task, []).append(weight)
     # 2. Their means.
     means: dict[str, dict[str, float]] = {}

@@ -244,12 +244,7 @@ def read_run_files(folder: Path) -> RunFiles:
 
 def read_run_events(path: Path) -> list[Event]:
     """The events of a history file; none where there is no file."""
-    if not path.is_file():
-        return []
-    rows = read_history(path)
-    if not all(isinstance(row, dict) for row in rows):
-        raise damaged(path, "a line is no JSON object")
-    events = read_events(rows)
+    events = read_events(_rows(path))
     for event in events:
         for name in REQUIRED_FIELDS:
             if getattr(event, name, "") is None:
@@ -262,19 +257,16 @@ def read_json(path: Path, kind: type[FileType]) -> FileType | None:
     if not path.is_file():
         return None
     try:
-        return from_json(json.loads(path.read_text(encoding="utf-8")), kind)
-    except (OSError, ValueError) as error:
+        return from_json(json.loads(_text(path)), kind)
+    except ValueError as error:
         raise damaged(path, error) from error
 
 
 def read_json_lines(path: Path, kind: type[FileType], event: str | None = None) -> list[FileType]:
     """The rows of a file of JSON lines, those of one event alone where it is named; none where there is no file."""
-    if not path.is_file():
-        return []
     try:
-        rows = read_history(path)
-        return [from_json(row, kind) for row in rows if event is None or row.get("event") == event]
-    except (OSError, ValueError) as error:
+        return [from_json(row, kind) for row in _rows(path) if event in (None, row.get("event"))]
+    except ValueError as error:
         raise damaged(path, error) from error
 
 
@@ -297,6 +289,20 @@ def damaged(path: Path, reason: object) -> CrossTaskError:
 
 
 def _text(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    return path.read_text(encoding="utf-8")
+    """A text file; empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def _rows(path: Path) -> list[Row]:
+    """The objects in a file of JSON lines; none where there is no file."""
+    try:
+        rows = read_history(path) if path.is_file() else []
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+    for row in rows:
+        if not isinstance(row, dict):
+            raise damaged(path, f"a line is no JSON object: {row!r}")
+    return rows

@@ -71,9 +71,8 @@ def render(
 
 @cache
 def _environment(package: str) -> Environment:
-    loaders = [PackageLoader(name) for name in dict.fromkeys([package, "crosstask.report"])]
     environment = Environment(
-        loader=ChoiceLoader(loaders),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("crosstask.report")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -3,33 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from crosstask.report.charts import (
-    PALETTE,
-    Chart,
-    Curves,
-    LineStyle,
-    Spec,
-    bars,
-    charts_available,
-    colors_of,
-    heat_map,
-    line,
-)
+from crosstask.report.charts import PALETTE, Chart, Curves, LineStyle, bars, charts_available, colors_of, heat_map, line
 from crosstask.report.diagnostics import DEV, EFFECTIVE, HELD_OUT, TRAINING, LabelMap, TaskLosses
 from crosstask.report.run_view import RunView
 from crosstask.report.series import Point, last_values
 
 LOSS_COLORS = {TRAINING: PALETTE[0], HELD_OUT: PALETTE[1], DEV: PALETTE[2]}
 LOSS_DASHES = {TRAINING: None, HELD_OUT: (2, 2), DEV: (5, 3)}
-
-
-@dataclass(frozen=True)
-class LabelMapCharts:
-    """A label map, and how its largest entries developed."""
-
-    map: LabelMap
-    heat_map: Chart
-    paths: Chart | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +20,7 @@ class RunCharts:
     similarity: Chart | None = None
     conflict: Chart | None = None
     effective: Chart | None = None
-    label_maps: Sequence[LabelMapCharts] = ()
+    label_maps: Sequence[tuple[LabelMap, Chart, Chart | None]] = ()  # at the end, and over time
     losses: Chart | None = None
     dev: Chart | None = None
     task_losses: Mapping[str, Chart] = field(default_factory=dict)
@@ -70,52 +50,49 @@ def losses_chart(run: RunView) -> Chart | None:
     dev_losses = [point for point in run.dev_losses if point.name in run.targets]
     if dev_losses:
         layers.append(Curves(dev_losses, "dev loss", dash=(4, 3), marked=True))
-    return line("losses", layers, LineStyle(_colors(run), "loss", run.first_updates, bold=run.targets, height=260))
+    return line("losses", layers, replace(_task_style(run, "loss"), height=260))
 
 
 def dev_chart(run: RunView) -> Chart | None:
     """The score that chooses the model."""
     if len({point.update for point in run.dev_scores}) < 2:  # a single evaluation is in the table of scores
         return None
+    style = replace(_task_style(run, run.dev_metric), height=200)
     scores = {point.value for point in run.dev_scores}
-    domain = None
     if len(scores) == 1:
         # An axis without extent would be labeled with a rounded number, far from the score.
-        domain = (min(scores) - 0.1, min(scores) + 0.1)
-    style = LineStyle(_colors(run), run.dev_metric, run.first_updates, bold=run.targets, domain=domain, height=200)
+        style = replace(style, domain=(min(scores) - 0.1, min(scores) + 0.1))
     return line("dev", [Curves(run.dev_scores, run.dev_metric, marked=True)], style)
 
 
 def weights_chart(run: RunView) -> Chart | None:
     """The weight of each task; None where there is one task alone."""
     weights = last_values(run.weights)
+    style = replace(_task_style(run, "weight"), height=220)
     if len(weights) < 2:
         return None
     if run.weights_change:
-        style = LineStyle(_colors(run), "weight", run.first_updates, bold=run.targets, height=220)
         return line("weights", [Curves(run.weights, "weight", steps=True, marked=False)], style)
-    return Chart("weights", bars(weights, _colors(run)), points=run.weights)
+    return Chart("weights", bars(weights, style.colors), points=run.weights)
 
 
 def similarity_chart(run: RunView) -> Chart | None:
     """The cosine of each source's gradient with the target's."""
-    style = LineStyle(_colors(run), "cosine", run.first_updates, bold=run.targets, has_zero_rule=True)
+    style = replace(_task_style(run, "cosine"), has_zero_rule=True)
     return line("similarity", [Curves(run.diagnostics.similarities, "similarity")], style)
 
 
 def conflict_chart(run: RunView) -> Chart | None:
     """The fraction of gradients that oppose each other."""
     points = run.diagnostics.conflicts
-    style = LineStyle(
-        colors_of(last_values(points)), "share in conflict", run.first_updates, of="of", domain=(0.0, 1.0)
-    )
-    return line("conflict", [Curves(points, "share")], style)
+    style = _style(run, "share in conflict", colors_of(last_values(points)), of="of")
+    return line("conflict", [Curves(points, "share")], replace(style, domain=(0.0, 1.0)))
 
 
 def effective_chart(run: RunView) -> Chart | None:
     """The effective sample size."""
     curves = Curves(run.diagnostics.effective_sample_size, "examples", steps=True)
-    return line("effective", [curves], LineStyle({EFFECTIVE: PALETTE[0]}, "examples", run.first_updates, of="of"))
+    return line("effective", [curves], _style(run, "examples", {EFFECTIVE: PALETTE[0]}, of="of"))
 
 
 def task_loss_charts(run: RunView) -> dict[str, Chart]:
@@ -137,7 +114,7 @@ def _task_losses(run: RunView, losses: TaskLosses, key: str) -> Chart | None:
         if points:
             marked = None if kind == DEV else False  # dev losses are marked where they are few, others never
             layers.append(Curves(points, f"loss on {kind}", dash, marked=marked))
-    return line(key, layers, LineStyle(LOSS_COLORS, "loss", run.first_updates, of="loss on"))
+    return line(key, layers, _style(run, "loss", LOSS_COLORS, of="loss on"))
 
 
 def gap_chart(run: RunView) -> Chart | None:
@@ -150,37 +127,35 @@ def gap_chart(run: RunView) -> Chart | None:
     if gaps[DEV]:
         layers.append(Curves(gaps[DEV], f"{DEV} less training"))
     if gaps[HELD_OUT]:
-        layers.append(Curves(gaps[HELD_OUT], f"{HELD_OUT} less training", dash=LOSS_DASHES[HELD_OUT], marked=False))
-    style = LineStyle(_colors(run), "gap", run.first_updates, bold=run.targets, has_zero_rule=True)
-    return line("gap", layers, style)
+        layers.append(Curves(gaps[HELD_OUT], f"{HELD_OUT} less training", LOSS_DASHES[HELD_OUT], marked=False))
+    return line("gap", layers, replace(_task_style(run, "gap"), has_zero_rule=True))
 
 
-def label_map_charts(run: RunView) -> list[LabelMapCharts]:
-    """Two charts for each label map: at the end, and over time."""
+def label_map_charts(run: RunView) -> list[tuple[LabelMap, Chart, Chart | None]]:
+    """Two charts for each label map: a row per source label with a column per target label, and entries over time."""
     charts = []
     for label_map in run.diagnostics.label_maps:
+        values = []
+        for name, row in label_map.fractions.items():
+            for label, fraction in row.items():
+                values.append({"source label": name, "target label": label, "share": fraction})
+        titles = f"label of {label_map.target}", f"label of {label_map.source}"
+        spec = heat_map(values, "target label", "source label", titles)
+        style = _style(run, "share", colors_of(last_values(label_map.paths)), of="entry")
         tasks = f"{label_map.source}-{label_map.target}"
-        entries = Chart(f"label-map-{tasks}", _label_heat_map(label_map))
-        colors = colors_of(last_values(label_map.paths))
-        style = LineStyle(colors, "share", run.first_updates, of="entry", domain=(0.0, 1.0))
-        paths = line(f"label-paths-{tasks}", [Curves(label_map.paths, "share")], style)
-        charts.append(LabelMapCharts(label_map, entries, paths))
+        curves = Curves(label_map.paths, "share")
+        paths = line(f"label-paths-{tasks}", [curves], replace(style, domain=(0.0, 1.0)))
+        charts.append((label_map, Chart(f"label-map-{tasks}", spec), paths))
     return charts
 
 
-def _label_heat_map(label_map: LabelMap) -> Spec:
-    """A row per source label, a column per target label."""
-    values = []
-    for name, row in label_map.fractions.items():
-        for label, fraction in row.items():
-            values.append({"source label": name, "target label": label, "share": fraction})
-    titles = f"label of {label_map.target}", f"label of {label_map.source}"
-    return heat_map(values, "target label", "source label", titles)
+def _style(run: RunView, title: str, colors: Mapping[str, str], of: str) -> LineStyle:
+    return LineStyle(colors, title, run.history.first_updates, of)
 
 
-def _colors(run: RunView) -> dict[str, str]:
-    """A color for each task of a run, the same in all of its charts."""
+def _task_style(run: RunView, title: str) -> LineStyle:
+    """A color for each task of a run, the same in all of its charts; targets are bold."""
     names = [task.name for task in run.tasks]
     for points in (run.losses, run.dev_scores, run.weights, run.diagnostics.similarities):
         names += last_values(points)
-    return colors_of(names)
+    return LineStyle(colors_of(names), title, run.history.first_updates, bold=run.targets)

@@ -9,19 +9,26 @@ from crosstask.report.run_view import RunView
 def run_page(run: RunView) -> str:
     """The HTML file."""
     metrics: dict[str, None] = {}
-    for splits in run.metrics.scores.values():
-        for scores in splits.values():
+    for by_split in run.metrics.scores.values():
+        for scores in by_split.values():
             metrics |= dict.fromkeys(scores)
-    splits_of_data = {split for task in run.tasks for split in task.sizes}
-    sizes = {task.name: task.sizes.get("train", 0) for task in run.tasks}
+    splits: set[str] = set()
+    num_labels = 0
+    for task in run.tasks:
+        splits.update(task.sizes)
+        if task.role == "target":
+            num_labels += task.sizes.get("train", 0)
+    trained: set[str] = set()
+    for phase in run.phases:
+        trained.update(phase.tasks)
     return render(
         "run.html.j2",
         title=f"{', '.join(run.targets)}: {run.files.name}",
         run=run,
         metrics=list(metrics),
-        splits=[split for split in ("train", "dev", "test") if split in splits_of_data],
-        num_labels=sum(sizes.get(target, 0) for target in run.targets),
-        num_sources=len(run.trained_sources),
+        splits=[split for split in ("train", "dev", "test") if split in splits],
+        num_labels=num_labels,
+        num_sources=len(trained.intersection(run.start.sources or ())),
         charts=run_charts(run),
         evaluated=[predictions_view(task) for task in run.evaluated.values()],
     )

@@ -79,6 +79,7 @@ class RunView:
     """What the page of a run shows beside its files; all series are over updates, counted over all phases."""
 
     files: RunFiles
+    history: History
     metrics: Metrics
     start: Start
     targets: tuple[str, ...]
@@ -102,17 +103,6 @@ class RunView:
                 if value is not None:
                     return Headline(split, metric, value)
         return None
-
-    @property
-    def trained_sources(self) -> list[str]:
-        """Sources that took part in some phase."""
-        trained = {task for phase in self.phases for task in phase.tasks}
-        return [source for source in self.start.sources or () if source in trained]
-
-    @property
-    def first_updates(self) -> dict[str, int]:
-        """How many updates came before each phase."""
-        return {phase.name: phase.first for phase in self.phases}
 
     @property
     def learns_weights(self) -> bool:
@@ -161,6 +151,7 @@ def run_view(files: RunFiles) -> RunView:
 
     return RunView(
         files=files,
+        history=history,
         metrics=metrics,
         start=start,
         targets=targets,
