@@ -181,8 +181,14 @@ def looks_like_spans(labels: Sequence[str]) -> bool:
     >>> looks_like_spans(["B-PER", "I-PER", "O"]), looks_like_spans(["B", "I", "O"]), looks_like_spans(["NOUN", "O"])
     (True, True, False)
     """
-    spans = [label for label in labels if label != "O"]
-    return all(_is_span_tag(label) for label in spans) and any(label[0] in "BI" for label in spans)
+    has_start = False
+    for label in labels:
+        if label == "O":
+            continue
+        if not _is_span_tag(label):
+            return False
+        has_start = has_start or label[0] in "BI"
+    return has_start
 
 
 def negative_labels(spec: TaskSpec) -> set[int]:
@@ -370,7 +376,7 @@ def check_metric(name: str, spec: TaskSpec) -> Metric:
 
 
 def chosen_metric(spec: TaskSpec) -> Metric:
-    """The metric that chooses the model: the task's own, else the default of its kind."""
+    """The metric that chooses the model: the one that the task names, else the default of its kind."""
     return check_metric(spec.metric or default_metric(spec), spec)
 
 
