@@ -18,7 +18,7 @@ from typing import Any
 
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
-from crosstask_papers.metaweighting.experiments import LOOKS, PRETRAINED, TRAINING
+from crosstask_papers.metaweighting.experiments import NUM_EVALUATIONS, PRETRAINED, TRAINING
 from crosstask_papers.metaweighting.runs import TOPICS_BENCHMARK, train_method
 
 SEEDS = (100, 101)
@@ -44,7 +44,7 @@ def run(trial: Trial) -> dict[str, Any]:
     updates, times = STEPS[trial.steps]
     training = {
         **TRAINING, "learning_rate": times * RATE, "batch_size": sizes.batch_size, "updates": updates,
-        "evaluate_every": max(1, updates // LOOKS),
+        "evaluate_every": max(1, updates // NUM_EVALUATIONS),
     }  # fmt: skip
     found = train_method(
         TOPICS_BENCHMARK.tasks(trial.data, TOPICS_BENCHMARK.texts[0], sizes, trial.seed),

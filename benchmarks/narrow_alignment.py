@@ -21,7 +21,7 @@ from crosstask_papers.data import path_of
 from crosstask_papers.information_transfer.sentences import (
     BATCH,
     ENCODERS,
-    LOOKS,
+    NUM_EVALUATIONS,
     RATE,
     TASKS,
     UPDATES,
@@ -52,7 +52,7 @@ def run(trial: Trial) -> dict[str, Any]:
     scores = (
         Learner(
             {**encoder, "vectors": path_of(trial.data, VECTORS)}, transfer=aligned, seed=trial.seed, progress=False,
-            updates=UPDATES, batch_size=BATCH, learning_rate=RATE, evaluate_every=UPDATES // LOOKS,
+            updates=UPDATES, batch_size=BATCH, learning_rate=RATE, evaluate_every=UPDATES // NUM_EVALUATIONS,
         ).fit(tasks).scores
     )  # fmt: skip
     row = {"pair": "+".join(trial.pair), "width": trial.width, "rate": trial.rate, "seed": trial.seed}

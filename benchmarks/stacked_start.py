@@ -27,8 +27,8 @@ from crosstask_papers.metaxt.tagging import (
     QUICK_ENCODER,
     QUICK_TRAINING,
     STACKED,
-    drawn,
     pair_of,
+    sampled_tasks,
 )
 
 SEEDS, SIZES, JUDGES = range(100, 106), (20, 100), 600
@@ -48,7 +48,7 @@ class Trial:
 def run(trial: Trial) -> dict[str, Any]:
     """Span F1 on the sentences that judge."""
     whole, coarse = pair_of(trial.data, ENTITIES)
-    target, source = drawn(whole, coarse, trial.k, trial.seed, {"source": 2000, "test": 1})
+    target, source = sampled_tasks(whole, coarse, trial.k, trial.seed, {"source": 2000, "test": 1})
     assert target.dev is not None
     used = {tuple(words) for part in (target.train, target.dev) for words in part.inputs}
     rest = [place for place, words in enumerate(whole.train.inputs) if tuple(words) not in used]

@@ -17,7 +17,7 @@ from typing import Any
 
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
-from crosstask_papers.metaweighting.experiments import LOOKS, TEXTCNN, TRAINING, joined_vectors
+from crosstask_papers.metaweighting.experiments import NUM_EVALUATIONS, TEXTCNN, TRAINING, joined_vectors
 from crosstask_papers.metaweighting.runs import BENCHMARKS, train_method, with_vectors
 
 SEEDS = (100, 101)
@@ -76,7 +76,7 @@ def run(trial: Trial) -> dict[str, Any]:
     sizes = replace(sizes, max_length=given.pop("max_length", sizes.max_length))
     training = {
         **TRAINING, "learning_rate": given.pop("rate", 3e-3), "batch_size": sizes.batch_size,
-        "updates": sizes.updates, "evaluate_every": max(1, sizes.updates // LOOKS),
+        "updates": sizes.updates, "evaluate_every": max(1, sizes.updates // NUM_EVALUATIONS),
     }  # fmt: skip
     if "weight_decay" in given:
         training["weight_decay"] = given.pop("weight_decay")

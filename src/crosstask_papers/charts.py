@@ -69,7 +69,7 @@ def chart(figure: Figure) -> FigureChart | None:
 
 
 def _finite_points(figure: Figure) -> list[Point]:
-    """Points whose numbers can be drawn, with as many digits as a chart can show."""
+    """Points whose numbers can be plotted, with as many digits as a chart can show."""
     points: list[Point] = []
     for point in figure.points:
         numbers = {key: value for key, value in point.items() if isinstance(value, float)}

@@ -30,7 +30,7 @@ WHY_HEADING = "## Where a claim does not hold"
 class Options:
     """How an experiment is run.
 
-    - `data`: folder with the data sets; each experiment says which files it looks for;
+    - `data`: folder with the data sets; each experiment says which files it reads;
     - `encoder`: instead of the experiment's own, as a recipe names it;
     - `seeds`: how many; the experiment's own number when None;
     - `quick`: smaller data, fewer methods and seeds, minutes on two cores.
@@ -102,13 +102,13 @@ def mean_of(values: Iterable[float], digits: int = 2) -> Estimate | None:
 class Figure:
     """What a drawing of the runs shows, as plain data. A point has, by kind:
 
-    - "lines": `series`, `x`, `y`, and `low` and `high` where a band is drawn around the line;
+    - "lines": `series`, `x`, `y`, and `low` and `high` where a band is plotted around the line;
     - "boxes": `series`, `y`; a box per series, and every point as a dot;
-    - "heat map": `row`, `column`, `value`, a share from 0 to 1;
+    - "heat map": `row`, `column`, `value`, a proportion from 0 to 1;
     - "dots": `series`, `x`, `y`, and `name` where a dot has one of its own.
 
-    `x` and `y` name the axes, `y` that of what is measured, whichever way it is drawn. `zero` asks for a rule where it
-    is 0, and `dashed` names series that were not measured here.
+    `x` and `y` name the axes, `y` that of what is measured, whichever way it is plotted. `zero` asks for a rule where
+    it is 0, and `dashed` names series that were not measured here.
     """
 
     title: str
@@ -317,7 +317,7 @@ class Experiment(ABC):
         """The paper's claims, each with its verdict."""
 
     def figures(self, rows: Rows) -> list[Figure]:
-        """What is worth a look, from whatever runs there are; one without points is not shown."""
+        """What is worth plotting, from whatever runs there are; one without points is not shown."""
         return []
 
     def work(self, cell: RunKey) -> Row:

@@ -1,4 +1,4 @@
-"""What several experiments draw from their runs."""
+"""Figures that several experiments plot from their runs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean

@@ -31,9 +31,9 @@ from crosstask_papers.experiment import (
 )
 from crosstask_papers.figures import dots
 
-COMBINED, LINEARISED = "combined", "linearised"
+COMBINED, LINEARIZED = "combined", "linearised"
 SHOWN = "order of the table"
-COMBINED_GOAL, LINEARISED_GOAL = 0.6, 0.8
+COMBINED_GOAL, LINEARIZED_GOAL = 0.6, 0.8
 FROZEN = {"name": "minilm", "freeze": True, "pooling": "mean", "hidden": 128, "max_length": 64}
 
 
@@ -119,7 +119,7 @@ class RankTransfer(Experiment):
             for name, bench in self.benches.items()
             if seed < self._seeds(bench)
             for target in bench.names
-            for source in ("rank", LINEARISED, "alone", *(other for other in bench.names if other != target))
+            for source in ("rank", LINEARIZED, "alone", *(other for other in bench.names if other != target))
         ]
 
     def run(self, cell: RunKey) -> Row:
@@ -129,8 +129,8 @@ class RankTransfer(Experiment):
         names = [name for name in bench.names if name != target.name]
         if cell["source"] == "rank":
             return self._rank(bench, target, names, cell["seed"])
-        if cell["source"] == LINEARISED:
-            return self._linearised(bench, target, names, cell["seed"])
+        if cell["source"] == LINEARIZED:
+            return self._linearized(bench, target, names, cell["seed"])
         sources = [] if cell["source"] == "alone" else [self._source(bench, cell["source"], target, cell["seed"])]
         # The last model is kept: the target's dev examples are not part of what is compared here.
         training = {**bench.training, "keep": "last", "evaluate_every": bench.training["updates"]}
@@ -150,7 +150,7 @@ class RankTransfer(Experiment):
             lines.append([score, *means, statistics.fmean(values) if len(values) == len(by_bench) else None])
         cost = [
             [name, *(self._share(rows.of(bench=bench), what) for bench in by_bench)]
-            for name, what in (("all scores", "rank"), (LINEARISED, LINEARISED))
+            for name, what in (("all scores", "rank"), (LINEARIZED, LINEARIZED))
         ]
         sizes = [[bench, *self._gains_line(rows.of(bench=bench))] for bench in by_bench]
         return [
@@ -188,7 +188,7 @@ class RankTransfer(Experiment):
         claims = []
         for text, score, goal in (
             ("The combined score foretells the order of sources", COMBINED, COMBINED_GOAL),
-            ("The linearised estimate foretells the order of sources", LINEARISED, LINEARISED_GOAL),
+            ("The linearised estimate foretells the order of sources", LINEARIZED, LINEARIZED_GOAL),
         ):
             means = [statistics.fmean(by[score].values()) for by in by_bench if by.get(score)]
             if not means:
@@ -211,7 +211,7 @@ class RankTransfer(Experiment):
         verdicts = {row.source: row.verdict for row in ranking.rows}
         return {"scores": scores, "verdicts": verdicts, "ranking_seconds": seconds}
 
-    def _linearised(self, bench: Bench, target: Task, names: list[str], seed: int) -> Row:
+    def _linearized(self, bench: Bench, target: Task, names: list[str], seed: int) -> Row:
         from crosstask_papers.linearized.affinity import task_affinity
 
         sources = [self._source(bench, name, target, seed) for name in names]
@@ -219,7 +219,7 @@ class RankTransfer(Experiment):
         started = time.perf_counter()
         gains = task_affinity(target, sources, learner, limit=500).gains
         return {
-            "scores": {source: {LINEARISED: gain} for source, gain in gains.items()},
+            "scores": {source: {LINEARIZED: gain} for source, gain in gains.items()},
             "ranking_seconds": time.perf_counter() - started,
         }
 
@@ -285,7 +285,7 @@ def measured_gains(rows: Rows) -> dict[str, dict[str, list[float]]]:
     by_target: dict[str, dict[str, list[float]]] = {}
     for target in rows.values("target"):
         alone = rows.by_seed(target=target, source="alone")
-        others = ("alone", "rank", LINEARISED)
+        others = ("alone", "rank", LINEARIZED)
         sources = [name for name in rows.of(target=target).values("source") if name not in others]
         gains = {source: paired(rows.by_seed(target=target, source=source), alone) for source in sources}
         by_target[target] = {source: values for source, values in gains.items() if values}
@@ -310,7 +310,7 @@ def correlations(rows: Rows) -> dict[str, dict[str, float]]:
     by_score: dict[str, dict[str, list[float]]] = {}
     for target, by_source in measured_gains(rows).items():
         gains = {source: statistics.fmean(values) for source, values in by_source.items()}
-        for row in [*rows.of(target=target, source="rank").rows, *rows.of(target=target, source=LINEARISED).rows]:
+        for row in [*rows.of(target=target, source="rank").rows, *rows.of(target=target, source=LINEARIZED).rows]:
             by_name = {source: _with_combined(scores) for source, scores in row["scores"].items()}
             for source, verdict in row.get("verdicts", {}).items():
                 by_name[source][SHOWN] = _shown_order(verdict, by_name[source].get(COMBINED))

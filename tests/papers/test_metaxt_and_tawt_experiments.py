@@ -216,7 +216,7 @@ class TestMetaXTTagging:
     def test_no_sentence_of_the_target_in_the_source(self, tmp_path):
         write_tagging(tmp_path)
         for pair in metaxt_tagging.PAIRS:
-            target, source = metaxt_tagging.drawn(
+            target, source = metaxt_tagging.sampled_tasks(
                 *metaxt_tagging.pair_of(tmp_path, pair), 20, 0, {"source": 50, "test": 10}
             )
             parts = [{tuple(words) for words in part.inputs} for part in (*target.splits.values(), source.train)]

@@ -99,7 +99,7 @@ def test_linear_problems_trained_in_bulk_find_their_model():
     for generator in rng:
         one, _ = drawn_problems.models_at(1.0, generator)
         inputs = generator.normal(size=(400, drawn_problems.DIMENSION))
-        labelled = drawn_problems.labelled(inputs, one, "linear", 0.0, generator)
+        labelled = drawn_problems.labeled(inputs, one, "linear", 0.0, generator)
         parts.append({"target": labelled, "same": labelled, "test: target": labelled})
     stacked = {
         task: tuple(torch.from_numpy(np.stack([part[task][side] for part in parts])).float() for side in (0, 1))

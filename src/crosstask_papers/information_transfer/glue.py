@@ -214,7 +214,7 @@ def glue_task(data: Path, name: str) -> Task:
 
 
 def small_task(data: Path, name: str, seed: int, limit: int, dev: int, tested: int | None) -> Task:
-    """Some of the training examples, others for dev, drawn by the seed as they come; the first `tested` of test."""
+    """Some of the training examples, others for dev, sampled by the seed as they come; the first `tested` of test."""
     task = glue_task(data, name)
     order = np.random.default_rng(seed).permutation(len(task.train)).tolist()
     dev = min(dev, len(order) // 5)

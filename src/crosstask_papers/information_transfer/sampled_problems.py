@@ -1,4 +1,4 @@
-"""Problems drawn for the theory of information transfer (Wu et al. 2020, Sec. 2.3 and App. B.4), trained in bulk."""
+"""Problems sampled for the theory of information transfer (Wu et al. 2020, Sec. 2.3 and App. B.4), trained in bulk."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from crosstask.transfer.alignment import Alignment
 from crosstask.transfer.base import Setup
 
 Kind = Literal["linear", "logistic", "relu", "relu logistic"]
-Drawn = dict[str, tuple[Tensor, Tensor]]
+Problems = dict[str, tuple[Tensor, Tensor]]
 """By task, inputs [problems, examples, dimension] and labels [problems, examples]; `test: TASK` for measuring."""
 
 DIMENSION, KAPPA, COSINE = 100, 100.0, 0.96
@@ -28,8 +28,8 @@ CAPACITY = 10
 TARGET_EXAMPLES: dict[Kind, int] = {"linear": 8, "logistic": 30, "relu": 12}
 """Of Figures 3 and 9: too few to find all d / 10 strong coordinates, or a source could not help."""
 NOISE = 0.3
-"""Of the labels in Figures 3, 8 and 9, as a share of their deviation. The paper gives none. Of 0.1, 0.3 and 0.5 this is
-the one at which the linear curve of Figure 3 crosses zero below 8,000 examples: with 0.1 it never falls below zero,
+"""Of the labels in Figures 3, 8 and 9, as a fraction of their deviation. The paper gives none. Of 0.1, 0.3 and 0.5 this
+is the one at which the linear curve of Figure 3 crosses zero below 8,000 examples: with 0.1 it never falls below zero,
 with 0.5 it does not yet rise above. It was found on other problems than those of the experiment (`STREAM`)."""
 STREAM = 1
 """Of random numbers; 0 is the one on which the noise was chosen."""
@@ -54,7 +54,7 @@ class Bulk:
     learning_rate: float = 0.02
 
 
-def covariance_problems(kind: Kind, size: int, seed: int, run: Bulk) -> Drawn:
+def covariance_problems(kind: Kind, size: int, seed: int, run: Bulk) -> Problems:
     """The example of Sec. 2.3: a target, a source of the same covariance, and a source of another.
 
     The paper turns its Gaussian inputs before it scales their coordinates; a turned Gaussian is the same Gaussian, so
@@ -66,28 +66,28 @@ def covariance_problems(kind: Kind, size: int, seed: int, run: Bulk) -> Drawn:
         one, two = models_at(COSINE, rng)
         count = TARGET_EXAMPLES[kind]
         problems = {
-            "target": labelled(_spread(rng, count, strong), one, kind, NOISE, rng),
-            "test: target": labelled(_spread(rng, TESTED, strong), one, kind, 0.0, rng),
-            "same": labelled(_spread(rng, size, strong), two, kind, NOISE, rng),
-            "other": labelled(_spread(rng, size, others), two, kind, NOISE, rng),
+            "target": labeled(_spread(rng, count, strong), one, kind, NOISE, rng),
+            "test: target": labeled(_spread(rng, TESTED, strong), one, kind, 0.0, rng),
+            "same": labeled(_spread(rng, size, strong), two, kind, NOISE, rng),
+            "other": labeled(_spread(rng, size, others), two, kind, NOISE, rng),
         }
         parts.append(problems)
     return _stacked(parts)
 
 
-def cosine_problems(kind: Kind, cosine: float, seed: int, run: Bulk) -> Drawn:
+def cosine_problems(kind: Kind, cosine: float, seed: int, run: Bulk) -> Problems:
     """Two tasks of the same plain covariance whose models have this cosine."""
     parts = []
     for rng in _generators(seed, run.problems):
         problems = {}
         for task, theta in zip(("target", "same"), models_at(cosine, rng), strict=True):
-            problems[task] = labelled(rng.normal(size=(PAIR_EXAMPLES, DIMENSION)), theta, kind, PAIR_NOISE, rng)
-            problems[f"test: {task}"] = labelled(rng.normal(size=(TESTED, DIMENSION)), theta, kind, 0.0, rng)
+            problems[task] = labeled(rng.normal(size=(PAIR_EXAMPLES, DIMENSION)), theta, kind, PAIR_NOISE, rng)
+            problems[f"test: {task}"] = labeled(rng.normal(size=(TESTED, DIMENSION)), theta, kind, 0.0, rng)
         parts.append(problems)
     return _stacked(parts)
 
 
-def rank_problems(similarity: float, size: int, seed: int, run: Bulk) -> Drawn:
+def rank_problems(similarity: float, size: int, seed: int, run: Bulk) -> Problems:
     """`y = sum_j relu(x' Theta_j)` with ten columns; the source's are `a Theta + (1 - a) Theta'`, orthogonal to it."""
     parts = []
     for rng in _generators(seed, run.problems):
@@ -100,7 +100,7 @@ def rank_problems(similarity: float, size: int, seed: int, run: Bulk) -> Drawn:
             ("test: target", one, TESTED, 0.0),
             ("same", two, size, NOISE),
         ):
-            problems[name] = labelled(rng.normal(size=(count, DIMENSION)), theta, "relu", noise, rng)
+            problems[name] = labeled(rng.normal(size=(count, DIMENSION)), theta, "relu", noise, rng)
         parts.append(problems)
     return _stacked(parts)
 
@@ -116,7 +116,7 @@ def models_at(cosine: float, rng: np.random.Generator) -> np.ndarray:
     return np.stack([one, cosine * one + np.sqrt(1.0 - cosine**2) * other])
 
 
-def labelled(
+def labeled(
     inputs: np.ndarray, theta: np.ndarray, kind: Kind, noise: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and their labels: numbers, or 0 and 1; noise is a share of the numbers' deviation."""
@@ -132,7 +132,13 @@ def labelled(
 
 
 def train_and_score(
-    problems: Drawn, tasks: Sequence[str], kind: Kind, capacity: int, alignment: Alignment | None, run: Bulk, seed: int
+    problems: Problems,
+    tasks: Sequence[str],
+    kind: Kind,
+    capacity: int,
+    alignment: Alignment | None,
+    run: Bulk,
+    seed: int,
 ) -> list[float]:
     """Train all problems side by side; the mean score of each of the tasks that can be measured.
 
@@ -153,7 +159,7 @@ def train_and_score(
     optimizer = torch.optim.Adam(list(weights.values()), lr=run.learning_rate)
     sizes = {task: problems[task][0].shape[1] for task in tasks}
     labels = {
-        task: problems[task][1] if kind.endswith("logistic") else _standardised(problems[task][1]) for task in tasks
+        task: problems[task][1] if kind.endswith("logistic") else _standardized(problems[task][1]) for task in tasks
     }
     loss_of = F.binary_cross_entropy_with_logits if kind.endswith("logistic") else F.mse_loss
 
@@ -187,7 +193,7 @@ def train_and_score(
 
 
 def _learns(name: str, alignment: Alignment, progress: float) -> bool:
-    """Whether a weight learns when this share of the updates is done, as `Alignment` has it."""
+    """Whether a weight learns after this fraction of the updates, as `Alignment` has it."""
     is_warm = progress >= alignment.warmup
     if name.startswith("encoder"):
         return not (is_warm and alignment.shared == "freeze")
@@ -221,12 +227,12 @@ def _spread(rng: np.random.Generator, examples: int, strong: np.ndarray) -> np.n
     return rng.normal(size=(examples, DIMENSION)) * scale / np.sqrt((scale**2).mean())
 
 
-def _stacked(problems: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> Drawn:
+def _stacked(problems: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]]) -> Problems:
     def joined(task: str, side: int) -> Tensor:
         return torch.from_numpy(np.stack([problem[task][side] for problem in problems])).float()
 
     return {task: (joined(task, 0), joined(task, 1)) for task in problems[0]}
 
 
-def _standardised(labels: Tensor) -> Tensor:
+def _standardized(labels: Tensor) -> Tensor:
     return (labels - labels.mean(1, keepdim=True)) / labels.std(1, keepdim=True)

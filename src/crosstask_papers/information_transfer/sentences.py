@@ -55,8 +55,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
 SPLIT = (0.8, 0.1, 0.1)
 UPDATES, BATCH, RATE = 500, 64, 3e-3
 """Of 1e-3 and 3e-3, the rate that is better on dev for joint training without alignment."""
-LOOKS = 5
-"""At dev in a run, the best of which is kept."""
+NUM_EVALUATIONS = 5
+"""On dev in a run; the model of the best one is kept."""
 WIDTHS = (5, 20, 50, 100, 200, 500)
 MEASURED = 1000
 """Examples of each task that tell the covariance."""
@@ -91,7 +91,7 @@ class TransferSentences(Experiment):
             "updates": size["updates"],
             "batch_size": BATCH,
             "learning_rate": RATE,
-            "looks": LOOKS,
+            "looks": NUM_EVALUATIONS,
             "alignment": ALIGNMENT,
             "narrow": {"width": NARROW, "alignment": NARROW_ALIGNMENT},
         }
@@ -184,7 +184,7 @@ class TransferSentences(Experiment):
             updates=self.size["updates"],
             batch_size=BATCH,
             learning_rate=RATE,
-            evaluate_every=max(1, self.size["updates"] // LOOKS),
+            evaluate_every=max(1, self.size["updates"] // NUM_EVALUATIONS),
             **options,
         )
 

@@ -1,4 +1,4 @@
-"""Information transfer on drawn data (Wu et al. 2020, Sec. 2.3 and App. B.4): Figures 3, 7, 8 and 9."""
+"""Information transfer on synthetic data (Wu et al. 2020, Sec. 2.3 and App. B.4): Figures 3, 7, 8 and 9."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from crosstask.runs.events import Row
 from crosstask.studies.significance import paired_t_test
 from crosstask.transfer.alignment import Alignment
 from crosstask_papers.experiment import SIGNIFICANT, Claim, Experiment, Figure, Rows, RunKey, Table, mean_of, paired
-from crosstask_papers.information_transfer import sampled_problems as drawn
-from crosstask_papers.information_transfer.sampled_problems import Bulk, Drawn, Kind
+from crosstask_papers.information_transfer import sampled_problems
+from crosstask_papers.information_transfer.sampled_problems import Bulk, Kind, Problems
 
 SIZES = (200, 500, 2000, 8000)
 """Examples of the source in Figures 3, 8 and 9; the paper's axes end at 8,000."""
@@ -69,14 +69,14 @@ class TransferSynthetic(Experiment):
         """Sizes, noise and training."""
         return {
             **vars(self.bulk),
-            "dimension": drawn.DIMENSION,
-            "kappa": drawn.KAPPA,
-            "cosine": drawn.COSINE,
-            "noise": drawn.NOISE,
-            "target_examples": drawn.TARGET_EXAMPLES,
-            "pair_examples": drawn.PAIR_EXAMPLES,
-            "pair_noise": drawn.PAIR_NOISE,
-            "rank_examples": drawn.RANK_EXAMPLES,
+            "dimension": sampled_problems.DIMENSION,
+            "kappa": sampled_problems.KAPPA,
+            "cosine": sampled_problems.COSINE,
+            "noise": sampled_problems.NOISE,
+            "target_examples": sampled_problems.TARGET_EXAMPLES,
+            "pair_examples": sampled_problems.PAIR_EXAMPLES,
+            "pair_noise": sampled_problems.PAIR_NOISE,
+            "rank_examples": sampled_problems.RANK_EXAMPLES,
         }
 
     def cells(self) -> list[RunKey]:
@@ -109,7 +109,7 @@ class TransferSynthetic(Experiment):
 
     def run(self, cell: RunKey) -> Row:
         """Draw the seed's problems, train them all, measure."""
-        problems = self._draw(cell)
+        problems = self._sample_problems(cell)
         method = cell["method"]
         alignment = None
         if method in ALIGNED:
@@ -117,23 +117,23 @@ class TransferSynthetic(Experiment):
         source = "other" if method in ("other", *ALIGNED) else "same"
         measured = [task for task in problems if f"test: {task}" in problems]
         groups = [[task] for task in measured] if method == "alone" else [["target", source]]
-        capacity = drawn.CAPACITY if cell["figure"] == 8 else 1
+        capacity = sampled_problems.CAPACITY if cell["figure"] == 8 else 1
         scores = [
             score
             for tasks in groups
-            for score in drawn.train_and_score(
+            for score in sampled_problems.train_and_score(
                 problems, tasks, cell["kind"], capacity, alignment, self.bulk, cell["seed"]
             )
         ]
         return {"score": fmean(scores)}
 
-    def _draw(self, cell: RunKey) -> Drawn:
+    def _sample_problems(self, cell: RunKey) -> Problems:
         if cell["figure"] == 7:
-            return drawn.cosine_problems(cell["kind"], cell["cosine"], cell["seed"], self.bulk)
+            return sampled_problems.cosine_problems(cell["kind"], cell["cosine"], cell["seed"], self.bulk)
         size = cell["size"] or min(self.sizes)  # alone, the source plays no part
         if cell["figure"] == 3:
-            return drawn.covariance_problems(cell["kind"], size, cell["seed"], self.bulk)
-        return drawn.rank_problems(cell["similarity"] or 0.0, size, cell["seed"], self.bulk)
+            return sampled_problems.covariance_problems(cell["kind"], size, cell["seed"], self.bulk)
+        return sampled_problems.rank_problems(cell["similarity"] or 0.0, size, cell["seed"], self.bulk)
 
     def tables(self, rows: Rows) -> list[Table]:
         """One for each figure; Figure 9 stands with Figure 3."""

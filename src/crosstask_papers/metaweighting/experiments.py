@@ -58,7 +58,7 @@ RATE = 3e-3
 trial on topics with uniform weights. Another encoder has a default of its own."""
 TRAINING = {"weight_decay": 0.0, "clip": 0.0, "warmup": 0.05}
 """No clipping, which would weigh tasks by the back door. Runs are short, so the rate falls to zero."""
-LOOKS = 20
+NUM_EVALUATIONS = 20
 """At the dev sets in a run, of which the best one's model is kept."""
 
 QUICK_METHODS = ("single", "uniform", "mgda-ub", "bandit", "metaweighting", OURS, "getmtl")
@@ -83,8 +83,8 @@ JOINED_METHODS = ("uniform", "uncertainty", "gradnorm", "mgda", "bandit", "metaw
 REFIT_SEEDS = 3
 """Of uniform weights in long runs with joined vectors, trained on all labels."""
 LATEST_METHODS = ("uniform", "uncertainty")
-"""The first two by dev sets drawn at random, in long runs with joined vectors on topics; here the latest messages judge
-them."""
+"""The first two by dev sets sampled at random, in long runs with joined vectors on topics; here the latest messages
+judge them."""
 LATEST_SEEDS = 2
 PRETRAINED = "minilm"
 """Instead of the paper's BERT."""
@@ -195,7 +195,7 @@ class WeighingExperiment(Experiment):
                 "learning_rate": RATE if name == TEXTCNN["name"] else None,
                 "batch_size": sizes.batch_size,
                 "updates": sizes.updates,
-                "evaluate_every": max(1, sizes.updates // LOOKS),
+                "evaluate_every": max(1, sizes.updates // NUM_EVALUATIONS),
             },
             seed=seed,
             watch=watch,

@@ -25,8 +25,8 @@ from crosstask_papers.experiment import Named
 DEV_SHARE = 0.1
 """Of each training set: chooses the update whose model is kept, for every method alike."""
 DevPart = Literal["random", "latest", "none"]
-"""Which part of a training set that is: drawn at random, or the last examples of every label in the order of the file,
-for a test set of still later ones. With "none" all labels are trained on, and the last update is kept."""
+"""Which part of a training set that is: sampled at random, or the last examples of every label in the order of the
+file, for a test set of still later ones. With "none" all labels are trained on, and the last update is kept."""
 PARTS = ("training", "query", "test")
 WATCHED = 200
 """Examples of each task and part whose loss is followed, at most."""
@@ -60,7 +60,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "getmtl": {"weighting": "getmtl"},
 }
 """What each method is to the learner; `single` is a run per task. `uniform on support` trains on what MetaWeighting
-leaves to train on and never looks at the rest: what the query sets cost."""
+leaves to train on and never sees the rest: what the query sets cost."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def train_method(
     Returns:
         `score` and `dev`, mean accuracies over tasks in percent (`dev` None without dev sets); `tasks`, the test
         accuracy of each; where tasks are trained together, `weights` at some updates; where losses are followed,
-        `losses` of all parts at each look.
+        `losses` of all parts at each evaluation.
     """
     common: dict[str, Any] = {"encoder": encoder, "training": dict(training), "seed": seed, "progress": False}
     if method == "single":
@@ -217,9 +217,9 @@ def train_method(
         learner.transfer.append(LossWatch(learner.weighting.held_out.query, seed))
     run = learner.fit(tasks)
     result = _accuracies([run]) | {"weights": trajectory(run)}
-    looks = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]
-    if looks:
-        result["losses"] = [{key: look[key] for key in ("update", *PARTS)} for look in looks]
+    evaluations = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]
+    if evaluations:
+        result["losses"] = [{key: row[key] for key in ("update", *PARTS)} for row in evaluations]
     return result
 
 

@@ -1,4 +1,4 @@
-"""How MetaWeighting depends on the share of query examples, rho, and on the step size of the weights, alpha.
+"""How MetaWeighting depends on the fraction of query examples, rho, and on the step size of the weights, alpha.
 
 Mao et al. (2022), Sec. 6.5 and 6.6, Figures 4 and 5: plots of ten runs each, with TextCNN on both benchmarks.
 """

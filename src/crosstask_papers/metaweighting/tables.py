@@ -67,16 +67,16 @@ def is_best(rows: Rows, task: str) -> bool | None:
 
 
 def loss_gap(row: Row) -> float | None:
-    """By how much closer the query loss is to the test loss than the training loss is, over tasks and looks.
+    """By how much closer the query loss is to the test loss than the training loss is, over tasks and evaluations.
 
     >>> losses = {"update": 1, "training": {"a": 0.1}, "query": {"a": 0.5}, "test": {"a": 0.6}}
     >>> round(loss_gap({"losses": [losses]}), 6)
     0.4
     """
     gaps = [
-        abs(look["training"][task] - test) - abs(look["query"][task] - test)
-        for look in row.get("losses", [])
-        for task, test in look["test"].items()
+        abs(evaluation["training"][task] - test) - abs(evaluation["query"][task] - test)
+        for evaluation in row.get("losses", [])
+        for task, test in evaluation["test"].items()
     ]
     return statistics.fmean(gaps) if gaps else None
 
@@ -104,21 +104,21 @@ def boxes(title: str, rows: Rows) -> Table:
 
 def losses_on_the_way(title: str, rows: Rows) -> Table:
     """Figures 6 and 7 as numbers."""
-    looks: dict[float, dict[str, list[float]]] = {}
+    by_update: dict[float, dict[str, list[float]]] = {}
     for set_name, update, loss in loss_points(rows):
-        looks.setdefault(update, {name: [] for name in PARTS})[set_name].append(loss)
+        by_update.setdefault(update, {name: [] for name in PARTS})[set_name].append(loss)
     lines: list[list[Any]] = [
-        [update, *(mean_of(losses[set_name]) for set_name in PARTS)] for update, losses in looks.items()
+        [update, *(mean_of(losses[set_name]) for set_name in PARTS)] for update, losses in by_update.items()
     ]
     return Table(title, ["update", *PARTS], lines, "Means over tasks, without dropout; of each task in the runs' file.")
 
 
 def loss_points(rows: Rows) -> Iterator[tuple[str, int, float]]:
-    """Part, update and mean loss of the tasks, look by look."""
+    """Part, update and mean loss of the tasks, evaluation by evaluation."""
     for row in rows.rows:
-        for look in row.get("losses", []):
+        for evaluation in row.get("losses", []):
             for set_name in PARTS:
-                yield set_name, look["update"], statistics.fmean(look[set_name].values())
+                yield set_name, evaluation["update"], statistics.fmean(evaluation[set_name].values())
 
 
 def path_of_weights(title: str, rows: Rows) -> Figure:

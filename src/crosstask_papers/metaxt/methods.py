@@ -22,12 +22,12 @@ def transferred(**options: Any) -> dict[str, Any]:
 
 
 def from_probe(warmup: float, learning_rate: float = 1e-4, gamma_2: float = 1.0, **more: Any) -> dict[str, Any]:
-    """The same, from a probe after this share of the updates."""
+    """The same, from a probe after this fraction of the updates."""
     return transferred(start="probe", warmup=warmup, learning_rate=learning_rate, gamma_2=gamma_2, **more)
 
 
 def weighted(target_share: float) -> dict[str, Any]:
-    """Multi-task training in which the target counts this share of the loss."""
+    """Multi-task training in which the target counts this fraction of the loss."""
     return {"paradigm": "normalized-joint", "target_share": target_share}
 
 

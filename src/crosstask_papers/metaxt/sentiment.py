@@ -231,7 +231,7 @@ def polarity_and_stars(data: Path) -> tuple[Task, Task]:
 
 
 def _named(options: Mapping[str, Any], source: Task, target: Task) -> dict[str, Any]:
-    """Options of the learner; a share of the target becomes weights of both tasks."""
+    """Options of the learner; a fraction of the target becomes weights of both tasks."""
     learner_options = dict(options)
     target_share = learner_options.pop("target_share", None)
     if target_share is not None:
@@ -243,7 +243,7 @@ def _named(options: Mapping[str, Any], source: Task, target: Task) -> dict[str, 
 
 
 def judged_by_others(target: Task, all_examples: Task, seed: int) -> Task:
-    """The target with texts of the training set that it does not use in place of the test set."""
+    """The target with texts of the training set that it does not use, instead of the test set."""
     known_texts = {text for examples in (target.train, target.dev) if examples is not None for text in examples.inputs}
     rest = [position for position, text in enumerate(all_examples.train.inputs) if text not in known_texts]
     positions = np.random.default_rng(seed).permutation(rest)[:JUDGES].tolist()

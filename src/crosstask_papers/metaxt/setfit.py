@@ -1,4 +1,4 @@
-"""SetFit's idea as a baseline to measure beside: pairs of the few labelled texts, then a linear model."""
+"""SetFit's idea as a baseline to measure beside: pairs of the few labeled texts, then a linear model."""
 
 import numpy as np
 import torch

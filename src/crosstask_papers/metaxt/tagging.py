@@ -88,7 +88,7 @@ class MetaXTTagging(Experiment):
     def run(self, cell: RunKey) -> Row:
         """One method with k sentences."""
         settings, seed = self.settings(), cell["seed"]
-        target, source = drawn(*pair_of(self.options.data, cell["pair"]), cell["k"], seed, settings)
+        target, source = sampled_tasks(*pair_of(self.options.data, cell["pair"]), cell["k"], seed, settings)
         options = METHODS[cell["method"]]
         training = {name: settings[name] for name in TRAINING}
         learner = Learner(settings["encoder"], seed=seed, progress=False, **training, **options)
@@ -182,14 +182,14 @@ def pair_of(data: Path, pair: str) -> tuple[Task, Task]:
         return Task.assemble("MWE", train, False, test), source
     parts = [path_of(data, f"{GERMEVAL}.{split}.iob2") for split in ("train", "test")]
     fine = Task.read("fine", parts[0], False, parts[1], format="columns", token=0, label=1)
-    # The sentences of the source are others than those that the target is drawn from.
+    # The sentences of the source are others than those that the target is sampled from.
     order = np.random.default_rng(0).permutation(len(fine.train)).tolist()
     ours, theirs = (fine.train.take(half) for half in (order[::2], order[1::2]))
     coarse = Task.assemble("coarse", theirs, dev=False, map={"/(.*?)(deriv|part)/": r"\1"})
     return Task.assemble("fine", ours, False, fine.test, labels=fine.labels), coarse
 
 
-def drawn(target: Task, source: Task, k: int, seed: int, sizes: dict[str, Any]) -> tuple[Task, Task]:
+def sampled_tasks(target: Task, source: Task, k: int, seed: int, sizes: dict[str, Any]) -> tuple[Task, Task]:
     """k sentences for training and k for dev, that show every label where possible, and the source without them."""
     generator = np.random.default_rng(seed)
     train = covering_subset(target.train.labels, k, generator)

@@ -50,7 +50,7 @@ QUICK: dict[str, Any] = {
     "learning_rate": 5e-3,
     "teaching_rate": 2e-2,
 }
-MOST_TEACHING, KNOWN_BY_HEART = 2000, 0.01
+MAX_TEACHING, MEMORIZED_LOSS = 2000, 0.01
 """Updates of a teacher at most, and the loss at which it stops before."""
 ALONE = "alone"
 
@@ -216,7 +216,7 @@ def name_of(flip: float) -> str:
 
 @lru_cache(maxsize=2)
 def teacher(seed: int, flip: float, inputs: int, width: int, by_heart: int, rate: float) -> nn.Module:
-    """A network that knows by heart random labels, of which a share was drawn again."""
+    """A network that has memorized random labels, a fraction of which was sampled again."""
     generator = np.random.default_rng([seed, 2])
     examples, labels = uniform(generator, by_heart, inputs), generator.integers(LABELS, size=by_heart)
     changed = generator.permutation(by_heart)[: round(flip * by_heart)]
@@ -226,9 +226,9 @@ def teacher(seed: int, flip: float, inputs: int, width: int, by_heart: int, rate
     network = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, LABELS)).to(device)
     optimizer = torch.optim.Adam(network.parameters(), rate)
     x, y = torch.from_numpy(examples).to(device), torch.from_numpy(labels).to(device)
-    for _ in range(MOST_TEACHING):
+    for _ in range(MAX_TEACHING):
         loss = F.cross_entropy(network(x), y)
-        if loss < KNOWN_BY_HEART:
+        if loss < MEMORIZED_LOSS:
             break
         optimizer.zero_grad()
         loss.backward()
@@ -242,7 +242,7 @@ def uniform(generator: np.random.Generator, count: int, inputs: int) -> np.ndarr
 
 
 def make_task(name: str, generator: np.random.Generator, taught_by: nn.Module, size: int, inputs: int) -> Task:
-    """A task of fresh inputs that a teacher has labelled."""
+    """A task of fresh inputs that a teacher has labeled."""
     train, measured = uniform(generator, size, inputs), uniform(generator, MEASURED, inputs)
     device = next(taught_by.parameters()).device
 

@@ -43,8 +43,8 @@ SAMPLES = {
     },
     "scaled": {"name": "tawt-samples", "every": 5, "warmup": 5 * UPDATES_IN_AN_EPOCH},
 }
-"""App. B's constant 5 on the identity, a look at each example every 5 epochs; and our version of it, which does not
-depend on how long gradients are and bounds every weight."""
+"""App. B's constant 5 on the identity, gradients of each example inspected every 5 epochs; and our version of it,
+which does not depend on how long gradients are and bounds every weight."""
 PRETRAIN, JOINT = "pre-training", "joint training"
 PARADIGMS = {PRETRAIN: "pretrain", JOINT: "joint"}
 WEIGHTED = {"weighted": "paper", "weighted, scaled": "scaled"}
@@ -82,9 +82,9 @@ class TAWTSamples(Experiment):
         ]
 
     def run(self, cell: RunKey) -> Row:
-        """One run with words drawn by the seed."""
+        """One run with words sampled by the seed."""
         settings, seed = self.settings(), cell["seed"]
-        target, source = drawn(self.options.data, seed)
+        target, source = sampled_tasks(self.options.data, seed)
         options: dict[str, Any] = {"paradigm": PARADIGMS.get(cell["paradigm"], "single")}
         if cell["weights"] in WEIGHTED:
             options["weighting"] = SAMPLES[WEIGHTED[cell["weights"]]]
@@ -153,8 +153,8 @@ class TAWTSamples(Experiment):
         ]
 
 
-def drawn(data: Path, seed: int) -> tuple[Task, Task]:
-    """Target and source: different words, drawn at random; the source's labels are parts of speech."""
+def sampled_tasks(data: Path, seed: int) -> tuple[Task, Task]:
+    """Target and source: different words, sampled at random; the source's labels are parts of speech."""
     vectors, entities, speech = entity_words(data, "train")
     order = np.random.default_rng(seed).permutation(len(vectors))
     ours, theirs = order[:TARGET_SIZE], order[TARGET_SIZE : TARGET_SIZE + SOURCE_SIZE]
@@ -216,7 +216,7 @@ def word_table(data: Path) -> dict[str, np.ndarray]:
 
 
 def window(words: list[str], position: int, table: dict[str, np.ndarray]) -> np.ndarray:
-    """The vectors of the words around a place, one behind the other; zeros for what is unknown or outside.
+    """The vectors of the words around a position, one behind the other; zeros for what is unknown or outside.
 
     >>> window(["So", "it", "is"], 0, {"so": np.array([1.0]), "is": np.array([3.0])}).tolist()
     [0.0, 0.0, 1.0, 0.0, 3.0]

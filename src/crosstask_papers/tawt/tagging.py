@@ -130,7 +130,7 @@ class TaggingExperiment(Experiment):
         }
 
     def _epoch(self, sources: Sequence[Task]) -> int:
-        """Updates of an epoch, from one look of TAWT to the next."""
+        """Updates of an epoch, from one inspection of gradients by TAWT to the next."""
         return max(1, -(-max(len(task.train) for task in sources) // int(self.training["batch_size"])))
 
     def updates(self, sources: Sequence[Task]) -> int:
