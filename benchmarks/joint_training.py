@@ -57,7 +57,7 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
     from crosstask.runs.record import Record
     from crosstask.training.config import Training
     from crosstask.training.devices import Devices
-    from crosstask.training.trainer import Phase, Trainer
+    from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
     from crosstask.weighting.static import Uniform
 
     class Numbers:
@@ -83,9 +83,8 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
     }
     settings = Training(epochs=1, batch_size=arguments.batch_size, learning_rate=5e-5, precision=arguments.precision)
     weighting = Uniform(tasks=list(LABELS))
-    trainer = Trainer(
-        model, prepared, {}, targets=["five"], devices=Devices(arguments.precision), record=Record(), seed=0
-    )
+    context = RunContext(Devices(arguments.precision), Record())
+    trainer = Trainer(model, TrainingData(prepared, {}, ("five",)), context)
     started = time.perf_counter()
     trainer.run([Phase("joint", tuple(LABELS), weighting, settings, ())])
     if torch.cuda.is_available():

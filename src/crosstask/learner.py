@@ -26,7 +26,7 @@ from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
-from crosstask.training.trainer import Phase, Trainer
+from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
 from crosstask.transfer import Transfer
 from crosstask.transfer.base import Ability, copies_for_run, start_transfers
 from crosstask.validation import Named
@@ -121,18 +121,11 @@ class Learner:
             checkpoint = session.open()
             if checkpoint is None:
                 self._describe_start(session.record, problem, model, notes)
-            trainer = Trainer(
-                model,
-                train,
-                dev,
-                targets=problem.target_names,
-                transfers=self.trained_transfers,
-                devices=session.devices,
-                record=session.record,
-                folder=session.checkpoints_folder,
-                progress=session.progress,
-                seed=self.seed,
+            context = RunContext(
+                session.devices, session.record, session.checkpoints_folder, session.progress, self.seed
             )
+            data = TrainingData(train, dev, tuple(problem.target_names))
+            trainer = Trainer(model, data, context, self.trained_transfers)
             trainer.run(phases, checkpoint)
             measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             scores, rows = _measure(model, measured, dev, problem.target_names)

@@ -14,9 +14,11 @@ from crosstask.models.build import build_encoder
 from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
-from crosstask.training.forward import Stepper
+from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.transfer.base import Terms, Transfer
 
+FUSED = PassOptions(Graphs.FUSED_IF_POSSIBLE)
+APART = PassOptions(Graphs.ONE_PER_TASK)
 WORDS = ["so", "good", "very", "bad", "film", "plot", "actor", "dull", "great", "and", "the", "it", "was", "never"]
 
 
@@ -77,8 +79,8 @@ def stepper_of(tiny_encoder):
 def assert_same_gradients(stepper, data, step):
     shared = stepper.model.shared_parameters()
     with without_dropout(stepper.model):
-        fused = stepper.run(data, step, apart=True, fused=True)
-        apart = stepper.run(data, step, apart=True)
+        fused = stepper.run(data, step, FUSED)
+        apart = stepper.run(data, step, APART)
         assert isinstance(fused.losses, blockwise.FusedLosses)
         assert fused.values == pytest.approx(apart.values, rel=1e-5)
         found = {task: gradient for task, _, gradient in grads.each_gradient(fused.losses, shared, 2.0)}
@@ -110,14 +112,14 @@ class TestTheSameGradients:
 
     def test_of_some_tasks_when_another_fails(self, stepper_of):
         stepper, data = stepper_of(*CASES["relu"])
-        stepper.run(data, {task: np.arange(4) for task in data}, apart=True, fused=True)  # the trial
+        stepper.run(data, {task: np.arange(4) for task in data}, FUSED)  # the trial
         for row in data["two"].rows:
             row["features"] = np.full_like(row["features"], np.nan)
-        losses = stepper.run(data, {task: np.arange(4) for task in data}, apart=True, fused=True).losses
+        losses = stepper.run(data, {task: np.arange(4) for task in data}, FUSED).losses
         shared = stepper.model.shared_parameters()
         assert losses["two"].isnan()
         found = losses.only(["one"]).gradients(shared)
-        expected = grads.take_gradient(stepper.run(data, {"one": np.arange(4)}, apart=True).losses["one"], shared)
+        expected = grads.take_gradient(stepper.run(data, {"one": np.arange(4)}, APART).losses["one"], shared)
         assert list(found) == ["one"]
         for part, other in zip(found["one"].shared, expected.shared, strict=True):
             torch.testing.assert_close(part, other)
@@ -128,8 +130,8 @@ class TestTheSameGradients:
         step = {task: np.arange(4) for task in data}
         shared = stepper.model.shared_parameters()
         with without_dropout(stepper.model):
-            fused = stepper.run(data, step, apart=True, fused=True).losses
-            apart = stepper.run(data, step, apart=True).losses
+            fused = stepper.run(data, step, FUSED).losses
+            apart = stepper.run(data, step, APART).losses
             assert isinstance(fused, blockwise.FusedLosses)
             pairs = zip(grads.each_gradient(fused, shared), grads.each_gradient(apart, shared), strict=True)
             for (_, _, found), (_, _, expected) in pairs:
@@ -186,7 +188,7 @@ class TestWhereItIsNotDone:
 
     def fused(self, stepper, data):
         step = {task: np.arange(4) for task in data}
-        return isinstance(stepper.run(data, step, apart=True, fused=True).losses, blockwise.FusedLosses)
+        return isinstance(stepper.run(data, step, FUSED).losses, blockwise.FusedLosses)
 
     @pytest.mark.parametrize(
         "options",
@@ -238,7 +240,7 @@ class TestWhereItIsNotDone:
     def test_a_transfer_that_changes_losses(self, stepper_of):
         stepper, data = stepper_of(*CASES["relu"], transfers=[Doubling()])
         assert not self.fused(stepper, data)
-        assert stepper.tells_apart(data, {task: np.arange(4) for task in data})  # held-out losses are the tasks' own
+        assert stepper.can_fuse(data, {task: np.arange(4) for task in data})  # held-out losses are the tasks' own
 
     def test_a_rule_that_fails(self, stepper_of, monkeypatch):
         def failing(layer, given, back):
@@ -254,7 +256,7 @@ class TestWhereItIsNotDone:
 
 def test_not_on_a_cpu(stepper_of):
     stepper, data = stepper_of(*CASES["relu"])
-    losses = stepper.run(data, {task: np.arange(4) for task in data}, apart=True, fused=True).losses
+    losses = stepper.run(data, {task: np.arange(4) for task in data}, FUSED).losses
     assert not isinstance(losses, blockwise.FusedLosses)
 
 

@@ -103,11 +103,11 @@ def what_is_shown(monkeypatch, **options):
     shown = {"trained": {}, "judged": {}}
     run = Stepper.run
 
-    def watched(self, data, step, *given, **named):
-        part = "trained" if named.get("transfers", True) else "judged"
+    def watched(self, data, step, options):
+        part = "trained" if options.with_transfers else "judged"
         for task, places in step.items():
             shown[part].setdefault(task, set()).update(tuple(data[task].rows[i]["features"].tolist()) for i in places)
-        return run(self, data, step, *given, **named)
+        return run(self, data, step, options)
 
     monkeypatch.setattr(Stepper, "run", watched)
     target, sources = tasks()

@@ -16,7 +16,7 @@ from crosstask.models.build import build_encoder
 from crosstask.models.multitask import Model
 from crosstask.training import checkpoints
 from crosstask.training.devices import Devices
-from crosstask.training.forward import Stepper
+from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.transfer.adversarial import PrivateEncoders, orthogonality, reverse_gradient, rising_strength
 from crosstask.transfer.base import Setup
 from helpers import WORDS, make_text
@@ -240,10 +240,10 @@ def test_a_fused_pass_is_the_separate_passes(encoder):
     """Logits, losses and every gradient, that of the further terms too."""
     tasks = tasks_of(encoder)
     found = []
-    for apart in (False, True):
+    for graphs in (Graphs.ONE_FOR_ALL, Graphs.ONE_PER_TASK):
         transfer = ct.Adversarial(adversarial=0.5, orthogonality=0.5)
         model, data = bound(SMALL[encoder], tasks, transfer)
-        result = Stepper(model, Devices(), [transfer]).run(data, take(data), apart=apart)
+        result = Stepper(model, Devices(), [transfer]).run(data, take(data), PassOptions(graphs))
         torch.stack(list(result.losses.values())).sum().backward()
         gradients = [p.grad for module in (model, transfer) for p in module.parameters()]
         found.append((result.values, gradients))

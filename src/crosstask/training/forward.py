@@ -1,33 +1,73 @@
-"""One step forward: from the positions of examples to the tasks' losses, on one rank or on many."""
+"""The forward pass of a step: from the positions of examples to the tasks' losses, on one rank or on many."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.gradients import fused as blockwise
+from crosstask.gradients import fused
 from crosstask.models.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.models.losses import loss_sum
 from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
+from crosstask.models.per_example import batch_products, target_direction
 from crosstask.training.devices import Devices
 from crosstask.transfer.base import Pass, Terms, Transfer
 from crosstask.weighting.base import Weighting
+from crosstask.weighting.evidence import Need
 
-ExampleWeights = Callable[[str, np.ndarray], Tensor | None]
+ExampleWeights = Callable[[str, np.ndarray], Tensor]
+"""From a task and positions of its examples to what they count, [batch]."""
+
+
+class Graphs(Enum):
+    """How many graphs the losses of a step have."""
+
+    ONE_FOR_ALL = auto()
+    """One pass over the examples of all tasks."""
+    ONE_PER_TASK = auto()
+    """A pass for each task, so that each task's gradient can be taken by itself."""
+    FUSED_IF_POSSIBLE = auto()
+    """One pass where each task's gradient can be taken from it (`gradients.fused`), else one per task."""
+
+    @classmethod
+    def for_need(cls, need: Need) -> "Graphs":
+        """What a weighting's need asks for."""
+        if Need.GRADIENTS not in need:
+            return cls.ONE_FOR_ALL
+        return cls.ONE_PER_TASK if Need.SEPARATE_GRAPHS in need else cls.FUSED_IF_POSSIBLE
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """How a step is run.
+
+    - `graphs`: one for all losses, or one per task;
+    - `keep_representations`: return them for the weighting;
+    - `example_weights`: what each example counts within its task; all the same when left out;
+    - `with_transfers`: whether terms of transfers are added; held-out losses are those of the tasks alone;
+    - `scale`: factor of the terms that no weighting touches, which go into `.grad` at once.
+    """
+
+    graphs: Graphs = Graphs.ONE_FOR_ALL
+    keep_representations: bool = False
+    example_weights: ExampleWeights | None = None
+    with_transfers: bool = True
+    scale: float = 1.0
 
 
 @dataclass
 class StepLosses:
-    """What a step gives.
+    """The losses of a step.
 
-    - `losses`: this rank's part of each task's mean loss over all ranks; added up over ranks it is the whole; a
-      `blockwise.FusedLosses` where one pass was enough;
-    - `values`: the whole, as numbers;
-    - `representations`: where asked for, each task's representation inside the graph of its loss.
+    - `losses`: this rank's part of each task's mean loss over all ranks, added up over ranks the loss itself; a
+      `FusedLosses` where one pass was enough;
+    - `values`: the losses over all ranks, as numbers;
+    - `representations`: each task's representation inside the graph of its loss, where kept.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
@@ -42,134 +82,145 @@ class Stepper:
         self.model = model
         self.devices = devices
         self.transfers = list(transfers)
-        self._layers: dict[tuple[int, ...], Sequence[nn.Module] | None] = {}  # by what learns
+        # Layers to record in a fused pass, by the parameters that learn; None where a fused pass does not work.
+        self._layers: dict[tuple[int, ...], Sequence[nn.Module] | None] = {}
 
-    def run(
-        self,
-        data: Mapping[str, Prepared],
-        step: Step,
-        *,
-        apart: bool = False,
-        fused: bool = False,
-        representations: bool = False,
-        example_weights: ExampleWeights | None = None,
-        transfers: bool = True,
-        scale: float = 1.0,
-    ) -> StepLosses:
-        """The losses of a step.
-
-        Args:
-            data: the examples that the step's positions point into.
-            step: positions by task.
-            apart: a pass of its own for every task, so that each loss has its own graph; else one fused pass.
-            fused: one pass will do nevertheless where the tasks' gradients can be told apart: see `blockwise`.
-            representations: keep them for the weighting.
-            example_weights: what each example counts within its task; all the same when left out.
-            transfers: whether transfers have their say; held-out losses are those of the tasks alone.
-            scale: factor of the terms that no weighting touches, which go into `.grad` here.
-        """
-        active = self.transfers if transfers else []
+    def run(self, data: Mapping[str, Prepared], step: Step, options: PassOptions | None = None) -> StepLosses:
+        """The losses of a step, whose positions point into `data`."""
+        options = options or PassOptions()
         result = StepLosses()
         if not step:
             return result
-        share = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
-        share = {task: positions for task, positions in share.items() if len(positions)}
-        sums = {task: self._nothing(task) for task in step if task not in share}
-        counts = torch.zeros(len(step), device=self.devices.device)
-        places = {task: place for place, task in enumerate(step)}
-        layers = self._layers_to_record(data, step, active) if apart and fused and not representations else None
-        if layers is not None:
-            apart = False
-        for group in [{task: at} for task, at in share.items()] if apart else [share] if share else []:
+        # 1. This rank's examples, and how many passes they take.
+        local_step = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
+        local_step = {task: positions for task, positions in local_step.items() if len(positions)}
+        layers = None
+        if options.graphs is Graphs.FUSED_IF_POSSIBLE:
+            layers = self._fusable_layers(data, step, self.transfers if options.with_transfers else ())
+        if options.graphs is Graphs.ONE_FOR_ALL or layers is not None:
+            groups = [local_step] if local_step else []  # one pass for all
+        else:
+            groups = [{task: positions} for task, positions in local_step.items()]  # a graph of its own per task
+        # 2. Sums of the examples' losses, and numbers of labeled units.
+        sums = {task: self._zero_loss(task) for task in step if task not in local_step}
+        counts = torch.zeros(len(step), device=self.devices.device)  # [tasks], in the step's order
+        rows = {task: row for row, task in enumerate(step)}
+        for group in groups:
             batch = make_batch(self.model.encoder, data, group).to(self.devices.device)
             try:
-                with blockwise.recorded(layers or (), sum(map(len, group.values()))) as calls:
+                with fused.recorded(layers or (), _num_examples(group)) as calls:
                     forward = self._forward(batch)
-            except blockwise.RowsMixedError:  # with this batch, if not with that of the trial
-                self._layers[self._learning()] = None
-                return self.run(
-                    data, step, apart=True, example_weights=example_weights, transfers=transfers, scale=scale
-                )
-            transfer_terms = self._transfer_terms(forward, active, scale)
+            except fused.RowsMixedError:  # with this batch, though not with that of the self-check
+                self._layers[self._learning_key()] = None
+                return self.run(data, step, replace(options, graphs=Graphs.ONE_PER_TASK))
+            terms = self._transfer_terms(forward, options)
             for task in group:
-                weights = example_weights(task, batch.positions[task]) if example_weights is not None else None
-                kind = self.model.specs[task].kind
-                logits = forward.logits[task]
-                sums[task], counts[places[task]] = loss_sum(kind, logits, batch.labels[task], weights)
-                for terms in transfer_terms:
-                    sums[task] = terms.change(task, sums[task])
-                if representations:
+                sums[task], counts[rows[task]] = self._loss_sum(task, forward, options.example_weights)
+                for transfer_terms in terms:
+                    sums[task] = transfer_terms.change(task, sums[task])
+                if options.keep_representations:
+                    kind = self.model.specs[task].kind
                     result.representations[task] = forward.representations[task].head_input(kind)
+        # 3. Means over the units of all ranks.
         counts = self.devices.sum(counts).clamp(min=1.0)
-        result.losses = {task: sums[task] / counts[place] for task, place in places.items()}  # in the step's order
+        result.losses = {task: sums[task] / counts[row] for task, row in rows.items()}
         if layers is not None:
-            own = {task: self.model.head_parameters(task) for task in step}
-            result.losses = blockwise.FusedLosses(result.losses, batch.rows, calls, own)
+            heads = {task: self.model.head_parameters(task) for task in step}
+            result.losses = fused.FusedLosses(result.losses, batch.rows, calls, heads)
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
         result.values = dict(zip(result.losses, values, strict=True))
         return result
 
-    def tells_apart(self, data: Mapping[str, Prepared], step: Step) -> bool:
-        """Whether one fused pass without transfers gives every task's gradient."""
-        return self._layers_to_record(data, step, ()) is not None
+    def _loss_sum(self, task: str, forward: Pass, example_weights: ExampleWeights | None) -> tuple[Tensor, Tensor]:
+        """The sum of a task's losses in a batch, and the number of its labeled units."""
+        batch = forward.batch
+        weights = None
+        if example_weights is not None:
+            weights = example_weights(task, batch.positions[task])
+        return loss_sum(self.model.specs[task].kind, forward.logits[task], batch.labels[task], weights)
 
-    def _layers_to_record(
-        self, data: Mapping[str, Prepared], step: Step, active: Sequence[Transfer]
+    def _zero_loss(self, task: str) -> Tensor:
+        """A loss of zero that reaches what the task's loss would: a rank without examples of a task takes part too."""
+        parameters = [*self.model.shared_parameters(), *self.model.head_parameters(task)]
+        return torch.stack([parameter.sum() for parameter in parameters]).sum() * 0.0
+
+    def _forward(self, batch: Batch) -> Pass:
+        """Logits of each task, and the representations that its head has read."""
+        with self.devices.autocast():
+            encoded = self.model.encode(batch.inputs, batch.rows)
+            by_task = {task: encoded.rows(rows.start, rows.stop) for task, rows in batch.rows.items()}
+            return Pass(self.model, batch, self.model.read(by_task, batch.inputs, batch.rows), by_task)
+
+    def _transfer_terms(self, forward: Pass, options: PassOptions) -> list[Terms]:
+        """Terms of all transfers; the gradient of those that no weighting touches goes into `.grad` at once."""
+        if not options.with_transfers:
+            return []
+        result = []
+        for transfer in self.transfers:
+            with self.devices.autocast():
+                terms = transfer.terms(forward)
+            if terms.unweighted is not None:
+                (terms.unweighted * (options.scale / self.devices.num_ranks)).backward(retain_graph=True)
+            result.append(terms)
+        return result
+
+    # --- fused passes ---
+
+    def can_fuse(self, data: Mapping[str, Prepared], step: Step) -> bool:
+        """Whether one pass without transfers gives every task's gradient."""
+        return self._fusable_layers(data, step, ()) is not None
+
+    def _fusable_layers(
+        self, data: Mapping[str, Prepared], step: Step, transfers: Sequence[Transfer]
     ) -> Sequence[nn.Module] | None:
-        """The layers by which the tasks of a fused pass can be told apart; None where that does not pay or work."""
+        """The layers to record for each task's gradient from one pass; None where that does not pay or work."""
         shared = self.model.shared_parameters()
-        entries = len(step) * sum(parameter.numel() for parameter in shared)
-        if (
-            self.devices.device.type not in blockwise.DEVICES
-            or self.devices.num_ranks > 1
-            or not shared
-            or not all(map(len, step.values()))
-            or entries > blockwise.MAX_ENTRIES
-            or len(self.model.inserts)
-            or not all(map(_leaves_losses_alone, active))
-        ):
+        num_entries = len(step) * sum(parameter.numel() for parameter in shared)
+        if self.devices.device.type not in fused.DEVICES or self.devices.num_ranks > 1:
             return None
-        known = self._learning()
-        if known not in self._layers:
-            layers = blockwise.layers_to_record(self.model.encoder)
-            self._layers[known] = layers if layers is not None and self._told_apart(data, step, layers) else None
-        return self._layers[known]
+        if not shared or num_entries > fused.MAX_ENTRIES or not all(len(positions) for positions in step.values()):
+            return None
+        if len(self.model.inserts) or any(_has_terms(transfer) for transfer in transfers):
+            return None
+        key = self._learning_key()
+        if key not in self._layers:
+            layers = fused.layers_to_record(self.model.encoder)
+            is_exact = layers is not None and self._check_fused_pass(data, step, layers)
+            self._layers[key] = layers if is_exact else None
+        return self._layers[key]
 
-    def _learning(self) -> tuple[int, ...]:
-        """What learns now, as a key."""
-        return tuple(map(id, self.model.shared_parameters()))
+    def _learning_key(self) -> tuple[int, ...]:
+        return tuple(id(parameter) for parameter in self.model.shared_parameters())
 
-    def _told_apart(self, data: Mapping[str, Prepared], step: Step, layers: Sequence[nn.Module]) -> bool:
-        """Try it once, without dropout, next to what autograd says."""
+    def _check_fused_pass(self, data: Mapping[str, Prepared], step: Step, layers: Sequence[nn.Module]) -> bool:
+        """Compare gradients of one fused pass without dropout with those of autograd."""
         batch = make_batch(self.model.encoder, data, step).to(self.devices.device)
         with without_dropout(self.model) if self.model.training else nullcontext():
             try:
-                with blockwise.recorded(layers, sum(map(len, step.values()))) as calls:
-                    logits = self._forward(batch).logits
-                losses = {
-                    task: loss_sum(self.model.specs[task].kind, logits[task], batch.labels[task])[0] for task in step
-                }
-                own = {task: self.model.head_parameters(task) for task in step}
-                fused = blockwise.FusedLosses(losses, batch.rows, calls, own)
-                return blockwise.agree(fused, self.model.shared_parameters())
-            except (blockwise.RowsMixedError, RuntimeError):  # shapes that no rule foresaw, or too little memory
+                with fused.recorded(layers, _num_examples(step)) as calls:
+                    forward = self._forward(batch)
+                losses = {task: self._loss_sum(task, forward, None)[0] for task in step}
+                heads = {task: self.model.head_parameters(task) for task in step}
+                fused_losses = fused.FusedLosses(losses, batch.rows, calls, heads)
+                return fused.agree(fused_losses, self.model.shared_parameters())
+            except torch.OutOfMemoryError:
+                raise
+            except (fused.RowsMixedError, RuntimeError):  # RuntimeError: shapes that no rule of a layer expects
                 return False
 
-    def _nothing(self, task: str) -> Tensor:
-        """A loss of zero that reaches what the task's loss would: a rank without an example of it still takes part."""
-        reached = [*self.model.shared_parameters(), *self.model.head_parameters(task)]
-        return torch.stack([parameter.sum() for parameter in reached]).sum() * 0.0
+    # --- products of single examples ---
 
-    def examine(self, data: Mapping[str, Prepared], step: Step, weighting: Weighting, targets: Sequence[str]) -> None:
-        """Show the weighting how each source example of a step agrees with the targets."""
-        from crosstask.models.per_example import batch_products, target_direction
-
-        own = {task: at for task, at in step.items() if task in targets}
-        if not own:
+    def update_example_weights(
+        self, data: Mapping[str, Prepared], step: Step, weighting: Weighting, targets: Sequence[str]
+    ) -> None:
+        """Let the weighting learn from the products of a step's source examples with the targets' gradient."""
+        target_step = {task: positions for task, positions in step.items() if task in targets}
+        if not target_step:
             return
-        # Every rank compares its own examples with the gradient of all the targets' examples.
+        # Every rank compares its own source examples with the gradient of all target examples.
         device = self.devices.device
-        direction = target_direction(self.model, [make_batch(self.model.encoder, data, own).to(device)], list(own))
+        target_batch = make_batch(self.model.encoder, data, target_step).to(device)
+        direction = target_direction(self.model, [target_batch], list(target_step))
         for task, positions in split_over_ranks(step, self.devices.rank, self.devices.num_ranks).items():
             if task in targets:
                 continue
@@ -179,24 +230,10 @@ class Stepper:
                 products = batch_products(self.model, batch, task, direction)
             weighting.update_examples(task, positions, products)
 
-    def _forward(self, batch: Batch) -> Pass:
-        """Logits of each task, and the very representations that its head has read."""
-        with self.devices.autocast():
-            whole = self.model.encode(batch.inputs, batch.rows)
-            parts = {task: whole.rows(at.start, at.stop) for task, at in batch.rows.items()}
-            return Pass(self.model, batch, self.model.read(parts, batch.inputs, batch.rows), parts)
 
-    def _transfer_terms(self, forward: Pass, transfers: Sequence[Transfer], scale: float) -> list[Terms]:
-        """Terms of all transfers; the gradient of those that no weighting touches goes into `.grad` at once."""
-        result = []
-        for transfer in transfers:
-            with self.devices.autocast():
-                terms = transfer.terms(forward)
-            if terms.unweighted is not None:
-                (terms.unweighted * (scale / self.devices.num_ranks)).backward(retain_graph=True)
-            result.append(terms)
-        return result
+def _num_examples(step: Step) -> int:
+    return sum(len(positions) for positions in step.values())
 
 
-def _leaves_losses_alone(transfer: Transfer) -> bool:
-    return type(transfer).terms is Transfer.terms
+def _has_terms(transfer: Transfer) -> bool:
+    return type(transfer).terms is not Transfer.terms

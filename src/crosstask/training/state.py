@@ -1,0 +1,119 @@
+"""Everything that changes during a run, as it goes into a checkpoint and comes back from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crosstask.models.multitask import Model
+from crosstask.training import checkpoints
+from crosstask.training.checkpoints import Checkpoint
+from crosstask.training.devices import Devices
+from crosstask.training.selection import ModelSelection
+from crosstask.transfer.base import Transfer
+from crosstask.weighting.base import Weighting
+
+
+@dataclass(frozen=True)
+class PhasePosition:
+    """Where in a phase a checkpoint is made: after `num_updates` updates with this weighting and optimizer."""
+
+    weighting: Weighting
+    optimizer: torch.optim.Optimizer
+    num_updates: int
+
+
+class TrainingState:
+    """The state of a run. What `capture` puts into a checkpoint, `restore_run` and `restore_phase` take out of it.
+
+    - `set_aside`: tasks that take no further part;
+    - `failures`: by task, losses in a row that were not finite;
+    - `recent_losses`: by task, losses since the last row of the record;
+    - `best`: the model of the best evaluation of the phase; `selection`: that evaluation;
+    - `learning_names`: names of the model's tensors that any phase trains.
+    """
+
+    def __init__(self, model: Model, transfers: Sequence[Transfer], devices: Devices) -> None:
+        self.model = model
+        self.transfers = list(transfers)
+        self.transfer_modules = nn.ModuleList(transfers)  # one state for the checkpoint
+        self.devices = devices
+        self.num_checkpoints = 0
+        self.learning_names: set[str] = set()
+        self.set_aside: set[str] = set()
+        self.failures: dict[str, int] = {}
+        self.start_phase()
+
+    def start_phase(self) -> None:
+        """What each phase begins with."""
+        self.recent_losses: dict[str, list[float]] = {}
+        self.best: dict[str, Tensor] = {}
+        self.selection = ModelSelection()
+
+    def capture(self, phase_number: int, history_rows: int, position: PhasePosition | None = None) -> Checkpoint:
+        """A checkpoint; between two phases there is no position. Every rank has to call it."""
+        weighting = {} if position is None else position.weighting.state_dict()
+        tensors = {
+            "model": self.model.trainable_state(self.learning_names),
+            "transfers": self.transfer_modules.state_dict(),
+            "transfer_optimizers": checkpoints.flatten_optimizers(self._transfer_optimizers()),
+            "optimizer": {} if position is None else checkpoints.flatten_optimizer(position.optimizer),
+            "weighting": {key: value for key, value in weighting.items() if isinstance(value, Tensor)},
+            "best": self.best,
+            "random": self._random_states(),
+        }
+        state: dict[str, Any] = {
+            "number": self.num_checkpoints,
+            "phase": phase_number,
+            "updates": None if position is None else position.num_updates,
+            "weighting": {key: value for key, value in weighting.items() if key not in tensors["weighting"]},
+            "selection": self.selection.state_dict(),
+            "set_aside": sorted(self.set_aside),
+            "failures": self.failures,
+            "recent": self.recent_losses,
+            "history_rows": history_rows,
+        }
+        return Checkpoint(tensors, state)
+
+    def restore_run(self, checkpoint: Checkpoint) -> int:
+        """Restore the model and the transfers; returns the number of the phase to go on with."""
+        self.num_checkpoints = int(checkpoint.state["number"])
+        self.model.load_state_dict(checkpoint.tensors["model"], strict=False)
+        self.transfer_modules.load_state_dict(checkpoint.tensors["transfers"])
+        checkpoints.restore_optimizers(self._transfer_optimizers(), checkpoint.tensors["transfer_optimizers"])
+        self.set_aside = set(checkpoint.state["set_aside"])
+        return int(checkpoint.state["phase"])
+
+    def restore_phase(
+        self, checkpoint: Checkpoint, weighting: Weighting, optimizer: torch.optim.Optimizer
+    ) -> int | None:
+        """Restore what belongs to the phase; returns its updates so far, or None for a checkpoint between phases."""
+        state, tensors = checkpoint.state, checkpoint.tensors
+        if state["updates"] is None:
+            return None
+        checkpoints.restore_optimizer(optimizer, tensors["optimizer"])
+        weighting.load_state_dict({**state["weighting"], **tensors["weighting"]})
+        self.best = dict(tensors["best"])
+        self.selection = ModelSelection.from_state(state["selection"])
+        self.failures, self.recent_losses = dict(state["failures"]), dict(state["recent"])
+        rank, device = self.devices.rank, self.devices.device
+        torch.set_rng_state(tensors["random"][f"cpu.{rank}"])
+        if f"cuda.{rank}" in tensors["random"] and device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["random"][f"cuda.{rank}"], device)
+        return int(state["updates"])
+
+    def _transfer_optimizers(self) -> list[torch.optim.Optimizer | None]:
+        return [transfer.optimizer for transfer in self.transfers]
+
+    def _random_states(self) -> dict[str, Tensor]:
+        """The states of all ranks' random number generators, by "device type.rank"."""
+        local_states = {"cpu": torch.get_rng_state()}
+        if self.devices.device.type == "cuda":
+            local_states["cuda"] = torch.cuda.get_rng_state(self.devices.device)
+        states = {}
+        for device_type, local_state in local_states.items():
+            for rank, state in enumerate(self.devices.gather(local_state)):
+                states[f"{device_type}.{rank}"] = state
+        return states
