@@ -9,7 +9,7 @@ from crosstask.gradients.backward_products import ProductsInBackward
 from crosstask.gradients.hessian import conjugate_gradients, hessian_of
 from crosstask.gradients.inner_products import pair_products
 from crosstask.gradients.simplex import mirror_step_of_logs
-from crosstask.weighting.target_alignment import cosine_similarities
+from crosstask.gradients.target_alignment import cosine_similarities
 from crosstask.weighting.tawt import TAWT, effective_sample_size
 
 

@@ -9,8 +9,9 @@ from torch import nn
 from torch.func import functional_call
 
 from crosstask.gradients.per_example import example_products
+from crosstask.gradients.simplex import effective_number, mirror_step_within
 from crosstask.weighting.tawt import effective_sample_size
-from crosstask.weighting.tawt_samples import SampleTAWT, effective_number, mirror_step_within, relative_products
+from crosstask.weighting.tawt_samples import SampleTAWT, relative_products
 
 
 def mirror_step(weights, gradient, step_size):

@@ -62,6 +62,12 @@ class Ranks:
         """Added up over ranks; on a single one the tensor itself."""
         return values if self.count == 1 else self.reduce(values)
 
+    def sum_parts(self, gradient: Gradient) -> Gradient:
+        """A gradient added up over ranks, which all reach the same parameters."""
+        if self.count == 1:
+            return gradient
+        return [None if part is None else self.reduce(part) for part in gradient]
+
     def sum_gradient(self, gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Gradient:
         """A gradient added up over ranks; a rank that does not reach a parameter adds zero."""
         if self.count == 1:

@@ -3,10 +3,14 @@
 Pure functions of tensors, in float64 whatever the dtype of their arguments; nothing here knows of tasks or models.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 from crosstask.errors import CrossTaskError
+
+NUM_BISECTIONS = 100
 
 
 def mirror_step_of_logs(log_weights: Tensor, gradient: Tensor, step_size: float) -> Tensor:
@@ -20,6 +24,55 @@ def mirror_step_of_logs(log_weights: Tensor, gradient: Tensor, step_size: float)
     """
     updated = log_weights.double() - step_size * gradient.double()
     return updated - updated.max()
+
+
+def mirror_step_within(log_weights: Tensor, exponents: Tensor, floor: float = 0.0, cap: float = math.inf) -> Tensor:
+    """Eq. 2.8 on logarithms, `w_i <- w_i exp(e_i) / normalizer`, with the sum of the weights unchanged.
+
+    Where a weight would leave `[floor, cap]`, the result is the point with that sum and within these bounds that is
+    nearest to eq. 2.8's in Kullback-Leibler divergence: all weights times one factor, then clipped.
+
+    >>> mirror_step_within(torch.zeros(2), torch.tensor([math.log(3.0), 0.0])).exp().round(decimals=4).tolist()
+    [1.5, 0.5]
+    >>> mirror_step_within(torch.zeros(3), torch.tensor([9.0, 0.0, 0.0]), cap=2.0).exp().round(decimals=4).tolist()
+    [2.0, 0.5, 0.5]
+    """
+    before = log_weights.double()
+    moved = before + exponents.double()
+    total = before.exp().sum()
+    log_floor, log_cap = -math.inf, math.log(cap)
+    if floor > 0.0:
+        log_floor = math.log(floor)
+    shift = float(total.log() - moved.logsumexp(0))
+    if moved.min() + shift >= log_floor and moved.max() + shift <= log_cap:
+        return moved + shift
+    # The sum after clipping grows with the shift: bisect, then solve exactly for the weights that were not clipped.
+    low = high = shift
+    if floor > 0.0:
+        low = log_floor - float(moved.max())
+    if cap < math.inf:
+        high = log_cap - float(moved.min())
+    for _ in range(NUM_BISECTIONS):
+        middle = (low + high) / 2.0
+        if (moved + middle).clamp(log_floor, log_cap).exp().sum() < total:
+            low = middle
+        else:
+            high = middle
+    clipped = (moved + high).clamp(log_floor, log_cap)
+    is_free = (clipped > log_floor) & (clipped < log_cap)
+    rest = total - clipped[~is_free].exp().sum()
+    if is_free.any() and rest > 0.0:
+        clipped[is_free] += rest.log() - clipped[is_free].logsumexp(0)
+    return clipped.clamp(log_floor, log_cap)
+
+
+def effective_number(log_weights: Tensor) -> float:
+    """Effective number of examples: `1 / sum_i p_i^2`, with p the weights over their sum.
+
+    >>> round(effective_number(torch.tensor([0.0, 0.0, -1e9])), 6)
+    2.0
+    """
+    return float(torch.exp(2.0 * log_weights.logsumexp(0) - (2.0 * log_weights).logsumexp(0)))
 
 
 def project_onto_simplex(point: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
         from crosstask.weighting.base import Weighting
 
         return Weighting
-    found = WEIGHTINGS.find(name)
-    if found is None:
+    method = WEIGHTINGS.find(name)
+    if method is None:
         raise AttributeError(f"module 'crosstask.weighting' has no attribute '{name}'")
-    return found
+    return method

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from crosstask.papers import BANDIT, Paper
 from crosstask.weighting.base import Problem, Weighting
-from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.evidence import Evidence, by_task, to_vector
 from crosstask.weighting.validation import check_number
 
 MIN_WEIGHT = 1e-30
@@ -48,7 +48,10 @@ def ascent_step(weights: Tensor, losses: Tensor, step_size: float, rho: float) -
             low = middle
         else:
             high = middle
-    multiplier = 1.0 / low - 1.0 if low > 0.0 else math.inf
+    # Without a digit to spare the power is 0: equal weights, an infinite multiplier.
+    multiplier = math.inf
+    if low > 0.0:
+        multiplier = 1.0 / low - 1.0
     return torch.softmax(low * exponents, 0), multiplier
 
 
@@ -91,6 +94,7 @@ class BanditMTL(Weighting):
     name: ClassVar[str] = "bandit"
     summary: ClassVar[str] = "more weight to tasks with high losses, within a distance of uniform weights"
     paper: ClassVar[Paper | None] = BANDIT
+    state_attributes: ClassVar[Mapping[str, str]] = {"last_losses": "last_losses"}
 
     def __init__(
         self,
@@ -100,7 +104,9 @@ class BanditMTL(Weighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self._fixed_rho = None if rho is None else check_number(self.name, "rho", rho, at_least=0.0)
+        if rho is not None:
+            check_number(self.name, "rho", rho, at_least=0.0)
+        self._rho_option = rho
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         super().__init__(tasks, target)
 
@@ -109,25 +115,17 @@ class BanditMTL(Weighting):
         super().start(problem)
         self.last_losses: dict[str, float] = {}
         max_distance = math.log(len(self.tasks))
-        if self._fixed_rho is not None:
-            self.rho = self._fixed_rho
+        if self._rho_option is not None:
+            self.rho = float(self._rho_option)
+        elif max_distance > DEFAULT_RHO:
+            self.rho = DEFAULT_RHO
         else:
-            self.rho = DEFAULT_RHO if max_distance > DEFAULT_RHO else max_distance / 2.0
+            self.rho = max_distance / 2.0
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """The adversary's step."""
         self.last_losses.update(evidence.losses)
         mean = sum(self.last_losses.values()) / len(self.last_losses)
-        losses = torch.tensor([self.last_losses.get(task, mean) for task in self.tasks], dtype=torch.float64)
-        weights = torch.tensor([self._weights[task] for task in self.tasks], dtype=torch.float64)
-        weights, _ = ascent_step(weights, losses, self.step_size, self.rho)
-        return dict(zip(self.tasks, weights.tolist(), strict=True))
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights, the last loss of each task and the number of steps."""
-        return {**super().state_dict(), "last_losses": dict(self.last_losses)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
-        super().load_state_dict(state)
-        self.last_losses = {task: float(loss) for task, loss in state["last_losses"].items()}
+        losses = to_vector(self.last_losses, self.tasks, default=mean)  # [tasks]
+        weights, _ = ascent_step(to_vector(self._weights, self.tasks), losses, self.step_size, self.rho)
+        return by_task(self.tasks, weights)

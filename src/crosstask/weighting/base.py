@@ -7,6 +7,7 @@ written once, in `backward`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, final
 
@@ -17,9 +18,11 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.fused import FusedLosses
 from crosstask.papers import Paper
-from crosstask.weighting.evidence import Evidence, GradientOverflowError, Need
+from crosstask.weighting.evidence import Evidence, Facts, GradientOverflowError, Need
 from crosstask.weighting.validation import check_known_tasks
 
+State = dict[str, Any]
+"""Plain values and tensors by name."""
 Query = float | Literal["dev"]
 """Which examples judge the weights: a fraction of each training set, or the dev sets."""
 Initial = Literal["by-size", "uniform"]
@@ -86,6 +89,9 @@ class Weighting(ABC):
     weighs_heads: ClassVar[bool] = True
     """Whether a task's own parameters get its weighted gradient on steps that inspect gradients, or its gradient as it
     is (Sener & Koltun 2018)."""
+    state_attributes: ClassVar[Mapping[str, str]] = {}
+    """What a method remembers besides its weights: keys of `state_dict`, and the attributes where it stands. Values
+    are tensors, or plain values that JSON can hold."""
     every: int = 1
     """Steps from one inspection to the next; in between a step is a plain joint step."""
     held_out: HeldOut | None = None
@@ -100,7 +106,7 @@ class Weighting(ABC):
         self.reduce: Callable[[Tensor], Tensor] = _unchanged
         self.num_ranks = 1
         self._weights: dict[str, float] = {}
-        self._facts: dict[str, Any] = {}
+        self._facts: Facts = {}
         if tasks is not None:
             self.bind(tasks, target)
 
@@ -113,7 +119,9 @@ class Weighting(ABC):
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         """Name the tasks that take part, those that matter most, and how many examples each has."""
-        targets = (target,) if isinstance(target, str) else tuple(target or ())
+        targets = tuple(target or ())
+        if isinstance(target, str):
+            targets = (target,)
         self.start(Problem(tuple(tasks), targets, dict(sizes or {})))
 
     def start(self, problem: Problem) -> None:
@@ -132,9 +140,9 @@ class Weighting(ABC):
         """Tasks that the method's options name, by option."""
         return {}
 
-    def check_names(self, known: Iterable[str]) -> None:
+    def check_names(self, all_tasks: Iterable[str]) -> None:
         """Every task that an option names must exist."""
-        names = list(known)
+        names = list(all_tasks)
         for option, tasks in self.named_tasks().items():
             check_known_tasks(self.name, option, tasks, names)
 
@@ -152,7 +160,9 @@ class Weighting(ABC):
 
     def needs(self, step: int) -> Need:
         """What step number `step` needs, counted from 0; the loop asks once per step."""
-        return self.inspects if step % self.every == 0 else Need.NOTHING
+        if step % self.every == 0:
+            return self.inspects
+        return Need.NOTHING
 
     @abstractmethod
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
@@ -221,31 +231,37 @@ class Weighting(ABC):
         self.check_losses(losses)
         need = self.needs(self.steps)
         self.steps += 1
+        # 1. What the step can show. Nothing is computed yet.
+        weights_before = self._step_weights()
         evidence = Evidence(
             method=self.name,
             loss_tensors=_select(losses, [task for task in self.tasks if task in losses]),
             observed={task: loss for task, loss in losses.items() if task not in self.tasks},
             targets=self.targets,
-            weights=self._step_weights(),
+            weights=weights_before,
             probabilities=probabilities or {},
             scale=scale,
             ranks=Ranks(self.reduce, self.num_ranks),
-            shared_parameters=shared if shared is None else list(shared),
-            representations=representations if Need.REPRESENTATIONS in need else None,
+            shared_parameters=list(shared or ()),
         )
-        weights = evidence.weights
-        weighs_heads = True
-        if need & (Need.LOSSES | Need.GRADIENTS) and self._can_learn_from(evidence):
-            self._learn(evidence)
-            weights = evidence.weights if self.is_delayed else self._step_weights()
-            weighs_heads = self.weighs_heads
-        evidence.put_in_place(weights, weigh_heads=weighs_heads)
+        if Need.REPRESENTATIONS in need:
+            evidence.representations = representations
+        # 2. A step without inspection is a plain one with the weights as they are.
+        if not need & (Need.LOSSES | Need.GRADIENTS) or not self._can_learn_from(evidence):
+            evidence.put_in_place(weights_before)
+            return
+        # 3. The method looks at what it needs; then gradients go to `.grad`, unless that has happened on the way.
+        self._learn(evidence)
+        weights = weights_before if self.is_delayed else self._step_weights()
+        evidence.put_in_place(weights, weigh_heads=self.weighs_heads)
 
     def _learn(self, evidence: Evidence) -> None:
+        """Let `coefficients` change the weights, unless gradients have overflowed."""
         try:
             coefficients = self.coefficients(evidence)
         except GradientOverflowError:
             return
+        # A new mapping: the evidence still refers to the weights from before.
         self._weights = {**self._weights, **coefficients}
         self._facts.update(evidence.facts)
 
@@ -268,19 +284,24 @@ class Weighting(ABC):
             self.learning_rate = learning_rate
         self._learn_from_held_out(held_out_losses, shared)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """What was seen since the last call (similarities, norms, conflict), as plain data for the record."""
         facts, self._facts = self._facts, {}
         return facts
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Everything that changes while training: plain values and tensors."""
-        return {"weights": self.weights, "steps": self.steps}
+        state: State = {"weights": self.weights, "steps": self.steps}
+        for key, attribute in self.state_attributes.items():
+            state[key] = deepcopy(getattr(self, attribute))
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned."""
-        self._weights = {task: float(weight) for task, weight in state["weights"].items()}
+        self._weights = dict(state["weights"])
         self.steps = int(state["steps"])
+        for key, attribute in self.state_attributes.items():
+            setattr(self, attribute, deepcopy(state[key]))
 
     def check_losses(self, losses: Mapping[str, Tensor]) -> None:
         """Every loss must belong to a task that was named, and be a scalar."""

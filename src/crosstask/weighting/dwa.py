@@ -1,7 +1,7 @@
 """More weight to tasks whose losses decrease more slowly than the others'."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from crosstask.papers import DWA as DWA_PAPER
 from crosstask.papers import Paper
 from crosstask.weighting.base import Problem, Weighting
-from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.evidence import Evidence, by_task
 from crosstask.weighting.validation import check_count, check_not_negative, check_number
 
 
@@ -56,6 +56,7 @@ class DWA(Weighting):
     name: ClassVar[str] = "dwa"
     summary: ClassVar[str] = "more weight to tasks whose losses decrease more slowly than the others'"
     paper: ClassVar[Paper | None] = DWA_PAPER
+    state_attributes: ClassVar[Mapping[str, str]] = {"sums": "_sums", "averages": "averages"}
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class DWA(Weighting):
             self._end_window()
             if len(self.averages) == 2:
                 ratios = torch.tensor([self.ratio(task) for task in self.tasks])
-                weights = dict(zip(self.tasks, average_weights(ratios, self.temperature).tolist(), strict=True))
+                weights = by_task(self.tasks, average_weights(ratios, self.temperature))
         for task, loss in evidence.losses.items():
             total, number = self._sums.get(task, [0.0, 0])
             self._sums[task] = [total + loss, number + 1]
@@ -93,26 +94,13 @@ class DWA(Weighting):
 
     def _end_window(self) -> None:
         means = {task: total / number for task, (total, number) in self._sums.items()}
-        self.averages = [*self.averages, means][-2:]
+        self.averages = [*self.averages, means][-2:]  # older ones play no part
         self._sums = {}
 
     def ratio(self, task: str) -> float:
         """A task's mean loss in the last window, relative to the one before."""
-        before, after = (average.get(task, 0.0) for average in self.averages)
+        older, newer = self.averages
+        before, after = older.get(task, 0.0), newer.get(task, 0.0)
         if before <= 0.0 or after <= 0.0:
             return 1.0
         return after / before
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights, the sums of this window and the means of the last two."""
-        return {
-            **super().state_dict(),
-            "sums": {task: list(entry) for task, entry in self._sums.items()},
-            "averages": [dict(average) for average in self.averages],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
-        super().load_state_dict(state)
-        self._sums = {task: list(entry) for task, entry in state["sums"].items()}
-        self.averages = [dict(average) for average in state["averages"]]

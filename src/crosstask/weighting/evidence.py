@@ -13,7 +13,7 @@ from crosstask.gradients import inner_products
 from crosstask.gradients import representations as on_representations
 from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.distributed import Ranks
-from crosstask.weighting.target_alignment import (
+from crosstask.gradients.target_alignment import (
     ComparedLosses,
     InverseHessian,
     Placement,
@@ -52,6 +52,8 @@ class Need(Flag):
     """Losses of the targets, even in a phase that trains the sources alone."""
 
 
+Facts = dict[str, Any]
+"""Plain data for the record: numbers, and mappings of numbers by task."""
 Value = TypeVar("Value")
 
 
@@ -85,6 +87,27 @@ class GradientOverflowError(Exception):
     """Gradients are not finite, as under a GradScaler, which skips such a step. The weights stay as they are."""
 
 
+def to_vector(values: Mapping[str, float], tasks: Sequence[str], default: float | None = None) -> Tensor:
+    """The values of these tasks in float64, [tasks]; tasks without one have the default, if there is any.
+
+    >>> to_vector({"a": 1.0, "b": 2.0}, ["b", "a"]).tolist()
+    [2.0, 1.0]
+    """
+    numbers = []
+    for task in tasks:
+        numbers.append(values[task] if default is None else values.get(task, default))
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def by_task(tasks: Sequence[str], vector: Tensor) -> dict[str, float]:
+    """The entries of a vector by the names of their tasks.
+
+    >>> by_task(["a", "b"], torch.tensor([1.0, 2.0]))
+    {'a': 1.0, 'b': 2.0}
+    """
+    return dict(zip(tasks, vector.tolist(), strict=True))
+
+
 def check_shared(method: str, shared: Iterable[nn.Parameter] | None) -> list[nn.Parameter]:
     """The shared parameters that learn, each once; there must be some."""
     # A list put together by hand may name tied weights twice.
@@ -97,23 +120,28 @@ def check_shared(method: str, shared: Iterable[nn.Parameter] | None) -> list[nn.
     return list(unique.values())
 
 
-def gradient_facts(gram: Tensor, tasks: Sequence[str], targets: Sequence[str] = ()) -> dict[str, Any]:
+def gradient_facts(gram: Tensor, tasks: Sequence[str], targets: Sequence[str] = ()) -> Facts:
     """Norms, conflict and cosines with the first target, from the products of gradients, for the record.
 
     >>> gradient_facts(torch.tensor([[4.0, 0.0], [0.0, 9.0]]), ["a", "b"], ["a"])
     {'gradient_norms': {'a': 2.0, 'b': 3.0}, 'conflict': 0.0, 'similarities': {'b': 0.0}}
     """
-    norms = gram.diagonal().clamp(min=0.0).sqrt().tolist()
-    facts: dict[str, Any] = {
-        "gradient_norms": dict(zip(tasks, norms, strict=True)),
-        "conflict": inner_products.conflict(gram),
-    }
-    target = next((task for task in tasks if task in targets), None)
-    if target is not None:
-        cosines = dict(zip(tasks, inner_products.cosines(gram)[tasks.index(target)].tolist(), strict=True))
-        del cosines[target]
+    norms = gram.diagonal().clamp(min=0.0).sqrt()
+    facts: Facts = {"gradient_norms": by_task(tasks, norms), "conflict": inner_products.conflict(gram)}
+    cosines = cosines_with_target(gram, tasks, targets)
+    if cosines:
+        # The first target's cosine with itself is 1 and says nothing.
+        del cosines[next(task for task in tasks if task in targets)]
         facts["similarities"] = cosines
     return facts
+
+
+def cosines_with_target(gram: Tensor, tasks: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
+    """Cosine of each task's gradient with that of the first target among the tasks; empty without one."""
+    for row, task in enumerate(tasks):
+        if task in targets:
+            return by_task(tasks, inner_products.cosines(gram)[row])
+    return {}
 
 
 @dataclass(eq=False)
@@ -141,10 +169,10 @@ class Evidence:
     probabilities: Mapping[str, float]
     scale: float
     ranks: Ranks
-    shared_parameters: Iterable[nn.Parameter] | None
-    representations: Mapping[str, Tensor] | None
+    shared_parameters: Sequence[nn.Parameter]
+    representations: Mapping[str, Tensor] | None = None
     is_in_place: bool = False
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
     _num_compared: int | None = None
 
     @property
@@ -169,9 +197,9 @@ class Evidence:
     def gradients(self) -> dict[str, grads.TaskGradient]:
         """Each task's gradient times `scale`; on the shared parameters over all ranks."""
         gradients = {}
+        # Each graph is freed as soon as its gradient is taken.
         for task, _, gradient in grads.each_gradient(self.loss_tensors, self.shared, self.scale):
-            if self.ranks.count > 1:
-                gradient.shared = [part if part is None else self.ranks.sum(part) for part in gradient.shared]
+            gradient.shared = self.ranks.sum_parts(gradient.shared)
             gradients[task] = gradient
         return gradients
 
@@ -187,9 +215,9 @@ class Evidence:
     @computed_once
     def gram(self) -> Tensor:
         """Products of the tasks' gradients on the shared parameters, [tasks, tasks], in float64 on the CPU."""
-        first = 0 if self._num_compared is None else len(self.shared) - self._num_compared
-        rows = [gradient.shared[first:] for gradient in self.gradients.values()]
-        gram = self._finite(inner_products.gram_matrix(rows).cpu() / self.scale**2)
+        num_left_out = len(self.shared) - (self._num_compared or len(self.shared))
+        rows = [gradient.shared[num_left_out:] for gradient in self.gradients.values()]
+        gram = self._finite(inner_products.gram_matrix(rows).cpu() / self.scale**2)  # products have the scale twice
         self.facts = gradient_facts(gram, self.tasks, self.targets)
         return gram
 
@@ -201,11 +229,7 @@ class Evidence:
     @computed_once
     def target_cosines(self) -> dict[str, float]:
         """Cosine of each task's gradient with that of the first target of this step; empty without one."""
-        target = next((task for task in self.tasks if task in self.targets), None)
-        if target is None:
-            return {}
-        row = inner_products.cosines(self.gram)[self.tasks.index(target)]
-        return dict(zip(self.tasks, row.tolist(), strict=True))
+        return cosines_with_target(self.gram, self.tasks, self.targets)
 
     @computed_once
     def jacobian(self) -> Tensor:
@@ -214,7 +238,8 @@ class Evidence:
         For methods that cannot do with products alone: it takes the memory that `gram` avoids.
         """
         self.gram  # noqa: B018 - raises when gradients have overflowed
-        jacobian = torch.stack([grads.flatten(gradient.shared, self.shared) for gradient in self.gradients.values()])
+        rows = [grads.flatten(gradient.shared, self.shared) for gradient in self.gradients.values()]
+        jacobian = torch.stack(rows)  # [tasks, parameters]
         if jacobian.dtype != torch.float64:
             jacobian = jacobian.float()
         return jacobian / self.scale
@@ -227,12 +252,15 @@ class Evidence:
                 f"weighting '{self.method}' looks at gradients on the representation: pass "
                 "`representations={task: tensor}` with what each task's head was given, or use `mgda`."
             )
-        shared = {id(parameter) for parameter in self.shared_parameters or ()}
         gradients = {}
         for task, loss in self.loss_tensors.items():
             representation = self.representations.get(task)
             gradients[task] = on_representations.take_gradient(
-                loss * self.scale, representation, shared, where=(self.method, task), num_ranks=self.ranks.count
+                loss * self.scale,
+                representation,
+                self._shared_ids,
+                where=(self.method, task),
+                num_ranks=self.ranks.count,
             )
         return gradients
 
@@ -280,9 +308,14 @@ class Evidence:
         for gradient in self.gradients.values():
             grads.add_to_grad(gradient.head)
         # The direction is complete on every rank, and the loop adds up what all ranks have.
-        parts = (direction * (self.scale / self.ranks.count)).split([parameter.numel() for parameter in self.shared])
-        shaped = [part.view_as(parameter) for parameter, part in zip(self.shared, parts, strict=True)]
-        grads.add_to_grad(zip(self.shared, shaped, strict=True))
+        local_direction = direction * (self.scale / self.ranks.count)
+        start = 0
+        pairs = []
+        for parameter in self.shared:
+            entries = local_direction[start : start + parameter.numel()]
+            pairs.append((parameter, entries.view_as(parameter)))
+            start += parameter.numel()
+        grads.add_to_grad(pairs)
 
     def put_in_place(self, weights: Mapping[str, float], *, weigh_heads: bool = True) -> None:
         """Add the gradient of the weighted sum of losses to `.grad`, from what has been taken so far.
@@ -297,20 +330,23 @@ class Evidence:
         self._put_observed_heads_in_place()
         factors = {task: self._factor(task, weights) for task in self.tasks}
         if self.representations is not None:
-            shared = {id(parameter) for parameter in self.shared_parameters or ()}
-            on_representations.put_in_place(self.representation_gradients, factors, shared)
+            # Cotangents are weighted, then one backward pass goes through the encoder.
+            on_representations.put_in_place(self.representation_gradients, factors, self._shared_ids)
         elif "gradients" in vars(self):
             self._put_mixture_in_place(factors, weigh_heads)
         elif factors:
+            # Nobody has looked at gradients: one plain backward pass of the weighted sum.
             terms = [self.scale * factors[task] * loss for task, loss in self.loss_tensors.items()]
             sum(terms[1:], terms[0]).backward()
 
     def _put_mixture_in_place(self, factors: Mapping[str, float], weigh_heads: bool) -> None:
+        shared_gradients, shared_factors = [], []
         for task, gradient in self.gradients.items():
             grads.add_to_grad(gradient.head, factors[task] if weigh_heads else 1.0)
-        # The shared part is complete on every rank, and the loop adds up what all ranks have.
-        shares = [factor / self.ranks.count for factor in factors.values()]
-        mixture = grads.mix([gradient.shared for gradient in self.gradients.values()], shares)
+            shared_gradients.append(gradient.shared)
+            # These are complete on every rank, and the loop adds up what all ranks have.
+            shared_factors.append(factors[task] / self.ranks.count)
+        mixture = grads.mix(shared_gradients, shared_factors)
         grads.add_to_grad(zip(self.shared, mixture, strict=True))
 
     def _put_observed_heads_in_place(self) -> None:
@@ -320,9 +356,15 @@ class Evidence:
         shared = {id(parameter) for parameter in self.shared}
         for task, loss in self.observed.items():
             head = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in shared]
-            if head:  # the graph is kept: it may be part of another loss's
+            if head:
+                # The graph is retained: it may be part of another loss's.
                 weighted = loss * (self.scale * self._factor(task, {task: 1.0}))
                 torch.autograd.backward(weighted, inputs=head, retain_graph=True)
+
+    @computed_once
+    def _shared_ids(self) -> set[int]:
+        """Unlike `shared`, this may be empty: gradients on representations do not need it."""
+        return {id(parameter) for parameter in self.shared_parameters}
 
     def _factor(self, task: str, weights: Mapping[str, float]) -> float:
         return weights[task] / self.probabilities.get(task, 1.0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from crosstask.gradients.simplex import min_norm_point
 from crosstask.papers import GETMTL, Paper
 from crosstask.weighting.base import Weighting
-from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.evidence import Evidence, Need, by_task
 from crosstask.weighting.validation import check_count, check_number
 
 MAX_EPS_NORM = 0.5
@@ -84,7 +84,8 @@ def _on_support(gram: Tensor, mean_products: Tensor, penalty: float, weights: Te
     support = (weights > 1e-9).nonzero()[:, 0]
     right = torch.stack([torch.ones(len(support), dtype=torch.float64), mean_products[support]], 1)
     solved, failed = torch.linalg.solve_ex(gram[support][:, support], right)
-    a, c, e = (float(right[:, i] @ solved[:, j]) for i, j in ((0, 0), (0, 1), (1, 1)))
+    quadratic = right.T @ solved  # [2, 2]: the coefficients of the equation for the level
+    a, c, e = float(quadratic[0, 0]), float(quadratic[0, 1]), float(quadratic[1, 1])
     discriminant = c * c - a * (e - penalty * penalty)
     if failed or not (a > 0.0 and discriminant > 0.0):
         return None
@@ -101,7 +102,9 @@ def _on_support(gram: Tensor, mean_products: Tensor, penalty: float, weights: Te
     gradient = mean_products + penalty * (gram @ candidate) / norm
     gap = float(candidate @ gradient - gradient.min())
     tolerance = 1e-10 * (float(gradient.abs().max()) + penalty * norm)
-    return (candidate, norm) if gap <= tolerance else None
+    if gap > tolerance:
+        return None
+    return candidate, norm
 
 
 def getmtl_coefficients(gram: Tensor, eps: float) -> Tensor:
@@ -181,4 +184,4 @@ class GetMTL(Weighting):
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """The direction of this step."""
-        return dict(zip(evidence.tasks, getmtl_coefficients(evidence.gram, self.eps).tolist(), strict=True))
+        return by_task(evidence.tasks, getmtl_coefficients(evidence.gram, self.eps))

@@ -1,14 +1,14 @@
 """Weights that bring the tasks' gradients to a common norm, larger for tasks that learn slowly."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from crosstask.papers import GRADNORM, Paper
 from crosstask.weighting.base import Problem, Weighting
-from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.validation import check_count, check_not_negative, check_number, check_positive
 
 MIN_WEIGHT = 1e-3
@@ -91,6 +91,7 @@ class GradNorm(Weighting):
     paper: ClassVar[Paper | None] = GRADNORM
     inspects: ClassVar[Need] = Need.GRADIENTS | Need.EVERY_TASK
     is_delayed: ClassVar[bool] = True
+    state_attributes: ClassVar[Mapping[str, str]] = {"initial_losses": "initial_losses"}
 
     def __init__(
         self,
@@ -104,7 +105,9 @@ class GradNorm(Weighting):
     ) -> None:
         self.alpha = check_number(self.name, "alpha", alpha, at_least=0.0)
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
-        self.last_shared = None if last_shared is None else check_count(self.name, "last_shared", last_shared)
+        if last_shared is not None:
+            check_count(self.name, "last_shared", last_shared)
+        self.last_shared = last_shared
         self.every = check_count(self.name, "every", every)
         super().__init__(tasks, target)
 
@@ -118,26 +121,18 @@ class GradNorm(Weighting):
         """A gradient step on the weights."""
         if self.last_shared is not None:
             evidence.compare_last(self.last_shared)
-        norms, tasks = evidence.gradient_norms, evidence.tasks
+        norms = evidence.gradient_norms  # first: where gradients have overflowed, losses must not be noted
         self._note_first_losses(evidence.losses)
-        weights = torch.tensor([self._weights[task] for task in tasks], dtype=torch.float64)
-        losses = torch.tensor([evidence.losses[task] for task in tasks], dtype=torch.float64)
-        initial = torch.tensor([self.initial_losses[task] for task in tasks], dtype=torch.float64)
-        gradient = gradnorm_gradient(weights, norms, training_rates(losses, initial), self.alpha)
+        tasks = evidence.tasks
+        rates = training_rates(to_vector(evidence.losses, tasks), to_vector(self.initial_losses, tasks))
+        weights = to_vector(self._weights, tasks)  # [tasks]
+        gradient = gradnorm_gradient(weights, norms, rates, self.alpha)
+        # The tasks of this step keep the sum of their weights.
         updated = renormalize(weights - self.step_size * gradient, float(weights.sum()))
-        return dict(zip(tasks, updated.tolist(), strict=True))
+        return by_task(tasks, updated)
 
     def _note_first_losses(self, losses: Mapping[str, float]) -> None:
         check_not_negative(self.name, losses)
         first = {task: loss for task, loss in losses.items() if task not in self.initial_losses}
         check_positive(self.name, first, "at the start, since it compares later ones with them")
         self.initial_losses.update(first)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights, the first losses and the number of steps."""
-        return {**super().state_dict(), "initial_losses": dict(self.initial_losses)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
-        super().load_state_dict(state)
-        self.initial_losses = {task: float(loss) for task, loss in state["initial_losses"].items()}

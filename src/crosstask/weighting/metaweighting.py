@@ -14,8 +14,8 @@ from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.weighting.base import HeldOut, Problem, Query, Weighting
-from crosstask.weighting.evidence import Evidence, Need
-from crosstask.weighting.validation import check_choice, check_count, check_number
+from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
+from crosstask.weighting.validation import check_choice, check_count, check_number, renamed
 
 MAX_STACKED_ENTRIES = 2**29
 """Entries of gradients that are copied into one matrix, at most."""
@@ -109,8 +109,8 @@ class SupportGradients:
             self.shared[task], self.heads[task] = shared, head
             return
         self.shared[task] = [_sum(*parts) for parts in zip(self.shared[task], shared, strict=True)]
-        for leaf, part in head.items():
-            self.heads[task][leaf] = part + self.heads[task].get(leaf, 0.0)
+        for leaf, gradient in head.items():
+            self.heads[task][leaf] = gradient + self.heads[task].get(leaf, 0.0)
 
     def products(self, tasks: Sequence[str], shared: grads.Gradient, head: Mapping[Tensor, Tensor]) -> Tensor:
         """Products of a query gradient with each task's support gradient on all parameters that both reach, [tasks].
@@ -119,24 +119,24 @@ class SupportGradients:
         """
         device = self.parameters[0].device
         zero = torch.zeros((), dtype=torch.float64, device=device)
-        by_task = dict.fromkeys(tasks, zero) | dict(zip(self.shared, self._shared_products(shared), strict=True))
+        products = dict.fromkeys(tasks, zero) | dict(zip(self.shared, self._shared_products(shared), strict=True))
         for task, support_head in self.heads.items():
             leaves = [leaf for leaf in head if leaf in support_head]
             if leaves:
                 product = inner_products.product(
                     [head[leaf] for leaf in leaves], [support_head[leaf] for leaf in leaves]
                 )
-                by_task[task] = by_task[task] + product.to(device)
-        factors = [self.factors.get(task, 0.0) / self.scale for task in tasks]
-        products = torch.stack([by_task[task].to(device) for task in tasks])
-        return products * torch.tensor(factors, device=device, dtype=torch.float64)
+                products[task] = products[task] + product.to(device)
+        factors = to_vector(self.factors, tasks, default=0.0) / self.scale
+        return torch.stack([products[task].to(device) for task in tasks]) * factors.to(device)
 
     def _shared_products(self, shared: grads.Gradient) -> Sequence[Tensor]:
         """In the order of `self.shared`; where gradients are vectors and there is room, all of them in one call."""
-        vector = shared[0]
+        vector = shared[0]  # all of the gradient, where it is packed
         if len(shared) > 1 or vector is None or len(self.shared) * vector.numel() > MAX_STACKED_ENTRIES:
             return [inner_products.product(shared, support) for support in self.shared.values()]
         if self.stack is None:
+            # From here on `shared` are its rows: the gradients are not in memory twice.
             stack = torch.stack([support[0] for support in self.shared.values() if support[0] is not None])
             self.stack = stack.to(torch.promote_types(stack.dtype, torch.float32))
             self.shared = {task: [row] for task, row in zip(self.shared, self.stack, strict=True)}
@@ -146,7 +146,9 @@ class SupportGradients:
 def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     if first is None:
         return second
-    return first if second is None else first.add_(second)
+    if second is None:
+        return first
+    return first.add_(second)
 
 
 class MetaWeighting(Weighting):
@@ -246,7 +248,7 @@ class MetaWeighting(Weighting):
         check_choice(self.name, "solver", solver, SOLVERS)
         self.solver: Solver = solver
         self.heads = bool(heads)
-        self.normalize = bool(normalize if normalise is None else normalise)
+        self.normalize = renamed(bool(normalize), normalise)
         self.keep_sum = bool(keep_sum)
         self._support: SupportGradients | None = None
         super().__init__(tasks, target)
@@ -259,8 +261,9 @@ class MetaWeighting(Weighting):
 
     def needs(self, step: int) -> Need:
         """Gradients on every `every`-th step and on those that add to the same update, and query losses after it."""
-        is_due = (step + 1) % self.every == 0 or self._support is not None
-        return Need.EVERY_TASK | Need.GRADIENTS | Need.HELD_OUT if is_due else Need.EVERY_TASK
+        if (step + 1) % self.every == 0 or self._support is not None:
+            return Need.EVERY_TASK | Need.GRADIENTS | Need.HELD_OUT
+        return Need.EVERY_TASK
 
     @property
     def wants_held_out(self) -> bool:
@@ -274,14 +277,14 @@ class MetaWeighting(Weighting):
         """Keep the tasks' gradients of this step for `after_step`, which changes the weights."""
         is_new_update = all(parameter.grad is None for parameter in evidence.shared)
         support = self._support
-        if support is None or is_new_update:  # support gradients of an update without `after_step` are dropped
+        if support is None or is_new_update:
+            # Support gradients of an update that was not followed by `after_step` are dropped.
             support = SupportGradients(evidence.shared)
         heads: dict[str, dict[Tensor, Tensor]] = {}
         shared: dict[str, grads.Gradient] = {}
         for task, gradient in evidence.take_and_put_in_place():
-            heads[task] = dict(gradient.head) if self.heads else {}
-            packed = grads.pack(gradient.shared, evidence.shared, self.num_ranks)
-            shared[task] = [part if part is None else evidence.ranks.sum(part) for part in packed]
+            heads[task] = dict(gradient.head if self.heads else ())
+            shared[task] = evidence.ranks.sum_parts(grads.pack(gradient.shared, evidence.shared, self.num_ranks))
         for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
             support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
         support.scale += evidence.scale
@@ -310,16 +313,15 @@ class MetaWeighting(Weighting):
         self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))
 
     def _learn_from_products(self, products: Tensor, query_losses: Mapping[str, float]) -> None:
-        gradients = hypergradients(products, self.learning_rate)
+        gradients = hypergradients(products, self.learning_rate)  # [query tasks, tasks]
         direction, row_weights = common_direction(gradients, self.solver)
         if self.normalize and direction.any():
             direction = direction / gradients[torch.isfinite(gradients).all(1)].norm(dim=1).max()
-        weights = torch.tensor([self._weights[task] for task in self.tasks], dtype=torch.float64)
-        weights = step_weights(weights, direction, self.step_size, self.keep_sum)
-        self._weights = dict(zip(self.tasks, weights.tolist(), strict=True))
+        weights = step_weights(to_vector(self._weights, self.tasks), direction, self.step_size, self.keep_sum)
+        self._weights = by_task(self.tasks, weights)
         self._facts = {
             "query_losses": dict(query_losses),
-            "shares": dict(zip(query_losses, row_weights.tolist(), strict=True)),
+            "shares": by_task(list(query_losses), row_weights),
             "conflict": inner_products.conflict(gradients @ gradients.T),
             "weights": self.weights,
         }

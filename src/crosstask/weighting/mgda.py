@@ -10,8 +10,8 @@ from crosstask.gradients.simplex import min_norm_point
 from crosstask.papers import MGDA as MGDA_PAPER
 from crosstask.papers import Paper
 from crosstask.weighting.base import Weighting
-from crosstask.weighting.evidence import Evidence, Need
-from crosstask.weighting.validation import check_choice, check_count, check_positive
+from crosstask.weighting.evidence import Evidence, Need, by_task
+from crosstask.weighting.validation import check_choice, check_count, check_positive, renamed
 
 NORMALIZATIONS = (None, "loss", "l2", "loss+")
 
@@ -37,14 +37,14 @@ def min_norm_weights(method: str, gram: Tensor, losses: Mapping[str, float], nor
         divided_by = {tasks[row]: losses[tasks[row]] for row in nonzero}
         check_positive(method, divided_by, f"with `normalize: {normalize}`, which divides by them")
         divisors = divisors * torch.tensor(list(divided_by.values()), dtype=torch.float64)
-    weights = torch.zeros(len(squares), dtype=torch.float64)
+    weights = torch.zeros(len(squares), dtype=torch.float64)  # [tasks]
     weights[nonzero] = min_norm_point(gram[nonzero][:, nonzero] / divisors / divisors[:, None])
-    return dict(zip(losses, weights.tolist(), strict=True))
+    return by_task(list(losses), weights)
 
 
 def check_normalize(method: str, normalize: str | None, normalise: str | None) -> str | None:
     """The option `normalize`, which is also accepted in its British spelling."""
-    return check_choice(method, "normalize", normalize if normalise is None else normalise, NORMALIZATIONS)
+    return check_choice(method, "normalize", renamed(normalize, normalise), NORMALIZATIONS)
 
 
 class MGDA(Weighting):

@@ -72,7 +72,9 @@ class MGDAUB(Weighting):
     def needs(self, step: int) -> Need:
         """Representations on every step, so that heads are never weighted; a new combination on every `every`-th."""
         need = Need.REPRESENTATIONS | Need.EVERY_TASK
-        return need | Need.LOSSES if step % self.every == 0 else need
+        if step % self.every == 0:
+            need |= Need.LOSSES
+        return need
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """The minimum-norm point of this step's gradients on the representation."""

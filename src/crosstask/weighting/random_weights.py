@@ -1,13 +1,13 @@
 """Weights sampled at each step: the baseline that a method must beat to be worth its cost."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from crosstask.papers import RANDOM_WEIGHTS, Paper
 from crosstask.weighting.base import Problem, Weighting
-from crosstask.weighting.evidence import Evidence
+from crosstask.weighting.evidence import Evidence, by_task
 from crosstask.weighting.validation import check_count
 
 
@@ -40,6 +40,7 @@ class RandomWeights(Weighting):
     name: ClassVar[str] = "random"
     summary: ClassVar[str] = "weights sampled anew at each step"
     paper: ClassVar[Paper | None] = RANDOM_WEIGHTS
+    state_attributes: ClassVar[Mapping[str, str]] = {"generator": "_generator_state"}
 
     def __init__(
         self,
@@ -58,17 +59,9 @@ class RandomWeights(Weighting):
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """A new sample, for the tasks that are absent too."""
+        # A generator cannot be copied or saved, its state can.
         generator = torch.Generator()
         generator.set_state(self._generator_state)
         logits = torch.randn(len(self.tasks), generator=generator, dtype=torch.float64)
         self._generator_state = generator.get_state()
-        return dict(zip(self.tasks, torch.softmax(logits, 0).tolist(), strict=True))
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weights, the number of steps and the generator's state."""
-        return {**super().state_dict(), "generator": self._generator_state.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
-        super().load_state_dict(state)
-        self._generator_state = state["generator"].clone()
+        return by_task(self.tasks, torch.softmax(logits, 0))

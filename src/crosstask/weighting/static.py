@@ -58,13 +58,13 @@ class BySize(StaticWeighting):
         *,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
-        self.sizes = dict(sizes) if sizes is not None else None
+        self.sizes = sizes
         super().__init__(tasks, target)
 
     def start(self, problem: Problem) -> None:
         """Each task's fraction of all examples."""
         super().start(problem)
-        sizes = problem.sizes if self.sizes is None else self.sizes
+        sizes = self.sizes or problem.sizes
         for task in self.tasks:
             if sizes.get(task, 0) < 1:
                 raise CrossTaskError(f"weighting 'by-size': the number of examples of task '{task}' is not known.")
@@ -112,9 +112,9 @@ class Fixed(StaticWeighting):
         """Tasks that have a weight."""
         return {"weights": list(self.fixed_weights)}
 
-    def check_names(self, known: Iterable[str]) -> None:
+    def check_names(self, all_tasks: Iterable[str]) -> None:
         """Every task that has a weight must exist."""
-        names = list(known)
+        names = list(all_tasks)
         for task in self.fixed_weights:
             if task not in names:
                 raise unknown("task in `weighting.weights`:", task, names)

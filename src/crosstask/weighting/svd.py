@@ -9,9 +9,9 @@ from torch.nn import functional as F
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.weighting.evidence import Need
+from crosstask.weighting.evidence import Need, by_task
 from crosstask.weighting.static import StaticWeighting
-from crosstask.weighting.validation import check_count
+from crosstask.weighting.validation import check_count, renamed
 
 CHUNK_SIZE = 8192
 """Examples that are converted to float64 at a time."""
@@ -33,7 +33,8 @@ def label_directions(features: Tensor, labels: Tensor, *, standardize: bool = Fa
     """
     if not labels.is_floating_point() and labels.dim() == 1:
         features, labels = features[labels >= 0], labels[labels >= 0].long()
-        labels = F.one_hot(labels).to(torch.float64) if len(labels) else torch.zeros(0, 1)
+        if len(labels):
+            labels = F.one_hot(labels).to(torch.float64)
     if labels.dim() == 1:
         labels = labels[:, None]
     columns = labels.to(features.device, torch.float64)  # [examples, columns]
@@ -63,8 +64,8 @@ def svd_weights(thetas: Tensor, rank: int) -> Tensor:
     """
     if not 1 <= rank <= min(thetas.shape):
         raise CrossTaskError(f"the rank must be from 1 to {min(thetas.shape)}, found {rank}.")
-    left, _, _ = torch.linalg.svd(thetas.double(), full_matrices=False)
-    return (thetas.double().T @ left[:, :rank]).norm(dim=1)
+    left_vectors, _, _ = torch.linalg.svd(thetas.double(), full_matrices=False)  # [dimension, tasks]
+    return (thetas.double().T @ left_vectors[:, :rank]).norm(dim=1)
 
 
 class SVDWeighting(StaticWeighting):
@@ -128,8 +129,8 @@ class SVDWeighting(StaticWeighting):
         target: str | Sequence[str] | None = None,
     ) -> None:
         self.rank = check_count(self.name, "rank", rank)
-        self.standardize = standardize if standardise is None else standardise
-        self.normalize = normalize if normalise is None else normalise
+        self.standardize = renamed(standardize, standardise)
+        self.normalize = renamed(normalize, normalise)
         super().__init__(tasks, target)
 
     def fit_features(self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
@@ -141,15 +142,15 @@ class SVDWeighting(StaticWeighting):
             thetas.append(theta.cpu())
         all_thetas = torch.cat(thetas, dim=1)  # [dimension, columns of all tasks]
         alphas = svd_weights(all_thetas, min(self.rank, *all_thetas.shape))
-        norms = [float(part.norm()) for part in alphas.split([theta.shape[1] for theta in thetas])]
-        total = sum(norms)
-        if total > 0.0:
-            divisor = total if self.normalize else 1.0
-            self._weights = {task: norm / divisor for task, norm in zip(self.tasks, norms, strict=True)}
+        # A task's weight is the norm of the alphas of all its columns.
+        num_columns = [theta.shape[1] for theta in thetas]
+        norms = torch.stack([columns.norm() for columns in alphas.split(num_columns)])  # [tasks]
+        if norms.sum() > 0.0:
+            self._weights = by_task(self.tasks, norms / norms.sum() if self.normalize else norms)
 
     def _check(self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
-        for what, by_task in (("features", features), ("labels", labels)):
-            missing = [task for task in self.tasks if task not in by_task]
+        for what, tensors in (("features", features), ("labels", labels)):
+            missing = [task for task in self.tasks if task not in tensors]
             if missing:
                 raise CrossTaskError(f"weighting 'svd': there are no {what} of the task '{missing[0]}'.")
         dimensions = {task: features[task].shape[-1] for task in self.tasks}

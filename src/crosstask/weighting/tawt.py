@@ -9,16 +9,16 @@ from torch import Tensor, nn
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import mirror_step_of_logs
-from crosstask.papers import TAWT as TAWT_PAPER
-from crosstask.papers import Paper
-from crosstask.weighting.base import HeldOut, Initial, Problem, Weighting
-from crosstask.weighting.evidence import Evidence, Need, check_shared
-from crosstask.weighting.target_alignment import (
+from crosstask.gradients.target_alignment import (
     ComparedLosses,
     InverseHessian,
     TargetAlignment,
     compare_with_targets,
 )
+from crosstask.papers import TAWT as TAWT_PAPER
+from crosstask.papers import Paper
+from crosstask.weighting.base import HeldOut, Initial, Problem, State, Weighting
+from crosstask.weighting.evidence import Evidence, Need, by_task, check_shared, to_vector
 from crosstask.weighting.validation import check_choice, check_count, check_number
 
 Similarity = Literal["cosine", "dot", "exact"]
@@ -131,9 +131,9 @@ class TAWT(Weighting):
         self._inspection = Need.GRADIENTS | Need.SEPARATE_GRAPHS
         if similarity == "exact":
             self._inspection |= Need.SECOND_ORDER
-        option, size = ("fresh", fresh) if probe is None else ("probe", probe)
-        if size is not None:
-            self.held_out = HeldOut("fresh", size=check_count(self.name, option, size), need=self._inspection)
+        for option, size in (("fresh", fresh), ("probe", probe)):
+            if size is not None:
+                self.held_out = HeldOut("fresh", size=check_count(self.name, option, size), need=self._inspection)
         self.last_inspection = 0
         super().__init__(tasks, target)
 
@@ -144,17 +144,18 @@ class TAWT(Weighting):
             raise CrossTaskError(
                 "weighting 'tawt' compares every task with the target, but no target is named: pass `target=...`."
             )
-        self.sizes = {task: problem.sizes[task] for task in self.tasks if problem.sizes.get(task, 0) > 0}
-        without_size = [task for task in self.tasks if task not in self.sizes]
+        self.sizes = {task: problem.sizes.get(task, 0) for task in self.tasks}
+        without_size = [task for task, size in self.sizes.items() if size < 1]
         initial = self.initial or problem.initial
         if initial == "by-size" and without_size:
             raise CrossTaskError(
                 f"weighting 'tawt': `initial` is 'by-size', but the number of examples of task '{without_size[0]}' is "
                 "not known. Pass `sizes` to `bind`, or choose 'uniform'."
             )
-        log_weights = torch.zeros(len(self.tasks), dtype=torch.float64)
-        if initial != "uniform" and not without_size:
-            counts = torch.tensor([self.sizes[task] for task in self.tasks], dtype=torch.float64)
+        self._has_sizes = not without_size
+        log_weights = torch.zeros(len(self.tasks), dtype=torch.float64)  # [tasks], the largest zero
+        if initial != "uniform" and self._has_sizes:
+            counts = to_vector(self.sizes, self.tasks)
             log_weights = (counts / counts.max()).log()
         self._set_log_weights(log_weights)
         self.last_inspection = 0
@@ -162,12 +163,13 @@ class TAWT(Weighting):
     def needs(self, step: int) -> Need:
         """Gradients on every `every`-th step, and on those after it until an inspection was possible."""
         if self.held_out is not None:
-            is_due = (step + 1) % self.every == 0
-            return Need.TARGETS | Need.HELD_OUT if is_due else Need.TARGETS
+            if (step + 1) % self.every == 0:
+                return Need.TARGETS | Need.HELD_OUT
+            return Need.TARGETS
         next_inspection = (self.last_inspection // self.every + 1) * self.every
-        is_due = step + 1 >= next_inspection and len(self.tasks) > 1
-        need = Need.TARGETS | Need.EVERY_TASK
-        return need | self._inspection if is_due else need
+        if step + 1 >= next_inspection and len(self.tasks) > 1:
+            return Need.TARGETS | Need.EVERY_TASK | self._inspection
+        return Need.TARGETS | Need.EVERY_TASK
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """The weights from the next step on."""
@@ -201,37 +203,40 @@ class TAWT(Weighting):
     def _mirror_step(self, alignment: TargetAlignment) -> None:
         """Eq. 2.8 among the tasks that were compared, whose weights keep their sum."""
         self.last_inspection = self.steps
-        agreement = alignment.products if alignment.solved is None else alignment.solved
+        # 1. The derivative of the target's loss by each weight. A target outside the simplex has none.
+        agreement = alignment.products
         if self.similarity == "cosine":
             agreement = alignment.cosines
-        by_task = dict(zip(alignment.tasks, (-self.sharpness * agreement).tolist(), strict=True))
-        gradient = {task: by_task[task] for task in self.tasks if task in by_task}
+        elif alignment.solved is not None:
+            agreement = alignment.solved
+        derivatives = by_task(alignment.tasks, -self.sharpness * agreement)
+        gradient = {task: derivatives[task] for task in self.tasks if task in derivatives}
+        # 2. The step, on the logarithms of the weights of these tasks.
         rows = [self.tasks.index(task) for task in gradient]
-
-        before = self._log_weights[rows]
-        after = mirror_step_of_logs(before, torch.tensor(list(gradient.values()), dtype=torch.float64), self.step_size)
-        updated = self._log_weights.clone()
+        before = self._log_weights[rows]  # [compared tasks]
+        after = mirror_step_of_logs(before, to_vector(gradient, list(gradient)), self.step_size)
+        updated = self._log_weights.clone()  # [tasks]
         updated[rows] = after + before.logsumexp(0) - after.logsumexp(0)
         self._set_log_weights(updated - updated.max())
-
+        # 3. The record.
         self._facts = {**alignment.facts(self.targets), "weight_gradient": gradient}
-        if len(self.sizes) == len(self.tasks):
+        if self._has_sizes:
             self._facts["effective_sample_size"] = effective_sample_size(self.weights, self.sizes)
 
     def _set_log_weights(self, log_weights: Tensor) -> None:
         self._log_weights = log_weights
-        self._weights = dict(zip(self.tasks, torch.softmax(log_weights, 0).tolist(), strict=True))
+        self._weights = by_task(self.tasks, torch.softmax(log_weights, 0))
 
     def _step_weights(self) -> Mapping[str, float]:
-        return {task: weight if weight >= MIN_WEIGHT else 0.0 for task, weight in self._weights.items()}
+        weights = torch.softmax(self._log_weights, 0)
+        return by_task(self.tasks, torch.where(weights >= MIN_WEIGHT, weights, 0.0))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The logarithms of the weights, the largest zero; the number of steps, and of that at the last inspection."""
-        log_weights = dict(zip(self.tasks, self._log_weights.tolist(), strict=True))
+        log_weights = by_task(self.tasks, self._log_weights)
         return {"log_weights": log_weights, "steps": self.steps, "last_look": self.last_inspection}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them."""
-        log_weights = [float(state["log_weights"][task]) for task in self.tasks]
-        self._set_log_weights(torch.tensor(log_weights, dtype=torch.float64))
+        self._set_log_weights(to_vector(state["log_weights"], self.tasks))
         self.steps, self.last_inspection = int(state["steps"]), int(state["last_look"])

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.gradients.simplex import effective_number, mirror_step_within
 from crosstask.papers import TAWT as TAWT_PAPER
 from crosstask.papers import Paper
-from crosstask.weighting.base import Initial, Problem
-from crosstask.weighting.evidence import Need
+from crosstask.weighting.base import Initial, Problem, State
+from crosstask.weighting.evidence import Facts, Need, by_task, to_vector
 from crosstask.weighting.static import StaticWeighting
 from crosstask.weighting.validation import check_choice, check_count, check_number
 
 Similarity = Literal["dot", "scaled"]
 Positions = Sequence[int] | np.ndarray | Tensor
-NUM_BISECTIONS = 100
 
 
 def relative_products(products: Tensor) -> Tensor:
@@ -31,51 +31,6 @@ def relative_products(products: Tensor) -> Tensor:
     if root_mean_square == 0.0:
         return torch.zeros_like(products, dtype=torch.float64)
     return products.double() / root_mean_square
-
-
-def mirror_step_within(log_weights: Tensor, exponents: Tensor, floor: float = 0.0, cap: float = math.inf) -> Tensor:
-    """Eq. 2.8 on logarithms, `w_i <- w_i exp(e_i) / normalizer`, with the sum of the weights unchanged.
-
-    Where a weight would leave `[floor, cap]`, the result is the point with that sum and within these bounds that is
-    nearest to eq. 2.8's in Kullback-Leibler divergence: all weights times one factor, then clipped.
-
-    >>> mirror_step_within(torch.zeros(2), torch.tensor([math.log(3.0), 0.0])).exp().round(decimals=4).tolist()
-    [1.5, 0.5]
-    >>> mirror_step_within(torch.zeros(3), torch.tensor([9.0, 0.0, 0.0]), cap=2.0).exp().round(decimals=4).tolist()
-    [2.0, 0.5, 0.5]
-    """
-    before = log_weights.double()
-    moved = before + exponents.double()
-    total = before.exp().sum()
-    log_floor = math.log(floor) if floor > 0.0 else -math.inf
-    log_cap = math.log(cap)
-    shift = float(total.log() - moved.logsumexp(0))
-    if moved.min() + shift >= log_floor and moved.max() + shift <= log_cap:
-        return moved + shift
-    # The sum after clipping grows with the shift: bisect, then solve exactly for the weights that were not clipped.
-    low = log_floor - float(moved.max()) if floor > 0.0 else shift
-    high = log_cap - float(moved.min()) if cap < math.inf else shift
-    for _ in range(NUM_BISECTIONS):
-        middle = (low + high) / 2.0
-        if (moved + middle).clamp(log_floor, log_cap).exp().sum() < total:
-            low = middle
-        else:
-            high = middle
-    clipped = (moved + high).clamp(log_floor, log_cap)
-    is_free = (clipped > log_floor) & (clipped < log_cap)
-    rest = total - clipped[~is_free].exp().sum()
-    if is_free.any() and rest > 0.0:
-        clipped[is_free] += rest.log() - clipped[is_free].logsumexp(0)
-    return clipped.clamp(log_floor, log_cap)
-
-
-def effective_number(log_weights: Tensor) -> float:
-    """Effective number of examples: `1 / sum_i p_i^2`, with p the weights over their sum.
-
-    >>> round(effective_number(torch.tensor([0.0, 0.0, -1e9])), 6)
-    2.0
-    """
-    return float(torch.exp(2.0 * log_weights.logsumexp(0) - (2.0 * log_weights).logsumexp(0)))
 
 
 class SampleTAWT(StaticWeighting):
@@ -178,13 +133,15 @@ class SampleTAWT(StaticWeighting):
         self.every = check_count(self.name, "every", every)
         self.warmup = check_count(self.name, "warmup", warmup, at_least=0)
         self.floor = check_number(self.name, "floor", floor, at_least=0.0)
-        self.cap = math.inf if cap == math.inf else check_number(self.name, "cap", cap, at_least=1.0)
+        if cap != math.inf:
+            check_number(self.name, "cap", cap, at_least=1.0)
+        self.cap = float(cap)
         if self.floor > 1.0:
             raise CrossTaskError(
                 f"weighting '{self.name}': `floor` must be at most 1, the mean of the weights; found {floor!r}."
             )
         self.initial = check_choice(self.name, "initial", initial, (None, *get_args(Initial)))
-        self.sizes = dict(sizes) if sizes is not None else None
+        self.sizes = sizes
         self._log_weights: dict[str, Tensor] = {}
         self._opposed: dict[str, float] = {}  # by task: fraction of the last update's examples with a negative product
         super().__init__(tasks, target)
@@ -196,17 +153,18 @@ class SampleTAWT(StaticWeighting):
             raise CrossTaskError(
                 f"weighting '{self.name}' compares examples with the target, but no target is named: pass `target=...`."
             )
-        sizes = problem.sizes if self.sizes is None else self.sizes
+        sizes = self.sizes or problem.sizes
         sources = [task for task in self.tasks if task not in self.targets]
         is_by_size = (self.initial or problem.initial) == "by-size"
-        for task in self.tasks if is_by_size else sources:
+        tasks_with_size = list(self.tasks) if is_by_size else sources
+        for task in tasks_with_size:
             if sizes.get(task, 0) < 1:
                 raise CrossTaskError(
                     f"weighting '{self.name}': the number of examples of task '{task}' is not known; pass `sizes`."
                 )
         if is_by_size:
-            total = sum(sizes[task] for task in self.tasks)
-            self._weights = {task: sizes[task] / total for task in self.tasks}
+            counts = to_vector(sizes, self.tasks)
+            self._weights = by_task(self.tasks, counts / counts.sum())
         self._log_weights = {task: torch.zeros(sizes[task], dtype=torch.float64) for task in sources}
         self._opposed = {}
 
@@ -214,7 +172,9 @@ class SampleTAWT(StaticWeighting):
         """Products of the batch's examples on every `every`-th step after the warm-up."""
         need = Need.TARGETS | Need.EVERY_TASK | Need.EXAMPLE_WEIGHTS
         is_due = step >= self.warmup and (step - self.warmup) % self.every == 0
-        return need | Need.EXAMPLE_PRODUCTS if self._log_weights and is_due else need
+        if self._log_weights and is_due:
+            need |= Need.EXAMPLE_PRODUCTS
+        return need
 
     @property
     def wants_products(self) -> bool:
@@ -247,7 +207,9 @@ class SampleTAWT(StaticWeighting):
         examples, mean_products = self._over_ranks(index, products.detach(), len(log_weights))
         if not len(examples):
             return
-        agreement = mean_products if self.similarity == "dot" else relative_products(mean_products)
+        agreement = mean_products  # [examples]
+        if self.similarity == "scaled":
+            agreement = relative_products(mean_products)
         exponents = self.step_size * self.sharpness * agreement  # -eta g_i
         log_weights[examples] = mirror_step_within(log_weights[examples], exponents, self.floor, self.cap)
         self._opposed[task] = float((mean_products < 0.0).double().mean())
@@ -255,8 +217,10 @@ class SampleTAWT(StaticWeighting):
     def _over_ranks(self, index: Tensor, products: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """The examples of all ranks, and the mean product of each; what is not finite is left out."""
         is_finite = torch.isfinite(products)
+        # Sums over ranks are made on the device that the ranks communicate by.
         device = products.device if self.num_ranks > 1 else torch.device("cpu")
         finite_index = index.to(device)[is_finite.to(device)]
+        # One entry per example of the task, whoever has it: [2, examples].
         sums_and_counts = torch.zeros(2, size, dtype=torch.float64, device=device)
         sums_and_counts[0].index_add_(0, finite_index, products[is_finite].to(device).double())
         sums_and_counts[1].index_add_(0, finite_index, torch.ones_like(finite_index, dtype=torch.float64))
@@ -283,7 +247,7 @@ class SampleTAWT(StaticWeighting):
                 f"{int(index.min())} to {int(index.max())}."
             )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """After an update: effective examples of each source and of all, and the fraction that opposes the target.
 
         `effective_sample_size` is the paper's N_omega (Theorem 3.1) with `sum_i p_i^2` in place of `1 / n_t`, over the
@@ -293,16 +257,17 @@ class SampleTAWT(StaticWeighting):
         if not opposed:
             return super().facts()
         numbers = {task: effective_number(logs) for task, logs in self._log_weights.items()}
-        total = sum(self._weights[task] for task in numbers)
-        squares = sum((self._weights[task] / total) ** 2 / number for task, number in numbers.items())
+        sources = list(numbers)
+        omega = to_vector(self._weights, sources)  # [sources]
+        squares = (omega / omega.sum()).square() / to_vector(numbers, sources)
         return {
             **super().facts(),
             "effective_examples": numbers,
-            "effective_sample_size": 1.0 / squares,
+            "effective_sample_size": 1.0 / float(squares.sum()),
             "opposed_examples": opposed,
         }
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The logarithms of all examples' weights, one source after another, and the number of steps."""
         return {
             "log_weights": torch.cat([torch.zeros(0, dtype=torch.float64), *self._log_weights.values()]),
@@ -313,13 +278,13 @@ class SampleTAWT(StaticWeighting):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them; the sources must be those of this run."""
-        sizes = {task: int(size) for task, size in state["sources"].items()}
+        sizes = dict(state["sources"])
         expected = {task: len(logs) for task, logs in self._log_weights.items()}
         if sizes != expected:
             raise CrossTaskError(
                 f"weighting '{self.name}': the state is for sources and sizes {sizes}, this run has {expected}."
             )
-        parts = state["log_weights"].double().cpu().split(list(sizes.values()))
-        self._log_weights = {task: part.clone() for task, part in zip(sizes, parts, strict=True)}
-        self._opposed = {task: float(value) for task, value in state["opposed"].items()}
+        log_weights = state["log_weights"].double().cpu().clone()  # [examples of all sources]
+        self._log_weights = dict(zip(sizes, log_weights.split(list(sizes.values())), strict=True))
+        self._opposed = dict(state["opposed"])
         self.steps = int(state["steps"])

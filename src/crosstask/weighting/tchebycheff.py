@@ -8,7 +8,7 @@ from torch import Tensor
 
 from crosstask.papers import TCHEBYCHEFF, Paper
 from crosstask.weighting.base import Weighting
-from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.validation import check_number
 
 
@@ -25,6 +25,7 @@ def tchebycheff_weights(losses: Tensor, preferences: Tensor, smooth: float | Non
     weighted = preferences.double() * losses.double()
     if smooth is not None:
         return preferences.double() * torch.softmax(weighted / smooth, 0)
+    # The maximum has a kink where several tasks attain it; their mean is one of its subgradients.
     worst = (weighted == weighted.max()).double()
     return preferences.double() * worst / worst.sum()
 
@@ -75,11 +76,12 @@ class Tchebycheff(Weighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.preferences = {
-            task: check_number(self.name, f"preferences.{task}", value, above=0.0)
-            for task, value in (preferences or {}).items()
-        }
-        self.smooth = None if smooth is None else check_number(self.name, "smooth", smooth, above=0.0)
+        self.preferences: dict[str, float] = {}
+        for task, value in (preferences or {}).items():
+            self.preferences[task] = check_number(self.name, f"preferences.{task}", value, above=0.0)
+        if smooth is not None:
+            check_number(self.name, "smooth", smooth, above=0.0)
+        self.smooth = smooth
         super().__init__(tasks, target)
 
     def named_tasks(self) -> dict[str, list[str]]:
@@ -88,7 +90,6 @@ class Tchebycheff(Weighting):
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """The gradient of the maximum by each loss of this step."""
-        losses = torch.tensor(list(evidence.losses.values()), dtype=torch.float64)
-        preferences = torch.tensor([self.preferences.get(task, 1.0) for task in evidence.tasks], dtype=torch.float64)
-        weights = tchebycheff_weights(losses, preferences, self.smooth)
-        return dict(zip(evidence.tasks, weights.tolist(), strict=True))
+        losses = to_vector(evidence.losses, evidence.tasks)  # [tasks]
+        preferences = to_vector(self.preferences, evidence.tasks, default=1.0)
+        return by_task(evidence.tasks, tchebycheff_weights(losses, preferences, self.smooth))

@@ -19,7 +19,8 @@ def weight_of(log_variance: float, *, regression: bool = False) -> float:
     >>> weight_of(0.0), weight_of(0.0, regression=True)
     (1.0, 0.5)
     """
-    return (0.5 if regression else 1.0) * math.exp(-log_variance)
+    factor = 0.5 if regression else 1.0
+    return factor * math.exp(-log_variance)
 
 
 def log_variance_gradient(log_variance: float, loss: float, *, regression: bool = False) -> float:
@@ -76,6 +77,7 @@ class Uncertainty(Weighting):
     summary: ClassVar[str] = "each task's loss over a variance that is learned with the model"
     paper: ClassVar[Paper | None] = UNCERTAINTY
     is_delayed: ClassVar[bool] = True
+    state_attributes: ClassVar[Mapping[str, str]] = {"log_variances": "log_variances", "moments": "_moments"}
 
     def __init__(
         self,
@@ -86,7 +88,9 @@ class Uncertainty(Weighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.regression = (regression,) if isinstance(regression, str) else tuple(regression)
+        self.regression = tuple(regression)
+        if isinstance(regression, str):
+            self.regression = (regression,)
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         self.optimizer = check_choice(self.name, "optimizer", optimizer, ["adam", "sgd"])
         super().__init__(tasks, target)
@@ -113,7 +117,8 @@ class Uncertainty(Weighting):
                 first, second, count = self._moments[task]
                 change, first, second = adam_step(gradient, first, second, int(count) + 1, self.step_size)
                 self._moments[task] = [first, second, int(count) + 1]
-            self.log_variances[task] = min(MAX_LOG_VARIANCE, max(-MAX_LOG_VARIANCE, self.log_variances[task] + change))
+            moved = self.log_variances[task] + change
+            self.log_variances[task] = min(MAX_LOG_VARIANCE, max(-MAX_LOG_VARIANCE, moved))
         self._set_weights()
         return self._weights
 
@@ -122,13 +127,7 @@ class Uncertainty(Weighting):
             task: weight_of(value, regression=task in self.regression) for task, value in self.log_variances.items()
         }
 
-    def state_dict(self) -> dict[str, Any]:
-        """The log variances and their moments."""
-        return {"log_variances": dict(self.log_variances), "moments": dict(self._moments), "steps": self.steps}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore them."""
-        self.log_variances = {task: float(value) for task, value in state["log_variances"].items()}
-        self._moments = {task: list(moments) for task, moments in state["moments"].items()}
-        self.steps = int(state["steps"])
+        """Restore the log variances, which the weights follow from, and their moments."""
+        super().load_state_dict({"weights": {}, **state})
         self._set_weights()

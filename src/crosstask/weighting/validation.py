@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from crosstask.errors import CrossTaskError, unknown
+
+Option = TypeVar("Option")
 
 
 def check_number(
@@ -48,11 +51,16 @@ def check_choice(
     return value
 
 
-def check_known_tasks(method: str, option: str, tasks: Iterable[str], known: Sequence[str]) -> None:
+def renamed(value: Option, old_value: Option | None) -> Option:
+    """An option that may still be passed by its old name."""
+    return value if old_value is None else old_value
+
+
+def check_known_tasks(method: str, option: str, tasks: Iterable[str], all_tasks: Sequence[str]) -> None:
     """Every task that an option names must exist."""
     for task in tasks:
-        if task not in known:
-            raise unknown(f"task in `{option}` of weighting '{method}':", task, known)
+        if task not in all_tasks:
+            raise unknown(f"task in `{option}` of weighting '{method}':", task, all_tasks)
 
 
 def check_not_negative(method: str, losses: Mapping[str, float]) -> None:

@@ -8,12 +8,15 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import JACOBIAN_DESCENT, Paper
-from crosstask.weighting.base import Problem, Weighting
-from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.base import Problem, State, Weighting
+from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.torchjd import options as methods
 from crosstask.weighting.torchjd.options import Input
 from crosstask.weighting.torchjd.state import convert_options, read_state, write_state
 from crosstask.weighting.validation import check_count, check_number
+
+STATE_PREFIX = "object:"
+"""Of the keys of `state_dict` that belong to TorchJD's object."""
 
 
 def root_of(gram: Tensor) -> Tensor:
@@ -47,7 +50,9 @@ def primary_first(tasks: Sequence[str], targets: Sequence[str]) -> tuple[list[st
 
 def trial_argument(like: Tensor) -> Tensor:
     """An argument that every method accepts: losses of one, or orthogonal gradients of norm one."""
-    return torch.ones_like(like) if like.dim() == 1 else torch.eye(*like.shape).to(like)
+    if like.dim() == 1:
+        return torch.ones_like(like)
+    return torch.eye(*like.shape).to(like)
 
 
 class TorchJD(Weighting):
@@ -138,8 +143,10 @@ class TorchJD(Weighting):
             rows, self._mixing = primary_first(self.tasks, self.targets)
         self._rows = rows
         trial, argument = methods.build(self.method, self.options, rows)
-        shape = [len(rows)] if argument is Input.LOSSES else [len(rows), len(rows)]
-        methods.call(trial, trial_argument(torch.ones(shape, dtype=torch.float64)), self.seed)
+        like = torch.ones(len(rows), len(rows), dtype=torch.float64)
+        if argument is Input.LOSSES:
+            like = like[0]  # [tasks]
+        methods.call(trial, trial_argument(like), self.seed)
         if self.every > 1 and argument in (Input.LOSSES, Input.VECTOR):
             raise CrossTaskError(
                 f"weighting 'torchjd': TorchJD's {self.method} works anew in each step; leave out `every`."
@@ -152,18 +159,22 @@ class TorchJD(Weighting):
         scalarization = methods.package().scalarization
         self._is_famo = isinstance(self._part, scalarization.FAMO)
         self._is_dwa = isinstance(self._part, scalarization.DWA)
-        parameters = [] if self._is_famo else list(self._part.parameters())  # FAMO has its own optimizer
-        # An attribute of the object, so that its state is saved with the object's.
-        self._part.adam = torch.optim.Adam(parameters, lr=self.step_size) if parameters else None
-        self._restored: dict[str, Any] | None = None
+        self._parameters: list[nn.Parameter] = []
+        if not self._is_famo:  # which has its own optimizer
+            self._parameters = list(self._part.parameters())
+        if self._parameters:
+            # An attribute of the object, so that its state is saved with the object's.
+            self._part.adam = torch.optim.Adam(self._parameters, lr=self.step_size)
+        self._restored: State | None = None
         self._has_state = self._awaits_losses = False
 
     def needs(self, step: int) -> Need:
         """Losses for a scalarizer, gradients on every `every`-th step for all others."""
         if self._input is Input.LOSSES:
             return Need.EVERY_TASK | Need.LOSSES
-        is_due = step % self.every == 0
-        return Need.EVERY_TASK | Need.GRADIENTS | Need.SEPARATE_GRAPHS if is_due else Need.EVERY_TASK
+        if step % self.every == 0:
+            return Need.EVERY_TASK | Need.GRADIENTS | Need.SEPARATE_GRAPHS
+        return Need.EVERY_TASK
 
     def _can_learn_from(self, evidence: Evidence) -> bool:
         return len(evidence.tasks) == len(self.tasks) or not self.needs_all_tasks
@@ -175,8 +186,8 @@ class TorchJD(Weighting):
         elif self._input is Input.JACOBIAN:
             weights = self._call(evidence.jacobian)
         elif self._input is Input.VECTOR:
-            divisors = [evidence.probabilities.get(task, 1.0) for task in evidence.tasks]
-            rows = evidence.jacobian / evidence.jacobian.new_tensor(divisors)[:, None]
+            probabilities = to_vector(evidence.probabilities, evidence.tasks, default=1.0)
+            rows = evidence.jacobian / probabilities.to(evidence.jacobian)[:, None]  # [tasks, parameters]
             evidence.put_direction_in_place(self._call(rows))
             return {}
         elif not evidence.gram.diagonal().any():  # all gradients are zero: nothing to weigh
@@ -185,19 +196,23 @@ class TorchJD(Weighting):
             weights = self._weights_from_gram(evidence.gram)
         if not torch.isfinite(weights).all():
             return {}
-        return dict(zip(evidence.tasks, weights.tolist(), strict=True))
+        return by_task(evidence.tasks, weights)
 
     def _weights_from_gram(self, gram: Tensor) -> Tensor:
         if self._mixing is not None:
             gram = self._mixing @ gram @ self._mixing.T  # [rows, rows]
-        weights = self._call(root_of(gram) if self._input is Input.ROOT else gram)
-        return weights if self._mixing is None else self._mixing.T @ weights
+        if self._input is Input.ROOT:
+            gram = root_of(gram)
+        weights = self._call(gram)  # [rows]
+        if self._mixing is not None:
+            weights = self._mixing.T @ weights  # [tasks]
+        return weights
 
     def _scalarize(self, losses: Mapping[str, float]) -> Tensor:
         """The scalarizer's gradient at the losses of all ranks; its parameters take a step."""
-        values = torch.tensor(list(losses.values()), dtype=torch.float64, requires_grad=True)
+        values = to_vector(losses, list(losses)).requires_grad_()  # [tasks]
         if not torch.isfinite(values).all():
-            return values.detach()
+            return values.detach()  # not finite either: the weights stay
         self._restore(values)
         if self._awaits_losses:
             self._part.update(values.detach())
@@ -207,11 +222,10 @@ class TorchJD(Weighting):
                 f"weighting 'torchjd': TorchJD's {self.method} gives {scalar.item()} for the losses "
                 f"{[round(value, 4) for value in values.tolist()]}; it may need losses above zero."
             )
-        parameters = list(self._part.parameters()) if self._part.adam else []
-        weights, *gradients = torch.autograd.grad(scalar, [values, *parameters])
-        for parameter, gradient in zip(parameters, gradients, strict=True):
+        weights, *gradients = torch.autograd.grad(scalar, [values, *self._parameters])
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        if parameters:
+        if self._parameters:
             self._part.adam.step()
         self._awaits_losses = self._is_famo
         if self._is_dwa and self.steps % self.window == 0:
@@ -257,15 +271,15 @@ class TorchJD(Weighting):
                 named[key] = list(value)
         return named
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The weights, the number of steps, and the state of TorchJD's object."""
-        state = read_state(self._part) if self._restored is None else self._restored
-        return {
-            **super().state_dict(),
-            "called": self._has_state or self._restored is not None,
-            "awaits_losses": self._awaits_losses,
-            **{f"object:{key}": value for key, value in state.items()},
-        }
+        state = super().state_dict()
+        state["called"] = self._has_state or self._restored is not None
+        state["awaits_losses"] = self._awaits_losses
+        method_state = read_state(self._part) if self._restored is None else self._restored
+        for key, value in method_state.items():
+            state[STATE_PREFIX + key] = value
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore it; the state of TorchJD's object follows at the next call, when its device is known."""
@@ -273,5 +287,7 @@ class TorchJD(Weighting):
         super().load_state_dict(state)
         self._awaits_losses = bool(state["awaits_losses"])
         if state["called"]:
-            prefix = "object:"
-            self._restored = {key.removeprefix(prefix): value for key, value in state.items() if prefix in key}
+            self._restored = {}
+            for key, value in state.items():
+                if key.startswith(STATE_PREFIX):
+                    self._restored[key.removeprefix(STATE_PREFIX)] = value

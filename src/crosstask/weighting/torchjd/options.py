@@ -15,6 +15,8 @@ from crosstask.errors import CrossTaskError, did_you_mean, import_extra, unknown
 from crosstask.validation import check_options, option_names, shown
 
 Made = TypeVar("Made")
+Options = Mapping[str, Any]
+"""Of a method of TorchJD, whatever they are."""
 
 NUM_TASKS_OPTIONS = ("n_tasks", "shape")
 """Options that are the number of tasks, which we fill in."""
@@ -45,8 +47,8 @@ class Input(StrEnum):
 
 def package() -> ModuleType:
     """TorchJD with its parts, or how to install it."""
-    for part in ("aggregation", "scalarization", "linalg"):
-        import_extra(f"torchjd.{part}", extra="torchjd", purpose="weighting 'torchjd'")
+    for module in ("aggregation", "scalarization", "linalg"):
+        import_extra(f"torchjd.{module}", extra="torchjd", purpose="weighting 'torchjd'")
     return import_extra("torchjd", extra="torchjd", purpose="weighting 'torchjd'")
 
 
@@ -54,11 +56,15 @@ def known_methods() -> dict[str, type[nn.Module]]:
     """All public methods by name; one that an aggregator and a scalarizer share is the aggregator's."""
     torchjd = package()
     methods: dict[str, type[nn.Module]] = {}
-    for part in ("aggregation", "scalarization"):
-        module = getattr(torchjd, part)
+    for module_name in ("aggregation", "scalarization"):
+        module = getattr(torchjd, module_name)
         for name in module.__all__:
-            if not inspect.isabstract(getattr(module, name)) and name not in WRAPPERS:
-                methods[name if name not in methods else f"{part}.{name}"] = getattr(module, name)
+            method_class = getattr(module, name)
+            if inspect.isabstract(method_class) or name in WRAPPERS:
+                continue
+            if name in methods:
+                name = f"{module_name}.{name}"
+            methods[name] = method_class
     return methods
 
 
@@ -70,7 +76,7 @@ def find(method: str) -> type[nn.Module]:
     return methods[method]
 
 
-def check(method: str, options: Mapping[str, Any], besides: Sequence[str] = ()) -> None:
+def check(method: str, options: Options, besides: Sequence[str] = ()) -> None:
     """Errors that can be reported before the tasks are named; `besides` are options that are not TorchJD's."""
     method_class = find(method)
     names = option_names(method_class, without=NUM_TASKS_OPTIONS)
@@ -81,74 +87,83 @@ def check(method: str, options: Mapping[str, Any], besides: Sequence[str] = ()) 
     check_options(f"TorchJD's {method}", method_class, converted, without=NUM_TASKS_OPTIONS)
 
 
-def has_primary(method: str, options: Mapping[str, Any]) -> bool:
+def has_primary(method: str, options: Options) -> bool:
     """Whether the method's first row is the objective that matters most."""
     if "weighting" in options:
         return has_primary(*_wrapped(options["weighting"]))
     return method in ("PCD", "PCDWeighting")
 
 
-def needs_all_tasks(method: str, options: Mapping[str, Any]) -> bool:
+def needs_all_tasks(method: str, options: Options) -> bool:
     """Whether the method cannot do with some of the tasks: it has a state, or a value for each of them."""
     method_class = find(method)
     if issubclass(method_class, package().Stateful):
         return True
-    depends_on_number = any(name in ALL_TASKS_OPTIONS for name in inspect.signature(method_class).parameters)
-    return depends_on_number or any(is_per_task(method, key, value) for key, value in options.items())
+    if not set(ALL_TASKS_OPTIONS).isdisjoint(inspect.signature(method_class).parameters):
+        return True
+    return any(is_per_task(method, key, value) for key, value in options.items())
 
 
-def build(method: str, options: Mapping[str, Any], rows: Sequence[str]) -> tuple[nn.Module, Input]:
+def build(method: str, options: Options, rows: Sequence[str]) -> tuple[nn.Module, Input]:
     """The object to call for rows of these names, in float64, and what it is called with."""
     method_class = find(method)
     parameters = inspect.signature(method_class).parameters
-    counts = {name: len(rows) for name in parameters if name in NUM_TASKS_OPTIONS}
-    made = _make(f"TorchJD's {method}", method_class, {**_converted(method, options, rows), **counts})
-    return _input_of(made.double())
+    converted = _converted(method, options, rows)
+    for name in NUM_TASKS_OPTIONS:
+        if name in parameters:
+            converted[name] = len(rows)
+    return _input_of(_make(f"TorchJD's {method}", method_class, converted).double())
 
 
-def _input_of(part: nn.Module) -> tuple[nn.Module, Input]:
-    """The part of an object that has to be called, and with what."""
+def _input_of(module: nn.Module) -> tuple[nn.Module, Input]:
+    """The module inside an aggregator that has to be called, and with what."""
     torchjd = package()
     aggregation = torchjd.aggregation
-    if isinstance(part, torchjd.scalarization.Scalarizer):
-        return part, Input.LOSSES
-    if isinstance(part, aggregation.GramianWeightedAggregator):
-        return part.gramian_weighting, Input.GRAM
-    if isinstance(part, aggregation.WeightedAggregator):
-        return _input_of(part.weighting)
-    if isinstance(part, aggregation.Aggregator):
-        return part, Input.VECTOR
-    if isinstance(part, aggregation.CRMOGMWeighting):
-        return part, _input_of(part.weighting)[1]
-    name = type(part).__name__
+    if isinstance(module, torchjd.scalarization.Scalarizer):
+        return module, Input.LOSSES
+    # Aggregators made from a weighting: the weighting alone, so that weights are known.
+    if isinstance(module, aggregation.GramianWeightedAggregator):
+        return module.gramian_weighting, Input.GRAM
+    if isinstance(module, aggregation.WeightedAggregator):
+        return _input_of(module.weighting)
+    if isinstance(module, aggregation.Aggregator):
+        return module, Input.VECTOR
+    # Weightings. Their public type does not say whether they read a Gram matrix, that of their aggregator does.
+    if isinstance(module, aggregation.CRMOGMWeighting):
+        return module, _input_of(module.weighting)[1]
+    name = type(module).__name__
     aggregator = getattr(aggregation, name.removesuffix("Weighting"), object)
     if name in CROSS_BATCH or issubclass(aggregator, aggregation.GramianWeightedAggregator):
-        return part, Input.GRAM
-    return part, Input.ROOT if name in ROTATION_INVARIANT else Input.JACOBIAN
+        return module, Input.GRAM
+    if name in ROTATION_INVARIANT:
+        return module, Input.ROOT
+    return module, Input.JACOBIAN
 
 
-def call(part: nn.Module, argument: Tensor, seed: int) -> Tensor:
+def call(module: nn.Module, argument: Tensor, seed: int) -> Tensor:
     """The result of an object, with random numbers of this seed; the model's random numbers do not change."""
-    with torch.random.fork_rng([argument.device] if argument.is_cuda else []), warnings.catch_warnings():
+    cuda_devices = [argument.device] if argument.is_cuda else []
+    with torch.random.fork_rng(cuda_devices), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not DPP")  # NashMTL's problem is slower so, not wrong
         torch.default_generator.manual_seed(seed)
         if argument.is_cuda:
             torch.cuda.manual_seed(seed)
         try:
-            return part(argument)
+            return module(argument)
         except ValueError as error:
-            raise CrossTaskError(f"TorchJD's {type(part).__name__}: {error}") from error
+            raise CrossTaskError(f"TorchJD's {type(module).__name__}: {error}") from error
 
 
-def _converted(method: str, options: Mapping[str, Any], rows: Sequence[str] | None) -> dict[str, Any]:
+def _converted(method: str, options: Options, rows: Sequence[str] | None) -> dict[str, Any]:
     """Options as TorchJD wants them; without rows, with a placeholder for what depends on them."""
     torchjd = package()
     converted = dict(options)
     for key, value in options.items():
         where = f"TorchJD's {method}: `{key}`"
         if is_per_task(method, key, value):
-            # The primary objective has no guarantee of its own.
-            names = rows[1:] if rows is not None and key == "tau" else rows
+            names = rows
+            if rows is not None and key == "tau":
+                names = rows[1:]  # the primary objective has no guarantee of its own
             converted[key] = _per_task(where, value, names)
         elif key == "weighting" and not isinstance(value, nn.Module):
             inner, inner_options = _wrapped(value)
@@ -166,7 +181,7 @@ def _converted(method: str, options: Mapping[str, Any], rows: Sequence[str] | No
     return converted
 
 
-def _make(where: str, method_class: type[Made], options: Mapping[str, Any]) -> Made:
+def _make(where: str, method_class: type[Made], options: Options) -> Made:
     try:
         return method_class(**options)
     except (ValueError, ImportError) as error:
@@ -197,7 +212,9 @@ def is_per_task(method: str, key: str, value: Any) -> bool:
 
 def _per_task(where: str, value: Any, names: Sequence[str] | None) -> Tensor:
     """A value for each task, by name, as a list in the order of the tasks, or as a tensor."""
-    values = list(value.values()) if isinstance(value, Mapping) else value
+    values = value
+    if isinstance(value, Mapping):
+        values = list(value.values())
     is_list = isinstance(values, list | tuple) and all(isinstance(number, int | float) for number in values)
     if not is_list and not isinstance(value, Tensor):
         raise CrossTaskError(f"{where} must be a number for each task, by name or as a list; found {shown(value)}.")

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crosstask.weighting.base import State
+
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 
@@ -20,21 +22,21 @@ def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def read_state(module: nn.Module) -> dict[str, Any]:
+def read_state(module: nn.Module) -> State:
     """All numbers, tensors, arrays and optimizers of a module and its parts, by "path/attribute".
 
     Other attributes (compiled problems, shapes) are made anew by the first call.
     """
-    state: dict[str, Any] = {}
-    for path, part in module.named_modules():
-        for name, value in _attributes(part):
+    state: State = {}
+    for path, submodule in module.named_modules():
+        for name, value in _attributes(submodule):
             key = f"{path}/{name}"
             if isinstance(value, torch.optim.Optimizer):
                 for parameter, moments in value.state_dict()["state"].items():
                     for moment, tensor in moments.items():
                         state[f"{key}/{parameter}/{moment}"] = tensor.clone()
             elif isinstance(value, list) and all(isinstance(item, Tensor) for item in value):
-                state[key] = torch.stack(value) if value else []
+                state[key] = torch.stack(value) if value else []  # an empty list has no tensor to be saved as
             elif type(value).__module__ == "numpy":
                 state[key] = torch.as_tensor(value).clone()
             elif isinstance(value, Tensor):
@@ -46,24 +48,24 @@ def read_state(module: nn.Module) -> dict[str, Any]:
 
 def write_state(module: nn.Module, state: Mapping[str, Any], device: torch.device) -> None:
     """Restore what `read_state` returned, in an object that has been called once."""
-    parts = dict(module.named_modules())
+    submodules = dict(module.named_modules())
     moments: dict[torch.optim.Optimizer, dict[int, dict[str, Tensor]]] = {}
     for key, value in state.items():
         path, name, *inside = key.split("/")
-        current: Any = getattr(parts[path], name, None)
-        if inside:
+        current: Any = getattr(submodules[path], name, None)
+        if inside:  # of an optimizer, restored below as a whole
             parameter, moment = inside
             moments.setdefault(current, {}).setdefault(int(parameter), {})[moment] = value.clone()
-        elif isinstance(current, nn.Parameter):
+        elif isinstance(current, nn.Parameter):  # in place: an optimizer refers to it
             current.data.copy_(value)
         elif isinstance(current, list):
-            setattr(parts[path], name, list(value))
+            setattr(submodules[path], name, list(value))
         elif type(current).__module__ == "numpy":
-            setattr(parts[path], name, value.numpy().copy())
+            setattr(submodules[path], name, value.numpy().copy())
         elif isinstance(value, Tensor):
-            setattr(parts[path], name, value.to(device, copy=True))
+            setattr(submodules[path], name, value.to(device, copy=True))
         else:
-            setattr(parts[path], name, value)
+            setattr(submodules[path], name, value)
     for optimizer, by_parameter in moments.items():
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": by_parameter, "param_groups": groups})
@@ -71,7 +73,7 @@ def write_state(module: nn.Module, state: Mapping[str, Any], device: torch.devic
 
 def convert_options(module: nn.Module, like: Tensor) -> None:
     """Give tensors that came in as options the device and dtype of the module's input."""
-    for part in module.modules():
-        for name, value in list(vars(part).items()):
+    for submodule in module.modules():
+        for name, value in list(vars(submodule).items()):
             if isinstance(value, Tensor):
-                setattr(part, name, value.to(like))
+                setattr(submodule, name, value.to(like))
