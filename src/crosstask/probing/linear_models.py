@@ -205,7 +205,7 @@ class _SoftmaxRegression:
             largest = max(np.abs(gradient[0]).max(initial=0.0), np.abs(gradient[1]).max())
             if largest <= tolerance * inverse_penalty * len(errors):
                 return
-            # 2. The Newton step, halved until the value falls as far as its slope promises (Armijo).
+            # 2. The Newton step, halved until the value falls as far as the gradient promises (Armijo).
             step = self._newton_step(gradient, probabilities, inverse_penalty)
             descent = (step[0] * gradient[0]).sum() + (step[1] * gradient[1]).sum()
             length = 1.0

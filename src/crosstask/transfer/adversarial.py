@@ -162,8 +162,8 @@ class Adversarial(Transfer):
     Args:
         adversarial: the weight lambda; 0 for none.
         orthogonality: the weight gamma; 0 for none. Without private encoders it has no effect.
-        private: private encoders for all tasks. False leaves one encoder with the discriminator on top of it, and the
-            encoder's own heads.
+        private: private encoders for all tasks, also when left out. False leaves one encoder with the discriminator on
+            top of it, and the encoder's own heads.
         rising: let the factor of the reversed gradient grow from 0 to 1 (`rising_strength`), so that D can learn
             something first.
         discriminator_rate: learning rate of D in units of the model's; 1 is one rate for all, as in the paper. Then the
@@ -187,6 +187,7 @@ class Adversarial(Transfer):
     name: ClassVar[str] = "adversarial"
     summary: ClassVar[str] = "shared features that do not tell the task, private encoders beside them"
     paper: ClassVar[Paper | None] = ADVERSARIAL
+    private_by_default: ClassVar[bool] = True
     excludes: ClassVar[Mapping[Ability, str]] = {
         Ability.PRIVATE_ENCODERS: "transfer '{name}': the model has private encoders already; name it once."
     }
@@ -198,7 +199,7 @@ class Adversarial(Transfer):
         *,
         adversarial: float = 0.05,
         orthogonality: float = 0.01,
-        private: bool = True,
+        private: bool | None = None,
         rising: bool = False,
         discriminator_rate: float = 10.0,
     ) -> None:
@@ -206,11 +207,11 @@ class Adversarial(Transfer):
         self.adversarial = self._number("adversarial", adversarial)
         self.orthogonality = self._number("orthogonality", orthogonality)
         self.discriminator_rate = self._number("discriminator_rate", discriminator_rate)
-        self.private = private
-        if private:
+        self.private = self.private_by_default if private is None else private
+        if self.private:
             self.provides = frozenset({Ability.ANY, Ability.PRIVATE_ENCODERS})
         self.rising = rising
-        if not private and not adversarial:
+        if not self.private and not adversarial:
             raise CrossTaskError(
                 f"transfer '{self.name}': with `private: false` and `adversarial: 0` there is nothing to do. "
                 "Give `adversarial` a weight above 0, or leave the transfer out."
@@ -340,7 +341,7 @@ class TchebycheffAdversarial(Adversarial):
     Args:
         adversarial: the weight lambda.
         orthogonality: as in `Adversarial`; no part of the paper's method.
-        private: as in `Adversarial`; not in the paper.
+        private: as in `Adversarial`, but off when left out; not in the paper.
         rising: as in `Adversarial`; not in the paper.
         discriminator_rate: as in `Adversarial`.
 
@@ -352,23 +353,7 @@ class TchebycheffAdversarial(Adversarial):
     name: ClassVar[str] = "tchebycheff-adversarial"
     summary: ClassVar[str] = "the worst task is trained, on shared features that do not tell the task"
     paper: ClassVar[Paper | None] = TCHEBYCHEFF
-
-    def __init__(
-        self,
-        *,
-        adversarial: float = 0.05,
-        orthogonality: float = 0.01,
-        private: bool = False,
-        rising: bool = False,
-        discriminator_rate: float = 10.0,
-    ) -> None:
-        super().__init__(
-            adversarial=adversarial,
-            orthogonality=orthogonality,
-            private=private,
-            rising=rising,
-            discriminator_rate=discriminator_rate,
-        )
+    private_by_default: ClassVar[bool] = False
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """Phases of several tasks are weighted by the largest loss."""

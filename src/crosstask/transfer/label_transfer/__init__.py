@@ -41,7 +41,7 @@ from crosstask.transfer.label_transfer.network import LabelMap, LabelTransferNet
 from crosstask.weighting import validation as checks
 
 if TYPE_CHECKING:
-    from crosstask.data.task import TaskSpec
+    from crosstask.data.task import Task, TaskSpec
     from crosstask.models.multitask import Model
     from crosstask.training.paradigms import Plan
     from crosstask.training.trainer import Phase
@@ -240,7 +240,6 @@ class LabelTransfer(Transfer):
 
     def start(self, setup: Setup) -> None:
         """Make a network per target, over all sources of its level."""
-        # 1. Who gives labels to whom.
         if Ability.STATE_ADAPTER in setup.providers:
             self.adapters = (cast(StateAdapter, setup.providers[Ability.STATE_ADAPTER]),)
         tasks = {task.name: task for task in setup.tasks}
@@ -248,40 +247,43 @@ class LabelTransfer(Transfer):
         self.sources: dict[str, list[TaskSpec]] = {}
         self.receivers: dict[str, list[str]] = {}  # by source, the targets that its labels are carried over to
         self.pairs: list[tuple[str, str]] = []  # source and target of each map
-        self.notes = notes = list[str]()
         self.register_buffer("held_out_loss", torch.full((), math.nan))
         for number, name in enumerate(self.targets):
-            target = tasks[name]
-            self.sources[name] = splits.sources_of(target.spec, setup.tasks, self.targets)
-            if self.meta and len(target.train) < 2:
-                raise CrossTaskError(
-                    f"transfer 'label-transfer' splits the batches of '{name}' in two, but it has one training example."
-                )
-            # 2. The network of this target, and what its soft labels are compared with.
-            network = LabelTransferNetwork(
-                setup.model.encoder.width,
-                {spec.name: len(spec.labels) for spec in self.sources[name]},
-                len(target.labels),
-                label_width=self.label_width,
-                hidden=self.hidden,
-                corrects=self.preset.corrects_model,
-                has_probe=self.preset.uses_probe,
-            )
-            self.networks.append(network)
-            self.register_buffer(f"frequencies_{number}", splits.label_frequencies(target))
-            # 3. A map for each source, for the record.
-            for spec in self.sources[name]:
-                self.maps.append(LabelMap(spec.labels, target.labels))
-                self.pairs.append((spec.name, name))
-                self.receivers.setdefault(spec.name, []).append(name)
-                if set(spec.labels) == set(target.labels):
-                    notes.append(
-                        f"'{spec.name}' has the same labels as '{name}': label transfer may find that each stays what "
-                        "it is; mapping both to one task would be simpler."
-                    )
+            self.sources[name] = splits.sources_of(tasks[name].spec, setup.tasks, self.targets)
+            self._start_target(number, tasks[name], setup.model.encoder.width)
         self.has_begun = not self.warmup
         if self.meta_learning_rate is not None:
             self.optimizer = torch.optim.Adam(self.networks.parameters(), self.meta_learning_rate)
+
+    def _start_target(self, number: int, target: "Task", width: int) -> None:
+        """Make a target's network, and a map for each of its sources."""
+        if self.meta and len(target.train) < 2:
+            raise CrossTaskError(
+                f"transfer 'label-transfer' splits the batches of '{target.name}' in two, "
+                "but it has one training example."
+            )
+        sources = self.sources[target.name]
+        network = LabelTransferNetwork(
+            width,
+            {spec.name: len(spec.labels) for spec in sources},
+            len(target.labels),
+            label_width=self.label_width,
+            hidden=self.hidden,
+            corrects=self.preset.corrects_model,
+            has_probe=self.preset.uses_probe,
+        )
+        self.networks.append(network)
+        self.register_buffer(f"frequencies_{number}", splits.label_frequencies(target))
+        for spec in sources:
+            self.maps.append(LabelMap(spec.labels, target.labels))
+            self.pairs.append((spec.name, target.name))
+            self.receivers.setdefault(spec.name, []).append(target.name)
+            if set(spec.labels) == set(target.labels):
+                note = (
+                    f"'{spec.name}' has the same labels as '{target.name}': label transfer may find that each stays "
+                    "what it is; mapping both to one task would be simpler."
+                )
+                self.notes = [*self.notes, note]
 
     def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str, logits: Tensor) -> Tensor:
         """`g_alpha(h(x), y)`, [units, target labels]; `logits` are those of the target's head, of the same shape."""
