@@ -19,7 +19,7 @@ from crosstask.data.readers.table import Table, as_text, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.progress import make_progress, shown
-from crosstask.runs.predictor import Predictor, by_name, decisions
+from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_name
 from crosstask.runs.run import load, task_options
 from crosstask.storage import write_text
 
@@ -33,10 +33,6 @@ ReaderOptions = Mapping[str, Any]
 """The section of a task in the recipe of a run."""
 Row = Mapping[str, Any]
 """A row of a file: its values by the names of their columns."""
-Probabilities = Mapping[str, float]
-"""Probabilities by the names of the labels."""
-Label = str | float | list[str] | tuple[str, ...]
-"""A class, a number, a tag per word, or several labels."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class PredictOptions:
 
 @dataclass(frozen=True)
 class InputFile:
-    """Inputs, and the rows that they stand in. Lines and sentences are rows of one column."""
+    """Inputs, and the rows that hold them. Lines and sentences are rows of one column."""
 
     inputs: Inputs
     columns: Sequence[str]
@@ -68,8 +64,8 @@ class InputFile:
 class Prediction:
     """The label of one input, and the probabilities of all labels (tagging: of each word) where they are asked for."""
 
-    label: Label
-    probabilities: Probabilities | Sequence[Probabilities] | None = None
+    label: Decision
+    probabilities: Probabilities | list[Probabilities] | None = None
 
 
 class StandardInput(Source):
@@ -248,13 +244,8 @@ def _predict(
     labels = decisions(predictions)
     if not with_probabilities:
         return [Prediction(label) for label in labels]
-    probabilities: list[Any] = []
-    if spec.kind == "tagging":
-        for words in predictions.probabilities or ():
-            probabilities.append([by_name(spec, word) for word in words])
-    else:
-        probabilities = [by_name(spec, row) for row in predictions.scores]
-    return [Prediction(*pair) for pair in zip(labels, probabilities, strict=True)]
+    probabilities = probabilities_by_name(predictions)
+    return [Prediction(label, probabilities[i]) for i, label in enumerate(labels)]
 
 
 def _written(file: InputFile, predictions: Sequence[Prediction], format: str, spec: TaskSpec) -> str:
@@ -319,7 +310,7 @@ def _named(probabilities: object) -> list[str]:
 
 
 def _cell(value: object, separator: str) -> str:
-    """A value as text; `separator` stands between several labels."""
+    """A value as text, with `separator` between several labels."""
     if isinstance(value, list):  # tags, or words
         return " ".join(str(item) for item in value)
     if isinstance(value, tuple):  # several labels

@@ -79,10 +79,7 @@ class Predictor:
             raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
-        if spec.kind != "tagging":
-            return [by_name(spec, row) for row in predictions.scores]
-        return [_by_word(spec, words) for words in predictions.probabilities or []]
+        return probabilities_by_name(self.predictions(inputs, task))
 
     def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
         """Metrics on labeled examples, the one that chooses the model first."""
@@ -121,13 +118,20 @@ def decisions(predictions: Predictions) -> list[Decision]:
     return named
 
 
-def by_name(spec: TaskSpec, row: np.ndarray) -> Probabilities:
-    """Probabilities of one example [labels] by the labels' names."""
+def probabilities_by_name(predictions: Predictions) -> list[Probabilities] | list[list[Probabilities]]:
+    """The probability of each label by its name; for tagging a list of these, one per word."""
+    spec = predictions.spec
+    if spec.kind != "tagging":
+        return [_by_name(spec, row) for row in predictions.scores]
+    return [_by_word(spec, words) for words in predictions.probabilities or []]
+
+
+def _by_name(spec: TaskSpec, row: np.ndarray) -> Probabilities:
     return {label: float(value) for label, value in zip(spec.labels, row, strict=True)}
 
 
 def _by_word(spec: TaskSpec, words: np.ndarray) -> list[Probabilities]:
-    return [by_name(spec, word) for word in words]  # [words, labels]
+    return [_by_name(spec, word) for word in words]  # [words, labels]
 
 
 def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
