@@ -12,8 +12,7 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.studies.method import Section
-from crosstask.studies.options import TrainingSettings, as_training
-from crosstask.training.config import Training
+from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.validation import shown
 
 __all__ = ["Found", "auto"]
@@ -65,7 +64,7 @@ def auto(
     clock = Clock(minutes)
     encoder = options.pop("encoder", "minilm")
     progress = options.pop("progress", None)
-    training = as_training(options.pop("training", None), dict(options))
+    training = make_training(options.pop("training", None), dict(options))
     folder = None if output is None else Path(output)
     return find_model(Request(target, sources, encoder, training, seed, folder, clock), make_board(progress))
 

@@ -47,7 +47,10 @@ def affordable_updates(costs: Sequence[Cost], folds: int, seconds: float) -> int
     >>> affordable_updates([Cost(1.0, 0.1), Cost(1.0, 0.3)], folds=2, seconds=100.0)
     69
     """
+    # seconds = SAFETY_FACTOR * (setup + updates * update), over all folds and the last fit.
     last_fit = max(costs, key=lambda cost: (cost.update, cost.setup))
-    setup = folds * sum(cost.setup for cost in costs) + ALL_LABELS * last_fit.setup
-    update = folds * sum(cost.update for cost in costs) + ALL_LABELS * last_fit.update
+    setup, update = ALL_LABELS * last_fit.setup, ALL_LABELS * last_fit.update
+    for cost in costs:
+        setup += folds * cost.setup
+        update += folds * cost.update
     return max(0, int((seconds / SAFETY_FACTOR - setup) / max(update, 1e-9)))

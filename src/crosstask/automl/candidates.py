@@ -153,6 +153,7 @@ class _Maker:
     def trained(self, notes: list[str], *, with_all: bool) -> list[Candidate]:
         """Networks; `with_all` asks for one with all sources."""
         candidates = [self._alone("single")]
+        # Without a shared layer, training with sources is training without them.
         if self.encoder["name"] in NOTHING_SHARED:
             return candidates
         tawt = Method("joint + tawt", "joint", {"name": "tawt"})
@@ -162,7 +163,9 @@ class _Maker:
             candidates += self._with_all(tawt)
         # Of most words a plain probe says that they have no tag, which the source's own tag sets right; where the
         # encoder learns it was no better (`results/metaxt-tagging`).
-        start = "stacked" if self.target.kind == "tagging" and self.encoder.get("freeze") else "probe"
+        start = "probe"
+        if self.target.kind == "tagging" and self.encoder.get("freeze"):
+            start = "stacked"
         label_transfer = ({"name": "label-transfer", "start": start},)
         if self.helpful:
             try:
@@ -183,6 +186,7 @@ class _Maker:
         return [Candidate(self._finished(method), self.level, names, self.trusted)]
 
     def _with_all(self, method: Method) -> list[Candidate]:
+        # The same as with the helpful ones, where those are all.
         names = tuple(task.name for task in self.usable)
         if not names or len(names) == len(self.helpful):
             return []
@@ -191,5 +195,7 @@ class _Maker:
 
     def _finished(self, method: Method) -> Method:
         """With the encoder, and a name that says where it is fine-tuned."""
-        name = f"{method.name}, fine-tuned" if self.level == "fine-tuned" else method.name
+        name = method.name
+        if self.level == "fine-tuned":
+            name = f"{name}, fine-tuned"
         return replace(method, name=name, encoder=self.encoder)

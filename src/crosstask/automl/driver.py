@@ -123,13 +123,9 @@ class _Driver:
         # 2. Which candidates, and the features that they share.
         sources = {source.name: source for source in request.sources}
         evaluator = Evaluator(target, sources, selection, request.training, request.seed)
-        candidates, notes = make_candidates(
-            target,
-            [sources[name] for name in selection.selected],
-            [sources[name] for name in selection.usable],
-            request.encoder,
-            trusted=selection.trusted,
-        )
+        helpful = [sources[name] for name in selection.selected]
+        usable = [sources[name] for name in selection.usable]
+        candidates, notes = make_candidates(target, helpful, usable, request.encoder, trusted=selection.trusted)
         board.working("features")
         if speed is not None:
             compute_features([target, *evaluator.sources["solved"].values()], request.encoder)
@@ -190,7 +186,9 @@ class _Driver:
         """What the last model takes after its fit, and whether that can include the test set."""
         if speed is None:
             return WRITING_SECONDS, True
-        test_seconds = 0.0 if target.test is None else len(target.test) / speed
+        test_seconds = 0.0
+        if target.test is not None:
+            test_seconds = len(target.test) / speed
         if test_seconds > FEATURE_FRACTION * self.request.clock.seconds:
             return PRETRAINED_WRITING_SECONDS, False
         return PRETRAINED_WRITING_SECONDS + test_seconds, True
@@ -204,7 +202,8 @@ class _Driver:
         folder, output = self.request.folder, None
         if folder is not None:
             output = folder / RUN_FOLDER
-            for path in (output, folder / EXPORT_FOLDER):  # of a call that was stopped in the midst of this
+            # What is there is of a call that was stopped in the midst of this.
+            for path in (output, folder / EXPORT_FOLDER):
                 shutil.rmtree(path, ignore_errors=True)
         run = search.evaluator.fit_on_all_labels(
             candidate, updates or 1, test=measures_test, output=output, recipe=self.request.recipe

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from crosstask.automl.budget import Cost
-from crosstask.automl.candidates import UPDATES, Candidate, Level, training_of
+from crosstask.automl.candidates import LEVELS, UPDATES, Candidate, Level, training_of
 from crosstask.automl.folds import Folds
 from crosstask.automl.source_selection import Selection, limited
 from crosstask.data.metrics import chosen_metric
@@ -35,13 +35,13 @@ class Evaluator:
         self.folds = Folds(target, seed)
         self.metric = chosen_metric(target.spec)
         self.updates: dict[Level, int] = {}
-        on_features = {name: selection.limited(sources[name], seed) for name in selection.usable}
+        # Fine-tuning reads no more examples than its updates take.
         max_examples = training.batch_size * training.accumulate * self.max_updates("fine-tuned")
-        self.sources: dict[Level, dict[str, Task]] = {
-            "solved": on_features,
-            "network": on_features,
-            "fine-tuned": {name: limited(sources[name], max_examples, seed) for name in selection.usable},
-        }
+        self.sources: dict[Level, dict[str, Task]] = {level: {} for level in LEVELS}
+        for name in selection.usable:
+            on_features = selection.limited(sources[name], seed)
+            self.sources["solved"][name] = self.sources["network"][name] = on_features
+            self.sources["fine-tuned"][name] = limited(sources[name], max_examples, seed)
 
     def max_updates(self, level: Level) -> int:
         """As many as the settings say, or as are usual."""
@@ -65,18 +65,21 @@ class Evaluator:
         target, sources = self.folds.tasks(0, self._sources(candidate))
         assert target.dev is not None
         target = replace(target, dev=target.dev.take(range(min(2, len(target.dev)))))
+        # The time between two evaluations is that of the updates in between, if evaluating takes none.
         learner = self._learner(candidate, TIMED_UPDATES, self.seed)
         learner.training = replace(learner.training, evaluate_every=TIMED_EVERY)
         run = learner.fit(target, sources)
-        first, *_, last = (evaluation["seconds"] for evaluation in run.record.of("dev"))
-        setup = time.perf_counter() - started - last
-        return Cost(setup, (last - first) / (TIMED_UPDATES - TIMED_EVERY))
+        first, *_, last = run.record.of("dev")
+        setup = time.perf_counter() - started - last["seconds"]
+        return Cost(setup, (last["seconds"] - first["seconds"]) / (TIMED_UPDATES - TIMED_EVERY))
 
     def fit_on_all_labels(
         self, candidate: Candidate, updates: int, *, test: bool, output: Path | None, recipe: Section | None
     ) -> Run:
         """The model: the candidate on all labels, with as many updates as the folds found best."""
-        target = self.target if test else replace(self.target, test=None)
+        target = self.target
+        if not test:
+            target = replace(target, test=None)
         learner = self._learner(candidate, updates, self.seed)
         folder: Path | RunFolder | None = output
         if recipe is not None and output is not None:
@@ -96,7 +99,9 @@ class Evaluator:
         score = scores[self.metric.name]
         if score is None or math.isnan(score):
             return None
-        return score if self.metric.greater_is_better else -score
+        if self.metric.greater_is_better:
+            return score
+        return -score
 
 
 def _recipe_of(recipe: Section, candidate: Candidate, tasks: Sequence[str], training: Training) -> Section:

@@ -25,7 +25,8 @@ def pooled(task: Task) -> Task:
         inputs = np.concatenate([train.inputs, dev.inputs])
     else:
         inputs = [*train.inputs, *dev.inputs]
-    both = Examples(inputs, [*train.labels, *dev.labels], train.source)  # no line numbers: these may be two files
+    # Without line numbers: these may be two files.
+    both = Examples(inputs, [*train.labels, *dev.labels], train.source)
     note = f"dev ({len(dev)}) and train ({len(train)}) are one set: cross-validation chooses"
     return replace(task, train=both, dev=None, notes=(*task.notes, note))
 
@@ -76,10 +77,13 @@ def strata_of(kind: Kind, labels: Sequence[Any], num_folds: int = NUM_FOLDS) -> 
     if kind in ("classification", "pair"):
         return list(labels)
     if kind == "regression":
+        # The rank of each value is the inverse permutation of their order.
         ranks = np.argsort(np.argsort(np.asarray(labels, dtype=np.float64), kind="stable"), kind="stable")
-        return [int(rank) // num_folds for rank in ranks]
-    counts = Counter(label for present in labels for label in set(present))
-    return [min(present, key=lambda label: (counts[label], str(label)), default=None) for present in labels]
+        return list((ranks // num_folds).tolist())
+    counts: Counter[str] = Counter()
+    for present in labels:
+        counts.update(set(present))
+    return [min(present, key=lambda label: (counts[label], label), default=None) for present in labels]
 
 
 class Folds:

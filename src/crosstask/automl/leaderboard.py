@@ -60,6 +60,7 @@ class Line:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
+        # `error` is what version 0.1 called the standard error of a margin.
         data = {**asdict(self), "score": self.score.to_json()}
         if self.margin is not None:
             data["margin"] = {**self.margin.to_json(), "error": self.margin.standard_error}

@@ -72,7 +72,7 @@ class Search:
             for candidate in group:
                 for fold in range(FIRST_FOLDS):
                     self._run_fold(candidate.name, fold)
-        # 2. More folds for fewer candidates.
+        # 2. More folds, for fewer candidates from round to round.
         names = [standing.name for standing in self.standings() if standing.scores]
         for index, num_folds in enumerate(ROUNDS):
             if index:
@@ -231,24 +231,26 @@ class Search:
         min_updates = min(MIN_UPDATES, max_updates)
         # 1. Measure what an update of each costs.
         group = self._worth_measuring(level, group, min_updates, self._level_seconds())
-        if level == "network":
-            group_to_measure = [*group[:1], *group]  # the first run of all loads what the others find loaded
-        else:
-            group_to_measure = list(group)
-        for candidate in group_to_measure:
+        if level == "network" and group:
+            # Twice: the first run of all loads what the others find loaded.
+            self._measure_cost(group[0])
+        for candidate in group:
             self._measure_cost(candidate)
         # 2. Settle the number of updates.
         seconds = self._level_seconds()
         group = [candidate for candidate in group if candidate.name in self.costs]
         while group:
+            # All candidates of a level make the same number.
             costs = [self.costs[candidate.name] for candidate in group]
             updates = min(max_updates, affordable_updates(costs, FIRST_FOLDS, seconds))
             if updates >= min_updates:
+                # A multiple, so that the last evaluation is after the last update.
                 if updates >= NUM_EVALUATIONS:
                     updates = updates // NUM_EVALUATIONS * NUM_EVALUATIONS
                 self.evaluator.updates[level] = updates
                 self._write_plan(level, group)
                 return group
+            # Too few even so: one candidate less leaves more for the others.
             costliest = max(group, key=lambda candidate: self.costs[candidate.name].of(min_updates))
             group = [candidate for candidate in group if candidate is not costliest]
             self._give_up(costliest, self.costs[costliest.name], min_updates)

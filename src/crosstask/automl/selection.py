@@ -52,7 +52,9 @@ def stopped(curves: Mapping[int, Sequence[float]]) -> tuple[dict[int, float], in
     scores: dict[int, float] = {}
     for fold, curve in curves.items():
         others = [other for name, other in curves.items() if name != fold]
-        stop = _best_evaluation(others) if others else len(curve) - 1
+        stop = len(curve) - 1  # one fold alone has no others to ask
+        if others:
+            stop = _best_evaluation(others)
         scores[fold] = curve[stop]
     return scores, _best_evaluation(list(curves.values()))
 
@@ -139,7 +141,9 @@ def choose(standings: Sequence[Standing]) -> Choice | None:
         return Choice(alone.name, alone.name, _why_alone(alone, helped, margins), margins)
     best = max(earned, key=lambda standing: margins[standing.name].mean)
     lead = margins[best.name]
-    evidence = "the ranking calls them helpful, and " if best.trusted else ""
+    evidence = ""
+    if best.trusted:
+        evidence = "the ranking calls them helpful, and "
     why = (
         f"the sources earn their place: {evidence}it is ahead of the best model of the target alone "
         f"('{alone.name}') by {lead.text('standard_error')} on {lead.count} folds."

@@ -92,18 +92,22 @@ class Selection:
     @classmethod
     def of_row(cls, row: Row) -> "Selection":
         """Read what `to_row` made."""
-        fields = {name: value for name, value in row.items() if name not in ("event", "kept")}
-        for name in ("usable", "notes"):
+        fields = dict(row)
+        del fields["event"]
+        fields["selected"] = fields.pop("kept")
+        for name in ("selected", "usable", "notes"):
             fields[name] = tuple(fields[name])
-        return cls(tuple(row["kept"]), **fields)
+        return cls(**fields)
 
     def limited(self, task: Task, seed: int) -> Task:
         """A source as candidates on features have it; of one that was left out, what the ranking read."""
-        max_examples = self.examples
-        if max_examples is not None and task.name not in self.selected:
-            rows = self.ranking["rows"] if self.ranking is not None else []
-            max_examples = next((row["examples"] for row in rows if row["source"] == task.name), None)
-        return limited(task, max_examples, seed)
+        if self.examples is None or task.name in self.selected or self.ranking is None:
+            return limited(task, self.examples, seed)
+        # Its features are on disk already.
+        for row in self.ranking["rows"]:
+            if row["source"] == task.name:
+                return limited(task, row["examples"], seed)
+        return limited(task, None, seed)
 
 
 def limited(task: Task, max_examples: int | None, seed: int) -> Task:
@@ -162,15 +166,17 @@ class SourceSelector:
             examples = _examples_each(affordable, len(names))
             return Selection(names, names, dict(unreadable), examples=examples, notes=(note,))
         result = result.with_failures(unreadable)
-        verdicts = {row.source: row.verdict for row in result.rows}
         # 3. The selection by verdicts.
+        verdicts = {row.source: row.verdict for row in result.rows}
         usable = tuple(name for name in names if verdicts[name] != UNKNOWN)
         selected = tuple(name for name in usable if verdicts[name] == HELPS)
         trusted = bool(selected)
         notes: tuple[str, ...] = ()
         if not selected:
+            # The ranking may be wrong, and folds will tell.
             notes = ("no source is likely to help, by the ranking",)
             selected = tuple(name for name in usable if verdicts[name] != HURTS)
+        # 4. What is left out, and why.
         left_out: dict[str, str] = {}
         for row in result.rows:
             if row.source not in selected:

@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.runs.estimate import Estimate, estimates_json
+from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import RunKey
@@ -62,6 +63,7 @@ class Capacity:
         """What the grid of widths leaves open."""
         ends = {self.widths[0]: "smallest", self.widths[-1]: "largest"}
         ends.pop(1, None)  # nothing is narrower
+        # A best width at an end of the grid may not be the best of all.
         best = {f"'{task}' alone": width for task, width in self.best_alone.items()}
         best["all"] = self.best_together
         notes: list[str] = []
@@ -73,7 +75,7 @@ class Capacity:
                 )
         return notes
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As plain data."""
         return finite(
             {
@@ -201,6 +203,7 @@ def _best_width(curves: Mapping[str, Curve], metrics: Mapping[str, str]) -> int:
 def width_option(encoder: Named) -> str:
     """What the width of the shared module is called in an encoder's section."""
     name, options = name_and_options("encoder", encoder)
+    # On frozen features the shared module is a layer of its own.
     if options.get("freeze"):
         return "hidden"
     for option in ("hidden", "channels"):

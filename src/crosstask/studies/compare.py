@@ -97,6 +97,7 @@ def compare_names(
     """`compare` with methods whose names are defined elsewhere, as in a recipe."""
     if isinstance(targets, str):
         targets = [targets]
+    # Every name and option is checked before data is read.
     methods = read_methods(names, definitions)
     spaces = read_spaces(methods, definitions, options.pop("search", None))
     plan = ComparisonPlan(

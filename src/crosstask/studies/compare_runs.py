@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from crosstask.data.task import Task
@@ -46,7 +45,7 @@ class SeededTasks:
             self._last = seed, tasks_by_name(self.make(seed))
         return self._last[1]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A worker makes its own: what a function makes need not travel.
         return {"make": self.make, "_last": None}
 
@@ -82,6 +81,7 @@ class MethodStudy:
     def _measure(self, key: RunKey, tasks: Mapping[str, Task]) -> Row:
         """What a run measured; a folder that was finished before a kill is read, not trained again."""
         learner = self.learner(key, tasks)
+        # 1. Train, or read what was trained before a kill.
         started = time.perf_counter()
         seconds: float | None
         folder = None if self.folder is None else self.folder / run_folder(key)
@@ -93,6 +93,7 @@ class MethodStudy:
             metrics = self._train(learner, key, tasks, folder).metrics
             # How long the run took before the kill is not known.
             seconds = None if goes_on else round(time.perf_counter() - started, 3)
+        # 2. What the table needs of it.
         scores = metrics["scores"].get(key["target"], {})
         row: Row = {"scores": scores, "weights": metrics["weights"], "seconds": seconds}
         if folder is not None:
@@ -108,6 +109,7 @@ class MethodStudy:
 
     def _train(self, learner: Learner, key: RunKey, tasks: Mapping[str, Task], folder: Path | None) -> Run:
         method, target = self.method(key), key["target"]
+        # The target first, as in a recipe; weighting and transfers with their options, not by name alone.
         recipe = learner.describe(method.paradigm, {target: tasks[target], **tasks})
         recipe |= {"weighting": method.weighting, "transfer": list(method.transfer)}
         sources = [task for name, task in tasks.items() if name != target]
@@ -135,6 +137,7 @@ class MethodStudy:
 
     def open(self, seeds: Sequence[int]) -> Grid:
         """The runs that are there already; methods, targets and seeds can be added later."""
+        # A fact for each method and seed: those that are added later change nothing for the others.
         facts = [Fact("settings", "", {"encoder": self.encoder, "training": asdict(self.training)})]
         for name, method in self.methods.items():
             facts.append(Fact("method", name, {"method": method.to_json()}))
@@ -160,9 +163,11 @@ def _as_name(text: str) -> str:
     ('joint+tawt', 'a%2Fb', 100)
     """
     name = quote(text, safe=" +=,")
+    # `.` and `..` are other folders.
     if name.startswith("."):
         name = name.replace(".", "%2E", 1)
     if len(name) <= MAX_NAME_LENGTH:
         return name
+    # Long names that begin alike must still differ.
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return f"{name[: MAX_NAME_LENGTH - len(digest) - 1]}-{digest}"

@@ -89,7 +89,7 @@ def finished(
     check_executor(on)
     if minutes == 0:
         return
-    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    deadline = time.monotonic() + 60 * (math.inf if minutes is None else minutes)
     if on == "ray":
         with _ray_cluster(jobs) as ray:
             yield from _results(RayTasks(ray, work, jobs), items, deadline)

@@ -10,33 +10,11 @@ from crosstask.runs.estimate import DASH, Estimate
 from crosstask.studies.hyperparameters import settings_text
 from crosstask.studies.table import Comparison
 
-CSV_COLUMNS = [
-    "target",
-    "metric",
-    "part",
-    "method",
-    "seeds",
-    "mean",
-    "deviation",
-    "dev_mean",
-    "dev_deviation",
-    "gain",
-    "gain_deviation",
-    "wins",
-    "pairs",
-    "p_t",
-    "p_t_holm",
-    "p_rank",
-    "p_rank_holm",
-    "over_single",
-    "verdict",
-    "seconds",
-    "cost",
-    "settings",
-    "is_best",
-    "is_baseline",
-    "refused",
-]
+CSV_COLUMNS = (
+    *("target", "metric", "part", "method", "seeds", "mean", "deviation", "dev_mean", "dev_deviation"),
+    *("gain", "gain_deviation", "wins", "pairs", "p_t", "p_t_holm", "p_rank", "p_rank_holm", "over_single"),
+    *("verdict", "seconds", "cost", "settings", "is_best", "is_baseline", "refused"),
+)
 METHOD, SCORE, T_TEST, RANK_TEST = "method", "mean", "p (t)", "p (ranks)"
 SOURCES, SECONDS, COST = "sources", "seconds", "cost"
 GAIN = "gain over {}"
@@ -49,10 +27,11 @@ def to_csv(comparison: Comparison) -> str:
     writer = csv.DictWriter(text, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for line in comparison.lines:
+        # What a line has under the name of a column, and what has to be taken from estimates or from the table.
         fields = dict(vars(line))
         fields["metric"] = comparison.metrics[line.target]
         fields["part"] = comparison.parts[line.target]
-        fields["seeds"] = line.score.count if line.score else 0
+        fields["seeds"] = 0 if line.score is None else line.score.count
         fields["settings"] = settings_text(line.settings)
         fields["mean"], fields["deviation"] = _figures(line.score)
         fields["dev_mean"], fields["dev_deviation"] = _figures(line.dev)
@@ -81,7 +60,7 @@ def to_markdown(comparison: Comparison) -> str:
     blocks: list[str] = []
     for target in comparison.targets:
         headings, rows = _rows(comparison, target, MARKDOWN)
-        rule = ["---", *["---:"] * (len(headings) - 1)]
+        rule = ["---", *["---:"] * (len(headings) - 1)]  # names to the left, figures to the right
         lines = ["| " + " | ".join(row) + " |" for row in (headings, rule, *rows)]
         blocks.append("\n".join([f"### {_markdown(caption(comparison, target))}", "", *lines]))
     notes = [f"- {_markdown(note)}" for note in [*refusals(comparison), *comparison.notes()]]
@@ -145,7 +124,10 @@ def table_columns(comparison: Comparison, target: str) -> dict[str, list[str]]:
             columns.setdefault(name, []).append(cell)
     if comparison.is_against_single:
         del columns[OVER_SINGLE]  # the same as the gain over the baseline
-    return {name: cells for name, cells in columns.items() if any(cells)}
+    for name, column in list(columns.items()):
+        if not any(column):
+            del columns[name]
+    return columns
 
 
 def _rows(comparison: Comparison, target: str, markup: Markup) -> tuple[list[str], list[list[str]]]:

@@ -40,7 +40,7 @@ class RunKey:
         return cls(tuple(values.items()))
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunKey":
+    def from_json(cls, data: Row) -> "RunKey":
         """Read what `to_json` wrote; JSON has lists where a key has tuples."""
         values: list[tuple[str, Value]] = []
         for axis, value in data.items():
@@ -77,7 +77,7 @@ class Fact:
 
     event: str
     key: str
-    values: Mapping[str, Any]
+    values: Row
 
 
 class Grid:
@@ -139,6 +139,7 @@ class Grid:
                     # Versions and machine of the lines that follow.
                     self.record.append({"event": "session", "environment": environment(), "jobs": jobs})
                     self.has_session = True
+                # As it will be read back, so that a study that went on gives the same results to the last digit.
                 row = as_written({**self._key_fields(key), **results})
                 if "refused" in row:
                     refused[key] = row
@@ -147,6 +148,7 @@ class Grid:
                     self.rows[key] = row
                 seconds = (time.perf_counter() - started) / count * (len(missing) - count)
                 bar.advance(num_before + count, f"{duration(seconds)} left, last: {key}")
+        # In the order of the keys, whichever order they were done in.
         available = {**self.rows, **refused}
         return {key: available[key] for key in keys if key in available}
 

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstask.errors import CrossTaskError, did_you_mean
-from crosstask.methods import make_transfer, make_weighting
+from crosstask.methods import Named
 from crosstask.runs.estimate import Estimate, estimate_json
-from crosstask.studies.method import Definitions, Method, Named, Section
-from crosstask.training.config import TRAINING_KEYS, Training
-from crosstask.validation import check_options, name_and_options, shown
+from crosstask.runs.events import Row
+from crosstask.studies.method import Definitions, Method, Section
+from crosstask.training.config import TRAINING_KEYS
+from crosstask.validation import name_and_options, shown
 
 SearchSpace = Mapping[str, Sequence[Any]]
 """Values to try by setting: of training (`learning_rate`), or an option of a method's component (`tawt.every`)."""
@@ -47,7 +47,7 @@ class Tried:
     is_chosen: bool
     refused: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As plain data."""
         return {**vars(self), "dev": estimate_json(self.dev)}
 
@@ -58,6 +58,7 @@ def read_spaces(
     """The search space of every method: what all share as far as it concerns the method, and its own `search`."""
     common = _checked_space(common or {}, "search")
     for key in common:
+        # A setting that concerns no method at all is a mistake, one that concerns only some is not.
         if not any(_concerns(key, method) for method in methods.values()):
             raise _unknown_setting(key, "search", list(methods.values()))
     spaces: dict[str, SearchSpace] = {}
@@ -68,8 +69,8 @@ def read_spaces(
         for key in specific:
             if not _concerns(key, method):
                 raise _unknown_setting(key, where, [method])
-        concerned = {key: values for key, values in common.items() if _concerns(key, method)}
-        spaces[name] = {**concerned, **specific}
+        space = {key: values for key, values in common.items() if _concerns(key, method)}
+        spaces[name] = {**space, **specific}  # its own values win
     return spaces
 
 
@@ -81,9 +82,10 @@ def make_trials(
     Who may try more often wins more often, so all methods have the same number of trials. With `max_trials` they have
     at most so many, sampled from the larger spaces, and a method whose space is smaller has all of its own.
     """
-    sizes: dict[str, int] = {}
-    for name in methods:
-        sizes[name] = math.prod(len(values) for values in spaces[name].values())
+    if max_trials is not None and max_trials < 1:
+        raise CrossTaskError(f"`trials` must be at least 1, found {max_trials}.")
+    trials = {name: _trials(method, spaces[name], max_trials) for name, method in methods.items()}
+    sizes = {name: len(trials_of_method) for name, trials_of_method in trials.items()}
     if max_trials is None and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise CrossTaskError(
@@ -91,9 +93,7 @@ def make_trials(
             f"some methods more values in a `search` of their own, or set `trials`: {min(sizes.values())} is what each "
             "of them has."
         )
-    if max_trials is not None and max_trials < 1:
-        raise CrossTaskError(f"`trials` must be at least 1, found {max_trials}.")
-    return {name: _trials(method, spaces[name], max_trials) for name, method in methods.items()}
+    return trials
 
 
 def choose(dev_scores: Mapping[str, Mapping[int, float]], upward: bool) -> str | None:
@@ -107,6 +107,7 @@ def choose(dev_scores: Mapping[str, Mapping[int, float]], upward: bool) -> str |
     """
     sign = 1.0 if upward else -1.0
     num_seeds = max((len(scores) for scores in dev_scores.values()), default=0)
+    # A trial that failed with some seed has a mean over other examples than the rest.
     means: dict[str, float] = {}
     for name, scores in dev_scores.items():
         if scores and len(scores) == num_seeds:
@@ -122,18 +123,22 @@ def settings_text(settings: Section) -> str:
     """
     texts: list[str] = []
     for key, value in settings.items():
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        texts.append(f"{key}={text}")
+        if not isinstance(value, str):
+            value = json.dumps(value, default=str)
+        texts.append(f"{key}={value}")
     return ", ".join(texts)
 
 
 def _trials(method: Method, space: SearchSpace, max_trials: int | None) -> dict[str, Trial]:
+    """All combinations, or a sample of them in their order."""
     combinations = list(itertools.product(*space.values()))
+    indices = list(range(len(combinations)))
     if max_trials is not None and max_trials < len(combinations):
-        indices = random.Random(0).sample(range(len(combinations)), max_trials)  # equal spaces give equal samples
-        combinations = [combinations[i] for i in sorted(indices)]
+        # A fixed seed, so that equal spaces give equal samples.
+        indices = sorted(random.Random(0).sample(indices, max_trials))
     trials: dict[str, Trial] = {}
-    for values in combinations:
+    for index in indices:
+        values = combinations[index]
         settings = dict(zip(space, values, strict=True))
         name = settings_text(settings)
         trials[name] = Trial(name, settings, _with_settings(method, settings))
@@ -142,14 +147,16 @@ def _trials(method: Method, space: SearchSpace, max_trials: int | None) -> dict[
 
 def _with_settings(method: Method, settings: Section) -> Method:
     """The method with these settings; they win over what it has for all targets and for single ones."""
-    training: dict[str, Any] = {}
-    options: dict[str, dict[str, Any]] = {}  # by component
+    # 1. Settings of training, and options by component.
+    training: Row = {}
+    options: dict[str, Row] = {}
     for key, value in settings.items():
         if key in TRAINING_KEYS:
             training[key] = value
         else:
             component, option = key.split(".", 1)
             options.setdefault(component, {})[option] = value
+    # 2. The method with both.
     by_target: dict[str, Section] = {}
     for target, section in method.by_target.items():
         by_target[target] = {key: value for key, value in section.items() if key not in training}
@@ -164,11 +171,7 @@ def _with_settings(method: Method, settings: Section) -> Method:
         by_target=by_target,
     )
     try:
-        check_options("training", Training, changed.training)
-        Training(**changed.training)
-        make_weighting(changed.weighting)
-        for item in changed.transfer:
-            make_transfer(item)
+        changed.check()
     except CrossTaskError as error:
         raise CrossTaskError(f"method '{method.name}': search: {error}") from error
     return changed
@@ -207,13 +210,14 @@ def _unknown_setting(key: str, where: str, methods: Sequence[Method]) -> CrossTa
     return CrossTaskError(f"{where}: the option '{key}' concerns nothing here: no method has such a part ({listed}).")
 
 
-def _checked_space(space: object, where: str) -> dict[str, list[Any]]:
+def _checked_space(space: object, where: str) -> dict[str, Sequence[Any]]:
     """Lists of values that differ."""
     if not isinstance(space, Mapping):
         raise CrossTaskError(f"{where}: expected lists of values by setting; found {shown(space)}.")
     for key, values in space.items():
         if not isinstance(values, list | tuple) or not values:
             raise CrossTaskError(f"{where}: `{key}` must be a list of values to try; found {shown(values)}.")
+        # By their texts, which name the trials: 1 and 1.0 are different ones.
         if len({settings_text({key: value}) for value in values}) < len(values):
             raise CrossTaskError(f"{where}: `{key}` has the same value twice; found {shown(values)}.")
-    return {str(key): list(values) for key, values in space.items()}
+    return {str(key): values for key, values in space.items()}

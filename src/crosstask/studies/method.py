@@ -8,6 +8,7 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
+from crosstask.runs.events import Row
 from crosstask.training.config import Training
 from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm, plan_phases
 from crosstask.transfer import TRANSFERS
@@ -71,19 +72,28 @@ class Method:
     def settings(self, target: str, training: Training) -> Training:
         """The study's settings with what differs for this method on this target."""
         changes = {**self.training, **self.by_target.get(target, {})}
+        # Updates win over epochs, so a method's own epochs must not meet the study's updates.
         if "epochs" in changes:
             changes = {"updates": None, **changes}
         return replace(training, **changes)
 
     def num_phases(self, target: str, tasks: Mapping[str, Task], training: Training) -> int:
         """How many phases share the updates of a run."""
+        # Planned as the learner does, since transfers add phases too.
         sources = tuple(name for name in tasks if name != target)
         sizes = {name: len(task.train) for name, task in tasks.items()}
         transfers = tuple(make_transfer(item) for item in self.transfer)
         plan = Plan((target,), sources, sizes, training, make_weighting(self.weighting), transfers)
         return len(plan_phases(self.paradigm, plan))
 
-    def to_json(self) -> dict[str, Any]:
+    def check(self) -> None:
+        """A wrong option is an error before anything is trained; weighting and transfers are made for that alone."""
+        _check_training("training", self.training)
+        make_weighting(self.weighting)
+        for item in self.transfer:
+            make_transfer(item)
+
+    def to_json(self) -> Row:
         """As plain data, without what says nothing: rows of version 0.1 have neither `encoder` nor `summary`."""
         data = {**asdict(self), "transfer": list(self.transfer)}
         for key in ("encoder", "summary"):
@@ -110,10 +120,12 @@ class Definitions:
         cls, paradigm: str | None, components: Sequence[Named | None], sections: Mapping[str, Section]
     ) -> "Definitions":
         """From what a recipe holds: its paradigm, its weighting and transfers, and the methods under `compare`."""
+        # tawt in the name of a method means TAWT with the recipe's options.
         options: dict[str, Named] = {}
         for component in components:
             if component is not None:
                 options[name_and_options("method", component)[0]] = component
+        # A paradigm of one task, or of a solver, cannot be that of methods with a weighting.
         if paradigm is not None:
             facts = find_paradigm(paradigm)
             if facts.uses_sources and not facts.frozen_features:
@@ -144,10 +156,12 @@ def read_method(name: str, definitions: Definitions) -> Method:
     """
     section = definitions.sections.get(name) or {}
     _check_section(section)
+    # 1. Its components, by its name or by `method`; a section that has others of its own begins with none.
     if "method" in section or not (section.keys() & {"paradigm", "weighting", "transfer"}):
         method = _of_components(name, str(section.get("method", name)), definitions)
     else:
         method = Method(name, definitions.paradigm)
+    # 2. What the section says of itself.
     method = replace(
         method,
         paradigm=section.get("paradigm", method.paradigm),
@@ -160,10 +174,7 @@ def read_method(name: str, definitions: Definitions) -> Method:
         raise unknown("paradigm", method.paradigm, PARADIGMS)
     if method.weighting is not None and not method.uses_sources:
         raise CrossTaskError(f"paradigm '{method.paradigm}' has one task, so that there is nothing to weight.")
-    # Made once for the check alone: a wrong option is an error before anything is trained.
-    make_weighting(method.weighting)
-    for item in method.transfer:
-        make_transfer(item)
+    method.check()
     return method
 
 

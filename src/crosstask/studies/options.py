@@ -2,47 +2,23 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from crosstask.data.metrics import higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.batches import Schedule
+from crosstask.runs.events import Row
 from crosstask.studies.executors import ExecutorName, check_executor
 from crosstask.studies.grid import check_jobs
 from crosstask.studies.method import Named, Section
-from crosstask.training.config import Training, make_training
+from crosstask.training.config import Training, TrainingSettings, make_training
 
 NUM_EVALUATIONS = 10
 """Evaluations on dev in every run of a study, unless the settings say otherwise."""
-
-
-class TrainingSettings(TypedDict, total=False):
-    """Settings of training as options by name, see `Training`."""
-
-    epochs: int
-    updates: int | None
-    batch_size: int
-    learning_rate: float | None
-    weight_decay: float
-    warmup: float
-    decay: Literal["linear", "none"]
-    clip: float
-    accumulate: int
-    precision: Literal["float32", "bfloat16"]
-    schedule: Schedule
-    length_buckets: bool
-    evaluate_every: int | None
-    patience: int | None
-    keep: Literal["best", "last"]
-    checkpoint_every: int | None
-    finetune_epochs: int | None
-    finetune_learning_rate: float | None
 
 
 class RunOptions(TrainingSettings, total=False):
@@ -90,7 +66,7 @@ class Conditions:
     @classmethod
     def of(cls, options: RunOptions, *, encoder: Named, seeds: int) -> "Conditions":
         """From what was passed by name, with the study's defaults for what was not."""
-        settings: dict[str, Any] = dict(options)  # what remains of it in the end are settings of training
+        settings: Row = dict(options)  # what remains of it in the end are settings of training
         folder = settings.pop("output", None)
         if folder is not None:
             folder = Path(folder)
@@ -106,13 +82,8 @@ class Conditions:
             jobs=jobs,
             on=on,
             progress=settings.pop("progress", None),
-            training=as_training(settings.pop("training", None), settings),
+            training=make_training(settings.pop("training", None), settings),
         )
-
-
-def as_training(training: Training | Section | None, settings: Mapping[str, Any]) -> Training:
-    """Settings of the loop, as the learner takes them: an object or a mapping, and single ones by name."""
-    return make_training(training, settings)
 
 
 def same_budget(training: Training, tasks: Sequence[Task]) -> Training:
@@ -150,6 +121,7 @@ def tasks_by_name(tasks: Sequence[Task], beginning: str = "Two") -> dict[str, Ta
 
 def content(task: Task) -> str:
     """A digest of the examples of a task: another one for other data."""
+    # Arrays by their bytes: their text leaves out most values.
     digest = hashlib.sha256()
     for split, examples in task.splits.items():
         digest.update(split.encode())

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
@@ -50,6 +49,7 @@ class TaskStudy:
         cls, tasks: Sequence[Task], method: Method, conditions: Conditions, purpose: str, width_option: str = "hidden"
     ) -> "TaskStudy":
         """A study of these tasks, checked: different names, a dev set each, methods that exist, one budget for all."""
+        # 1. Tasks that can be compared.
         by_name = tasks_by_name(tasks, f"{purpose}: two")
         if len(tasks) < 2:
             raise CrossTaskError(f"{purpose} needs at least two tasks, found {len(tasks)}.")
@@ -58,6 +58,7 @@ class TaskStudy:
                 raise CrossTaskError(
                     f"{purpose} compares dev scores, but task '{task.name}' has no dev set: give one, or more examples."
                 )
+        # 2. A method for any combination of them.
         weighting = make_weighting(method.weighting)
         if weighting is not None and weighting.named_tasks():
             raise CrossTaskError(
@@ -66,6 +67,7 @@ class TaskStudy:
             )
         for item in method.transfer:
             make_transfer(item)
+        # 3. The same number of updates for every run.
         training = same_budget(conditions.training, tasks)
         return cls(by_name, conditions.encoder, training, method, width_option)
 
@@ -73,6 +75,7 @@ class TaskStudy:
         """Train one run; returns its scores and how long it took."""
         started = time.perf_counter()
         method = self.method
+        # A task alone is the reference for all others: no weighting, no transfer.
         if is_single(key):
             method = Method("alone", find_paradigm(self.method.paradigm).without_sources)
         targets = [self.tasks[name] for name in key["targets"]]
@@ -97,9 +100,9 @@ class TaskStudy:
         # Two phases share the budget.
         return replace(self.training, updates=max(1, (self.training.updates or 2) // 2))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Row:
         """All that can change a result but the seed, as plain data."""
-        tasks: dict[str, Any] = {}
+        tasks: Row = {}
         for name, task in self.tasks.items():
             sizes = {split: len(examples) for split, examples in task.splits.items()}
             tasks[name] = {"kind": task.kind, "labels": len(task.labels), "sizes": sizes, "content": content(task)}

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from crosstask.data.metrics import higher
 from crosstask.errors import unknown
@@ -62,7 +62,7 @@ class Line:
         """Whether the sources did harm, for sure or perhaps."""
         return self.verdict in ("hurts", "may hurt")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As plain data."""
         data = dict(vars(self))
         for name in ("score", "dev", "gain", "over_single"):
@@ -138,6 +138,7 @@ class Comparison:
 
     def _search_notes(self) -> list[str]:
         """What dev chose, and whether all methods had the same number of trials."""
+        # A trial was tried on every target, and counts once.
         trials: dict[str, set[str]] = {}
         for tried in self.tried:
             trials.setdefault(tried.method, set()).add(settings_text(tried.settings))
@@ -152,9 +153,10 @@ class Comparison:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         return [f"{note}.", f"The numbers of trials differ, which favours those with more: {listed}."]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As plain data."""
-        methods: dict[str, Any] = {}
+        # The page is made from the file alone, so the file says what the registries know.
+        methods: dict[str, Row] = {}
         schedule = self.settings.get("training", {}).get("schedule")
         for name, method in self.methods.items():
             papers = papers_of(method.paradigm, method.weighting, method.transfer, schedule)
@@ -342,6 +344,7 @@ def verdict(gains: Sequence[float]) -> Verdict | None:
     if not gains:
         return None
     gain = Estimate.of(gains)
+    # For sure, if the interval leaves zero out; else the sign of the mean is a hint.
     low, high = gain.interval()
     if low > 0:
         return "helps"

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.methods import Named
 from crosstask.runs.estimate import Estimate
+from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import RunKey
@@ -44,7 +45,7 @@ class Gain:
             return "helps"
         return "hurts" if high < 0 else "unclear"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As plain data."""
         return {
             "source": self.source,
@@ -85,7 +86,7 @@ class TransferMatrix:
             gains.setdefault(target, {})[source] = gain.dev.mean
         return gains
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Row:
         """As plain data."""
         return finite(
             {
