@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from crosstask_papers.linearized.affinity import linearized_affinity as linearized_affinity
     from crosstask_papers.linearized.affinity import task_affinity as task_affinity
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _EXPORTS = {
     "CrossTaskError": "crosstask.errors",
