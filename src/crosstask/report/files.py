@@ -84,7 +84,9 @@ class Ranking:
         """Names of the scores that some source has."""
         names: dict[str, None] = {}
         for row in self.rows:
-            names |= dict.fromkeys(name for name, value in row.scores.items() if value is not None)
+            for name, value in row.scores.items():
+                if value is not None:
+                    names[name] = None
         return list(names)
 
 

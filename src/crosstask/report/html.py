@@ -1,6 +1,5 @@
 """Pages from Jinja2 templates: one HTML file with everything inside, and all text escaped by the templates."""
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
@@ -9,7 +8,7 @@ import yaml
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from crosstask.report.charts import INSTALL_CHARTS, Chart, Spec, charts_available, javascript, names_in_words, own_file
+from crosstask.report.charts import INSTALL_CHARTS, Chart, charts_available, javascript, names_in_words, own_file
 from crosstask.report.formatting import metric_name, number, spread
 from crosstask.runs.events import Row
 
@@ -85,8 +84,9 @@ def _environment(package: str) -> Environment:
         thousands=thousands,
         names_in_words=names_in_words,
         as_yaml=as_yaml,
-        script_json=script_json,
     )
+    # Specifications of charts stand inside script elements, where `tojson` escapes whatever could end them.
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     environment.globals.update(own_file=own_file, javascript=javascript)
     return environment
 
@@ -99,15 +99,3 @@ def thousands(value: int) -> str:
 def as_yaml(settings: Row) -> str:
     """Settings as a person writes them."""
     return yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True, width=100)
-
-
-def script_json(spec: Spec) -> Markup:
-    """JSON that can stand inside a script element, whatever the text in it.
-
-    >>> script_json({"task": "</script>"})
-    Markup('{"task":"\\\\u003c/script\\\\u003e"}')
-    """
-    text = json.dumps(spec, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)

@@ -1,4 +1,4 @@
-// Charts, files of them, and tables that sort. Colours of text come from the page (currentColor), so that dark mode
+// Charts, files of them, and tables that sort. Colors of text come from the page (currentColor), so that dark mode
 // and print need nothing more.
 const specOf = (place) => JSON.parse(document.getElementById(place.dataset.chart).textContent);
 const views = new Map();

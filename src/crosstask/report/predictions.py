@@ -139,22 +139,25 @@ def surest_mistakes(task: EvaluatedTask) -> list[Prediction]:
 def corrections(alone: EvaluatedTask, helped: EvaluatedTask) -> Corrections | None:
     """What the second model made right and wrong; None unless both were evaluated on the same examples."""
     by_example = {prediction.example: prediction for prediction in alone.predictions}
-    pairs = []
+    num_compared = num_spoiled = 0
+    corrected = []
+    by_label: Counter[tuple[str, str]] = Counter()
     for new in helped.predictions:
         old = by_example.get(new.example)
-        if old is not None and old.gold == new.gold:
-            pairs.append((old, new))
-    if not pairs or not helped.has_labels:
+        if old is None or old.gold != new.gold:  # other data
+            continue
+        num_compared += 1
+        if new.is_right and not old.is_right:
+            corrected.append((old, new))
+            if isinstance(old.gold, str):
+                by_label[old.gold, str(old.predicted)] += 1
+        elif old.is_right and not new.is_right:
+            num_spoiled += 1
+    if num_compared == 0 or not helped.has_labels:
         return None
-    corrected = [(old, new) for old, new in pairs if new.is_right and not old.is_right]
-    num_spoiled = sum(old.is_right and not new.is_right for old, new in pairs)
-    by_label: Counter[tuple[str, str]] = Counter()
-    for old, _ in corrected:
-        if isinstance(old.gold, str):
-            by_label[old.gold, str(old.predicted)] += 1
     surest = sorted(corrected, key=lambda pair: -_mean_probability(pair[1]))[:MAX_EXAMPLES]
     most_common = dict(by_label.most_common(MAX_CORRECTIONS))
-    return Corrections(len(pairs), len(corrected), num_spoiled, tuple(surest), most_common)
+    return Corrections(num_compared, len(corrected), num_spoiled, surest, most_common)
 
 
 def _sureness(prediction: Prediction, kind: str) -> float:
