@@ -1,34 +1,12 @@
 """Cross-task learning: which related tasks help yours, how much each should count, and a plain model at the end.
 
 Three doors: the command line (`crosstask --help`), the learner (`Task`, `Learner`) and the parts (weightings for a loop
-of your own). Names are imported when they are first used, so that `import crosstask` stays light.
+of your own). Names are imported when they are first used, so that `import crosstask` stays light; `__init__.pyi` lists
+them with their types for editors.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from crosstask.automl import auto as auto
-    from crosstask.data.task import Examples as Examples
-    from crosstask.data.task import Task as Task
-    from crosstask.errors import CrossTaskError as CrossTaskError
-    from crosstask.learner import Learner as Learner
-    from crosstask.runs.run import Run as Run
-    from crosstask.runs.run import load as load
-    from crosstask.studies.capacity import capacity as capacity
-    from crosstask.studies.compare import compare as compare
-    from crosstask.studies.transfer_matrix import transfer_matrix as transfer_matrix
-    from crosstask.training.config import Training as Training
-    from crosstask.transferability.distance import task_distance as task_distance
-    from crosstask.transferability.rank import rank as rank
-    from crosstask.weighting.static import BySize as BySize
-    from crosstask.weighting.static import Fixed as Fixed
-    from crosstask.weighting.static import Uniform as Uniform
-    from crosstask.weighting.tawt import TAWT as TAWT
-    from crosstask_papers import reproduce as reproduce
-    from crosstask_papers.linearized.affinity import linearised_affinity as linearised_affinity
-    from crosstask_papers.linearized.affinity import linearized_affinity as linearized_affinity
-    from crosstask_papers.linearized.affinity import task_affinity as task_affinity
+from typing import Any
 
 __version__ = "0.2.0"
 
@@ -69,9 +47,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_papers(_PAPERS[name], purpose=f"`{name}`"), name)
     if not name.startswith("_"):
         for package in _OPEN_FOLDERS:
-            found = getattr(import_module(package), name, None)
-            if isinstance(found, type):
-                return found
+            method = getattr(import_module(package), name, None)
+            if isinstance(method, type):
+                return method
     raise AttributeError(f"module 'crosstask' has no attribute '{name}'")
 
 

@@ -1,10 +1,10 @@
 """Weightings and transfers from the names that recipes use, and the papers that methods come from."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from crosstask.errors import unknown
 from crosstask.papers import MT_DNN, Paper
+from crosstask.registry import Method, Registry
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS, Transfer
 from crosstask.validation import Named, check_options, name_and_options
@@ -18,19 +18,17 @@ def make_weighting(section: Weighting | Named | None) -> Weighting | None:
     """A weighting from an object, a name, or a mapping with `name` and options."""
     if section is None or isinstance(section, Weighting):
         return section
-    weighting: Weighting = _make("weighting", section, WEIGHTINGS, without=FILLED_IN)
-    return weighting
+    return _make("weighting", section, WEIGHTINGS, without=FILLED_IN)
 
 
 def make_transfer(section: Transfer | Named) -> Transfer:
     """A transfer from an object, a name, or a mapping with `name` and options."""
     if isinstance(section, Transfer):
         return section
-    transfer: Transfer = _make("transfer", section, TRANSFERS)
-    return transfer
+    return _make("transfer", section, TRANSFERS)
 
 
-def _make(kind: str, section: Named, registry: Mapping[str, Any], without: tuple[str, ...] = ()) -> Any:
+def _make(kind: str, section: Named, registry: Registry[Method], without: tuple[str, ...] = ()) -> Method:
     name, options = name_and_options(kind, section)
     if name not in registry:
         raise unknown(kind, name, registry)

@@ -1,11 +1,13 @@
-"""Names of methods and where each lives; a method's file is read when it is first asked for."""
+"""Names of methods and where each is defined; a method's module is imported when it is first asked for."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TypeVar
+
+Method = TypeVar("Method")
 
 
-class Registry(Mapping[str, Any]):
+class Registry(Mapping[str, type[Method]]):
     """A mapping from the names that recipes use to classes, given as "module:Class" within a package.
 
     >>> weightings = Registry("crosstask.weighting", {"uniform": "static:Uniform"})
@@ -13,27 +15,28 @@ class Registry(Mapping[str, Any]):
     ('Uniform', 'uniform', None)
     """
 
-    def __init__(self, package: str, places: Mapping[str, str]) -> None:
+    def __init__(self, package: str, locations: Mapping[str, str]) -> None:
         self.package = package
-        self.places = dict(places)
+        self.locations = dict(locations)
 
-    def __getitem__(self, name: str) -> Any:
-        module, _, class_name = self.places[name].partition(":")
-        return getattr(import_module(f"{self.package}.{module}"), class_name)
+    def __getitem__(self, name: str) -> type[Method]:
+        module, class_name = self.locations[name].split(":")
+        method: type[Method] = getattr(import_module(f"{self.package}.{module}"), class_name)
+        return method
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.locations)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.locations)
 
     def class_names(self) -> list[str]:
         """The names of the classes."""
-        return [place.partition(":")[2] for place in self.places.values()]
+        return [location.split(":")[1] for location in self.locations.values()]
 
-    def find(self, class_name: str) -> Any | None:
+    def find(self, class_name: str) -> type[Method] | None:
         """The class of this name, or None."""
-        for name, place in self.places.items():
-            if place.partition(":")[2] == class_name:
+        for name, location in self.locations.items():
+            if location.split(":")[1] == class_name:
                 return self[name]
         return None

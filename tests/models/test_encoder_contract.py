@@ -182,7 +182,7 @@ class TestRegistry:
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
     def test_lines_name_module_and_class(self):
-        assert all(target.count(":") == 1 for target in ENCODERS.values())
+        assert all(target.count(":") == 1 for target in ENCODERS.locations.values())
 
 
 def test_tagging_needs_tokens(text_task, tagging_task):

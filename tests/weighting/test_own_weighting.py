@@ -100,7 +100,7 @@ def test_one_export_line_makes_it_a_name_of_recipes(monkeypatch, tasks):
     module = util.module_from_spec(location)
     location.loader.exec_module(module)
     monkeypatch.setitem(sys.modules, "crosstask.weighting.inverse_loss", module)
-    monkeypatch.setitem(WEIGHTINGS.places, "inverse-loss", "inverse_loss:InverseLoss")
+    monkeypatch.setitem(WEIGHTINGS.locations, "inverse-loss", "inverse_loss:InverseLoss")
     target, sources = tasks
     run = ct.Learner("relu", weighting="inverse-loss", updates=4, progress=False).fit(target, sources)
     assert sum(run.weights.values()) == pytest.approx(1.0)

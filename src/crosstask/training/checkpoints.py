@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors and JSON in a folder that is whole or not there. No pickle."""
+"""Checkpoints: safetensors and JSON in a folder that is complete or not there. No pickle."""
 
 import json
 import shutil
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from crosstask.gradients.optimizer_state import flatten_optimizer, restore_optimizer
 from crosstask.storage import new_folder
 
 STATE_FILE = "state.json"
@@ -25,60 +26,46 @@ class Checkpoint:
 
 
 def save(folder: Path, number: int, checkpoint: Checkpoint) -> None:
-    """Write checkpoint `number` and only then remove those before it."""
+    """Write checkpoint `number`, and only then remove those before it."""
     with new_folder(folder / f"{number:09d}") as scratch:
         for group, tensors in checkpoint.tensors.items():
-            save_file({name: _plain(tensor) for name, tensor in tensors.items()}, scratch / f"{group}.safetensors")
+            plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+            save_file(plain, scratch / f"{group}.safetensors")
         (scratch / STATE_FILE).write_text(json.dumps(checkpoint.state, ensure_ascii=False), encoding="utf-8")
-    for old in _numbered(folder)[:-1]:
+    for old in _complete_checkpoints(folder)[:-1]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
-    """The last whole checkpoint, or None."""
-    found = _numbered(folder)
-    if not found:
+    """The last complete checkpoint, or None."""
+    complete = _complete_checkpoints(folder)
+    if not complete:
         return None
-    tensors = {path.stem: load_file(path) for path in sorted(found[-1].glob("*.safetensors"))}
-    return Checkpoint(tensors, json.loads((found[-1] / STATE_FILE).read_text(encoding="utf-8")))
+    latest = complete[-1]
+    tensors = {path.stem: load_file(path) for path in sorted(latest.glob("*.safetensors"))}
+    return Checkpoint(tensors, json.loads((latest / STATE_FILE).read_text(encoding="utf-8")))
 
 
-def _numbered(folder: Path) -> list[Path]:
+def _complete_checkpoints(folder: Path) -> list[Path]:
+    """By number, which has leading zeros."""
     return sorted(path for path in folder.glob("[0-9]*") if (path / STATE_FILE).is_file())
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().contiguous()
-
-
-def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's tensors by "number of parameter / name"; its rates are the schedule's and not kept."""
-    state = optimizer.state_dict()["state"]
-    return {f"{i}/{name}": value for i, values in state.items() for name, value in values.items()}
-
-
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `flatten_optimizer` took out."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, value in tensors.items():
-        number, name = key.split("/")
-        state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
 def flatten_optimizers(optimizers: Sequence[torch.optim.Optimizer | None]) -> dict[str, Tensor]:
-    """The tensors of several optimizers by "number of optimizer : key of `flatten_optimizer`"."""
-    return {
-        f"{i}:{key}": tensor
-        for i, optimizer in enumerate(optimizers)
-        if optimizer is not None
-        for key, tensor in flatten_optimizer(optimizer).items()
-    }
+    """The tensors of several optimizers by "index of optimizer:key of `flatten_optimizer`"."""
+    tensors: dict[str, Tensor] = {}
+    for index, optimizer in enumerate(optimizers):
+        if optimizer is not None:
+            tensors.update({f"{index}:{key}": tensor for key, tensor in flatten_optimizer(optimizer).items()})
+    return tensors
 
 
 def restore_optimizers(optimizers: Sequence[torch.optim.Optimizer | None], tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `flatten_optimizers` took out."""
-    for i, optimizer in enumerate(optimizers):
-        own = {key.split(":", 1)[1]: tensor for key, tensor in tensors.items() if key.startswith(f"{i}:")}
-        if optimizer is not None and own:
-            restore_optimizer(optimizer, own)
+    """Put back what `flatten_optimizers` returned."""
+    by_optimizer: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number, inner_key = key.split(":", 1)
+        by_optimizer.setdefault(int(number), {})[inner_key] = tensor
+    for index, optimizer in enumerate(optimizers):
+        if optimizer is not None and index in by_optimizer:
+            restore_optimizer(optimizer, by_optimizer[index])

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 from crosstask.registry import Registry
 
 if TYPE_CHECKING:
+    from crosstask.models.hooks import Insert
     from crosstask.transfer.base import Transfer as Transfer
 
-TRANSFERS = Registry(
+TRANSFERS: "Registry[Transfer]" = Registry(
     "crosstask.transfer",
     {
         "label-transfer": "label_transfer:LabelTransfer",
@@ -20,7 +21,7 @@ TRANSFERS = Registry(
     },
 )
 
-INSERTS = Registry(
+INSERTS: "Registry[Insert]" = Registry(
     "crosstask.transfer",
     {
         "private-encoders": "adversarial:PrivateEncoders",

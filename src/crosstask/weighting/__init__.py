@@ -7,7 +7,7 @@ from crosstask.registry import Registry
 if TYPE_CHECKING:
     from crosstask.weighting.base import Weighting as Weighting
 
-WEIGHTINGS = Registry(
+WEIGHTINGS: "Registry[Weighting]" = Registry(
     "crosstask.weighting",
     {
         "uniform": "static:Uniform",

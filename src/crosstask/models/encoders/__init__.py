@@ -1,29 +1,32 @@
 """The encoders by name. Modules are imported when a class is needed: importing this loads no torch."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from crosstask.errors import unknown
+from crosstask.registry import Registry
 
 if TYPE_CHECKING:
     from crosstask.models.encoder import Encoder
 
 # A new encoder is one line here: its name in recipes, then module and class.
-ENCODERS: dict[str, str] = {
-    # pretrained; `minilm`, a folder or a hub id is a name for it too
-    "hugging-face": "crosstask.models.encoders.hugging_face:HuggingFaceEncoder",
-    "frozen": "crosstask.models.encoders.frozen:FrozenEncoder",
-    # trained from random values, or on word vectors
-    "textcnn": "crosstask.models.encoders.textcnn:TextCNN",
-    "lstm": "crosstask.models.encoders.lstm:LSTM",
-    "mlp": "crosstask.models.encoders.mlp:MLP",
-    # for numeric vectors
-    "linear": "crosstask.models.encoders.numeric:LinearEncoder",
-    "relu": "crosstask.models.encoders.numeric:ReluEncoder",
-    # features as they are, for linear models
-    "vectors": "crosstask.models.encoders.numeric:PlainVectors",
-    "words": "crosstask.models.encoders.word_encoder:PlainWords",
-}
+ENCODERS: "Registry[Encoder]" = Registry(
+    "crosstask.models.encoders",
+    {
+        # pretrained; `minilm`, a folder or a hub id is a name for it too
+        "hugging-face": "hugging_face:HuggingFaceEncoder",
+        "frozen": "frozen:FrozenEncoder",
+        # trained from random values, or on word vectors
+        "textcnn": "textcnn:TextCNN",
+        "lstm": "lstm:LSTM",
+        "mlp": "mlp:MLP",
+        # for numeric vectors
+        "linear": "numeric:LinearEncoder",
+        "relu": "numeric:ReluEncoder",
+        # features as they are, for linear models
+        "vectors": "numeric:PlainVectors",
+        "words": "word_encoder:PlainWords",
+    },
+)
 
 
 def encoder_names() -> list[str]:
@@ -39,5 +42,4 @@ def encoder_class(name: str) -> "type[Encoder]":
     """
     if name not in ENCODERS:
         raise unknown("encoder", name, ENCODERS)
-    module, _, class_name = ENCODERS[name].partition(":")
-    return getattr(import_module(module), class_name)
+    return ENCODERS[name]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crosstask.gradients.optimizer_state import flatten_optimizer, restore_optimizer
 from crosstask.weighting.base import State
 
 MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
@@ -32,9 +33,8 @@ def read_state(module: nn.Module) -> State:
         for name, value in _attributes(submodule):
             key = f"{path}/{name}"
             if isinstance(value, torch.optim.Optimizer):
-                for parameter, moments in value.state_dict()["state"].items():
-                    for moment, tensor in moments.items():
-                        state[f"{key}/{parameter}/{moment}"] = tensor.clone()
+                for moment, tensor in flatten_optimizer(value).items():
+                    state[f"{key}/{moment}"] = tensor.clone()
             elif isinstance(value, list) and all(isinstance(item, Tensor) for item in value):
                 state[key] = torch.stack(value) if value else []  # an empty list has no tensor to be saved as
             elif type(value).__module__ == "numpy":
@@ -49,13 +49,12 @@ def read_state(module: nn.Module) -> State:
 def write_state(module: nn.Module, state: Mapping[str, Any], device: torch.device) -> None:
     """Restore what `read_state` returned, in an object that has been called once."""
     submodules = dict(module.named_modules())
-    moments: dict[torch.optim.Optimizer, dict[int, dict[str, Tensor]]] = {}
+    moments: dict[torch.optim.Optimizer, dict[str, Tensor]] = {}
     for key, value in state.items():
         path, name, *inside = key.split("/")
         current: Any = getattr(submodules[path], name, None)
         if inside:  # of an optimizer, restored below as a whole
-            parameter, moment = inside
-            moments.setdefault(current, {}).setdefault(int(parameter), {})[moment] = value.clone()
+            moments.setdefault(current, {})["/".join(inside)] = value.clone()
         elif isinstance(current, nn.Parameter):  # in place: an optimizer refers to it
             current.data.copy_(value)
         elif isinstance(current, list):
@@ -66,9 +65,8 @@ def write_state(module: nn.Module, state: Mapping[str, Any], device: torch.devic
             setattr(submodules[path], name, value.to(device, copy=True))
         else:
             setattr(submodules[path], name, value)
-    for optimizer, by_parameter in moments.items():
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": by_parameter, "param_groups": groups})
+    for optimizer, tensors in moments.items():
+        restore_optimizer(optimizer, tensors)
 
 
 def convert_options(module: nn.Module, like: Tensor) -> None:

@@ -1,0 +1,23 @@
+"""The tensors of an optimizer as one flat mapping, for files that hold nothing but named tensors."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimizer's tensors by "index of parameter/name"; learning rates belong to the schedule and are left out."""
+    tensors: dict[str, Tensor] = {}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors.update({f"{index}/{name}": tensor for name, tensor in state.items()})
+    return tensors
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `flatten_optimizer` returned."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        index, name = key.split("/")
+        state.setdefault(int(index), {})[name] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
