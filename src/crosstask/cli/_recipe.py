@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Result(Protocol):
     """What a study returns."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Mapping[str, object]:
         """As plain data."""
         ...
 
@@ -89,7 +89,7 @@ def run_study(
 ) -> ResultT:
     """Call a study with the tasks, the methods and the settings of a recipe; seeds count on from the recipe's."""
     recipe = file.recipe
-    targets, sources = file.tasks()
+    targets, sources = file.tasks()  # to a study all tasks are alike
     return study(
         [*targets, *sources],
         encoder=file.resolved()["encoder"],
@@ -118,7 +118,7 @@ def score_text(value: float | None) -> str:
     return f"{value:.4f}"
 
 
-def print_json(data: Any) -> None:
+def print_json(data: Mapping[str, object]) -> None:
     """One line of JSON."""
     typer.echo(json.dumps(data, ensure_ascii=False))
 

@@ -67,6 +67,7 @@ def auto(
         recipe=_final_recipe(file, target),
     )
     result = find_model(request, board)
+    # What was found, and where to read on.
     if json:
         print_json(result.facts)
         return

@@ -46,7 +46,7 @@ def capacity(
         num_seeds=seeds,
         jobs=jobs,
         quiet=quiet,
-        widths=study.WIDTHS if widths is None else _parse_widths(widths),
+        widths=_parse_widths(widths) or study.WIDTHS,
         paradigm=paradigm,
     )
     if json:
@@ -56,7 +56,10 @@ def capacity(
     typer.echo(f"Folder: {folder} ({study.CAPACITY_FILE}, and every run in {CELLS_FILE})")
 
 
-def _parse_widths(text: str) -> list[int]:
+def _parse_widths(text: str | None) -> list[int]:
+    """Numbers with commas between them; none when the option is left out."""
+    if text is None:
+        return []
     try:
         return [int(number) for number in text.split(",")]
     except ValueError:
@@ -70,7 +73,9 @@ def print_capacity(result: "Capacity") -> None:
 
     console = Console()
     count = len(result.seeds)
-    split = "test" if result.alone_test else "dev"
+    split = "dev"  # where there is no test set
+    if result.alone_test:
+        split = "test"
     title = f"Best `{result.width_option}` by dev score, {split} score there, {count} seed{'s' * (count > 1)}"
     console.print(title, style="bold", markup=False)
     table = plain_table()

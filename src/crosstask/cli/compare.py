@@ -121,6 +121,8 @@ def compare(
         progress=show_progress(quiet),
     )
     write_comparison_page(folder)
+
+    # 3. The answer.
     if json:
         print_json(comparison.to_json())
         return

@@ -49,7 +49,7 @@ def print_demo(rows: "ComparisonView", output: Path) -> None:
         score = spread(row.score)
         if row.is_best:
             score = f"[bold]{score}[/bold]"
-        gain, wins = "", ""
+        gain, wins = "", ""  # of the baseline itself
         if row.gain:
             gain, wins = spread(row.gain, signed=True), f"{row.wins} of {row.gain.count}"
         table.add_row(row.method, score, gain, wins)

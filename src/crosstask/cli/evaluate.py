@@ -70,5 +70,6 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
     if data is not None and data.suffix != Path(str(options.get("train", source))).suffix:
         format = None
     reader_options = {key: value for key, value in options.items() if key not in TASK_KEYS}
+    # The labels of the file become those that the model was trained on.
     examples = read(source, format=format, task=spec.name, options=reader_options)
     return LabelMap(options.get("map")).apply(spec.name, spec.kind, examples)

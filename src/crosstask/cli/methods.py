@@ -35,7 +35,7 @@ def methods(
             columns.append("paper")
         table = plain_table(group)
         table.title_style = "bold"
-        table.show_header = False
+        table.show_header = False  # the columns speak for themselves
         table.add_column("name", style="cyan", no_wrap=True, min_width=width)
         table.add_column("what it is")
         if "paper" in columns:

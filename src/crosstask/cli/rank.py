@@ -77,9 +77,10 @@ def rank(
         else:
             result = _rank_by_scores(file, tasks, name, examples, all_scores, quiet)
         results.append(result.with_failures(tasks.failures))
-    # One target is the rule, and then the ranking itself is the document.
-    rankings = [result.to_data() for result in results]
-    text = json_format.dumps(rankings[0] if len(rankings) == 1 else rankings, indent=2, ensure_ascii=False)
+    if len(results) == 1:  # the rule; the ranking itself is then the document
+        text = results[0].to_json()
+    else:
+        text = json_format.dumps([result.to_data() for result in results], indent=2, ensure_ascii=False)
     path = output or _file_in_run_folder(file, targets)
     if path is not None:
         write_text(path, text + "\n")

@@ -9,6 +9,8 @@ from crosstask.cli._app import JobsOption, JsonOption, QuietOption, RecipeArgume
 from crosstask.cli._recipe import folder_beside, plain_table, print_json, read_recipe, run_study
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from crosstask.studies.transfer_matrix import Gain, TransferMatrix
 
 STYLES: dict[str, str] = {"helps": "green", "hurts": "red", "unclear": "dim"}
@@ -62,34 +64,49 @@ def transfer_matrix(
 def print_matrix(matrix: "TransferMatrix") -> None:
     """The table for the terminal: a column per target, or a line per pair where columns do not fit."""
     from rich.console import Console
-    from rich.markup import escape
 
     console = Console()
     count = len(matrix.seeds)
     title = f"Gain on dev, {matrix.settings['paradigm']} over single, {count} seed{'s' * (count > 1)}"
     console.print(title, style="bold")
-    table = plain_table()
-    longest = max(len(name) for name in matrix.sources)
-    columns = [max(18, len(target) + len(matrix.metrics[target]) + 5) for target in matrix.targets]
-    if longest + 4 + sum(columns) <= console.width:
-        # A column per target.
-        table.add_column("source", style="cyan", no_wrap=True)
-        for target in matrix.targets:
-            table.add_column(f"→ {escape(target)} [dim]{matrix.metrics[target]}[/dim]", justify="right", no_wrap=True)
-        scores = [_any_gain(matrix, target).alone for target in matrix.targets]
-        table.add_row("(alone)", *(score.text("standard_error") + "  " for score in scores))
-        for source in matrix.sources:
-            if matrix.targets != (source,):  # the line would be empty
-                table.add_row(escape(source), *(_gain_text(matrix, source, target) for target in matrix.targets))
+    width = 4 + max(len(name) for name in matrix.sources)
+    for target in matrix.targets:
+        width += max(18, len(target) + len(matrix.metrics[target]) + 5)
+    if width <= console.width:
+        console.print(_table_of_targets(matrix))
     else:
-        # A line per pair.
-        for heading in ("source", "target"):
-            table.add_column(heading, style="cyan", overflow="fold")
-        table.add_column("gain", justify="right", no_wrap=True)
-        for gain in sorted(matrix.cells.values(), key=_by_target_and_gain):
-            table.add_row(escape(gain.source), escape(gain.target), _gain_text(matrix, gain.source, gain.target))
-    console.print(table)
+        console.print(_table_of_pairs(matrix))
     console.print("+ helps, - hurts: the 95% interval leaves zero out. ± standard error.", style="dim")
+
+
+def _table_of_targets(matrix: "TransferMatrix") -> "Table":
+    """A line per source, a column per target."""
+    from rich.markup import escape
+
+    table = plain_table()
+    table.add_column("source", style="cyan", no_wrap=True)
+    scores_alone = []
+    for target in matrix.targets:
+        table.add_column(f"→ {escape(target)} [dim]{matrix.metrics[target]}[/dim]", justify="right", no_wrap=True)
+        scores_alone.append(_any_gain(matrix, target).alone.text("standard_error") + "  ")
+    table.add_row("(alone)", *scores_alone)
+    for source in matrix.sources:
+        if matrix.targets != (source,):  # the line would be empty
+            table.add_row(escape(source), *(_gain_text(matrix, source, target) for target in matrix.targets))
+    return table
+
+
+def _table_of_pairs(matrix: "TransferMatrix") -> "Table":
+    """A line per pair, for many or long names."""
+    from rich.markup import escape
+
+    table = plain_table()
+    for heading in ("source", "target"):
+        table.add_column(heading, style="cyan", overflow="fold")
+    table.add_column("gain", justify="right", no_wrap=True)
+    for gain in sorted(matrix.cells.values(), key=_by_target_and_gain):
+        table.add_row(escape(gain.source), escape(gain.target), _gain_text(matrix, gain.source, gain.target))
+    return table
 
 
 def _any_gain(matrix: "TransferMatrix", target: str) -> "Gain":
@@ -106,5 +123,6 @@ def _gain_text(matrix: "TransferMatrix", source: str, target: str) -> str:
 
 def _by_target_and_gain(gain: "Gain") -> tuple[str, float]:
     """Sorting key: the best source of a target first, one whose gain is not known last."""
-    mean = gain.dev.mean
-    return gain.target, math.inf if math.isnan(mean) else -mean
+    if math.isnan(gain.dev.mean):
+        return gain.target, math.inf
+    return gain.target, -gain.dev.mean
