@@ -1,11 +1,13 @@
 """The choice: paired, with what sources have to show, and without a look at what is held out."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 
 from crosstask.automl.budget import Cost, affordable_updates
+from crosstask.automl.leaderboard import Line
 from crosstask.automl.selection import Standing, better_half, choose, margin, stopped
 
 
@@ -86,3 +88,16 @@ def test_updates_that_fit():
     spent = 3 * sum(cost.of(found) for cost in costs) + 1.25 * costs[1].of(found)
     assert 195 < spent <= 200.0 + 1e-9
     assert affordable_updates(costs, 3, 1.0) == 0
+
+
+def test_leaderboards_of_version_0_1_are_read():
+    """It wrote either deviations or standard errors, and those of margins as `error`."""
+    data = {"candidate": "probe", "sources": [], "margin_needed": 1.0, "folds": {"0": 0.5, "1": 0.7, "2": 0.6},
+            "updates": None, "seconds": 1.0, "note": "", "is_winner": False,
+            "score": {"mean": 0.6, "standard_error": 0.0577, "count": 3},
+            "margin": {"mean": 0.1, "error": 0.0764, "count": 3}}  # fmt: skip
+    line = Line.from_json(data)
+    assert line.score.deviation == pytest.approx(0.1, abs=1e-3)
+    assert line.margin.standard_error == pytest.approx(0.0764)
+    assert line.margin.deviation == pytest.approx(0.1, abs=1e-3)
+    assert Line.from_json(json.loads(json.dumps(line.to_json()))) == line

@@ -47,6 +47,17 @@ class TestGoingOn:
             run_key("joint", "a", 2),
         ]
 
+    def test_the_rows_are_those_of_version_0_1(self, tmp_path):
+        """So that a comparison that was begun by it goes on."""
+        ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK)
+        path = tmp_path / "out" / CELLS_FILE
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        (method,) = [row["method"] for row in rows if row["event"] == "method"]
+        assert list(method) == ["name", "paradigm", "weighting", "transfer", "training", "by_target"]
+        cells = [row for row in rows if row["event"] == "cell"]
+        assert list(cells[0]) == ["event", "method", "target", "seed", "trial", "scores", "weights", "seconds", "run"]
+        assert [row["key"] for row in rows if "key" in row] == ["", "single", "0", "1"]
+
     def test_a_refused_cell_is_tried_again(self, tmp_path, pretended):
         pretended(lambda cell: "Not today.")
         ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK)

@@ -1,6 +1,6 @@
 """The search: candidates on folds, cheap ones first, as long as time allows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affordable_updates
@@ -67,11 +67,12 @@ class Search:
         # 1. The first folds, level by level from cheap to costly.
         for level in LEVELS:
             group = [candidate for candidate in self.candidates.values() if candidate.level == level]
+            names = [candidate.name for candidate in group]
             if group and level != "solved":
-                group = self._plan_level(level, group)
-            for candidate in group:
+                names = self._plan_level(level, group)
+            for name in names:
                 for fold in range(FIRST_FOLDS):
-                    self._run_fold(candidate.name, fold)
+                    self._run_fold(name, fold)
         # 2. More folds, for fewer candidates from round to round.
         names = [standing.name for standing in self.standings() if standing.scores]
         for index, num_folds in enumerate(ROUNDS):
@@ -219,8 +220,8 @@ class Search:
 
     # How many updates the networks of a level make
 
-    def _plan_level(self, level: Level, group: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates of a level that fit into the time, after settling how many updates each of them makes.
+    def _plan_level(self, level: Level, group: Sequence[Candidate]) -> list[str]:
+        """Names of the candidates of a level that fit into the time, after settling how many updates they make.
 
         All have the same number. Where too few would fit, the costliest candidate is given up.
         """
@@ -238,43 +239,48 @@ class Search:
             self._measure_cost(candidate)
         # 2. Settle the number of updates.
         seconds = self._level_seconds()
-        group = [candidate for candidate in group if candidate.name in self.costs]
-        while group:
+        costs = {candidate.name: self.costs[candidate.name] for candidate in group if candidate.name in self.costs}
+        while costs:
             # All candidates of a level make the same number.
-            costs = [self.costs[candidate.name] for candidate in group]
-            updates = min(max_updates, affordable_updates(costs, FIRST_FOLDS, seconds))
+            updates = min(max_updates, affordable_updates(list(costs.values()), FIRST_FOLDS, seconds))
             if updates >= min_updates:
                 # A multiple, so that the last evaluation is after the last update.
                 if updates >= NUM_EVALUATIONS:
                     updates = updates // NUM_EVALUATIONS * NUM_EVALUATIONS
                 self.evaluator.updates[level] = updates
-                self._write_plan(level, group)
-                return group
-            # Too few even so: one candidate less leaves more for the others.
-            costliest = max(group, key=lambda candidate: self.costs[candidate.name].of(min_updates))
-            group = [candidate for candidate in group if candidate is not costliest]
-            self._give_up(costliest, self.costs[costliest.name], min_updates)
+                self._write_plan(level, costs)
+                return list(costs)
+            # Too few: one candidate less leaves more for the others.
+            costliest = max(costs, key=lambda name: costs[name].of(min_updates))
+            self._give_up(costliest, costs.pop(costliest), min_updates)
         return []
 
     def _level_seconds(self) -> float:
         return LEVEL_FRACTION * (self.clock.remaining - self._reserve())
 
-    def _write_plan(self, level: Level, group: Sequence[Candidate]) -> None:
-        costs = {candidate.name: asdict(self.costs[candidate.name]) for candidate in group}
+    def _write_plan(self, level: Level, costs: Mapping[str, Cost]) -> None:
+        row: Row = {
+            "event": "plan",
+            "level": level,
+            "updates": self.evaluator.updates[level],
+            "costs": {},
+            "dropped": {},
+        }
+        for name, cost in costs.items():
+            row["costs"][name] = asdict(cost)
         # What was given up in this level stays so in the next call.
-        dropped = {name: why for name, why in self.dropped.items() if self.candidates[name].level == level}
-        plan = {"level": level, "updates": self.evaluator.updates[level], "costs": costs, "dropped": dropped}
-        self.grid.record.append({"event": "plan", **plan})
+        for name, why in self.dropped.items():
+            if self.candidates[name].level == level:
+                row["dropped"][name] = why
+        self.grid.record.append(row)
 
-    def _restore_plan(self, level: Level, plan: Row) -> list[Candidate]:
+    def _restore_plan(self, level: Level, plan: Row) -> list[str]:
         """As a call that was stopped settled it: runs with another number of updates would make no pairs with it."""
         self.evaluator.updates[level] = plan["updates"]
         self.dropped |= plan["dropped"]
-        group: list[Candidate] = []
         for name, cost in plan["costs"].items():
             self.costs[name] = Cost(**cost)
-            group.append(self.candidates[name])
-        return group
+        return list(plan["costs"])
 
     def _worth_measuring(
         self, level: Level, group: Sequence[Candidate], min_updates: int, seconds: float
@@ -290,7 +296,7 @@ class Search:
             if affordable_updates([cost], FIRST_FOLDS, seconds) >= min_updates:
                 worth_measuring.append(candidate)
             else:
-                self._give_up(candidate, cost, min_updates)
+                self._give_up(candidate.name, cost, min_updates)
         return worth_measuring
 
     def _measure_cost(self, candidate: Candidate) -> None:
@@ -303,9 +309,9 @@ class Search:
         except CrossTaskError as error:
             self._drop(candidate.name, f"it does not go with these tasks: {error}")
 
-    def _give_up(self, candidate: Candidate, cost: Cost, updates: int) -> None:
+    def _give_up(self, name: str, cost: Cost, updates: int) -> None:
         self._drop(
-            candidate.name,
+            name,
             f"{FIRST_FOLDS} folds of {updates} updates take some {duration(FIRST_FOLDS * cost.of(updates))}, and the "
             f"last fit {duration(cost.of(updates))} more: too long for the time",
         )

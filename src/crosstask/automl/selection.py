@@ -178,9 +178,12 @@ def better_half(standings: Sequence[Standing], min_count: int = 2) -> list[str]:
         return [standing.name for standing in measured]
     # The two that must stay, then the others by their lead.
     order = sorted(measured, key=lambda standing: -standing.lead(alone))
-    best_helped = [standing for standing in order if standing.uses_sources][:1]
-    first = [alone, *best_helped]
-    order = first + [standing for standing in order if standing not in first]
+    first = [alone]
+    for standing in order:
+        if standing.uses_sources:
+            first.append(standing)
+            break
+    order.sort(key=lambda standing: standing not in first)
     count = max(min_count, math.ceil(len(measured) / 2))
     return [standing.name for standing in measured if standing in order[:count]]
 

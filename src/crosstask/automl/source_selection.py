@@ -168,21 +168,36 @@ class SourceSelector:
         result = result.with_failures(unreadable)
         # 3. The selection by verdicts.
         verdicts = {row.source: row.verdict for row in result.rows}
-        usable = tuple(name for name in names if verdicts[name] != UNKNOWN)
-        selected = tuple(name for name in usable if verdicts[name] == HELPS)
-        trusted = bool(selected)
-        notes: tuple[str, ...] = ()
-        if not selected:
+        usable: list[str] = []
+        helpful: list[str] = []
+        harmless: list[str] = []
+        for name in names:
+            if verdicts[name] != UNKNOWN:
+                usable.append(name)
+            if verdicts[name] == HELPS:
+                helpful.append(name)
+            if verdicts[name] not in (UNKNOWN, HURTS):
+                harmless.append(name)
+        selected = helpful
+        notes: list[str] = []
+        if not helpful:
             # The ranking may be wrong, and folds will tell.
-            notes = ("no source is likely to help, by the ranking",)
-            selected = tuple(name for name in usable if verdicts[name] != HURTS)
+            selected = harmless
+            notes.append("no source is likely to help, by the ranking")
         # 4. What is left out, and why.
         left_out: dict[str, str] = {}
         for row in result.rows:
             if row.source not in selected:
                 left_out[row.source] = f"{row.verdict}: {'; '.join(row.reasons)}"
-        examples = _examples_each(affordable, len(selected))
-        return Selection(selected, usable, left_out, trusted, examples, result.to_data(), notes)
+        return Selection(
+            selected=tuple(selected),
+            usable=tuple(usable),
+            left_out=left_out,
+            trusted=bool(helpful),
+            examples=_examples_each(affordable, len(selected)),
+            ranking=result.to_data(),
+            notes=tuple(notes),
+        )
 
     def _affordable_examples(self, target: Task) -> int | None:
         """Of all sources together, beside the target's; None where reading takes no time."""

@@ -63,8 +63,9 @@ def to_markdown(comparison: Comparison) -> str:
         rule = ["---", *["---:"] * (len(headings) - 1)]  # names to the left, figures to the right
         lines = ["| " + " | ".join(row) + " |" for row in (headings, rule, *rows)]
         blocks.append("\n".join([f"### {_markdown(caption(comparison, target))}", "", *lines]))
-    notes = [f"- {_markdown(note)}" for note in [*refusals(comparison), *comparison.notes()]]
-    return "\n\n".join([*blocks, "\n".join(notes)]) + "\n"
+    notes = [*refusals(comparison), *comparison.notes()]
+    blocks.append("\n".join(f"- {_markdown(note)}" for note in notes))
+    return "\n\n".join(blocks) + "\n"
 
 
 def to_latex(comparison: Comparison) -> str:
@@ -82,8 +83,9 @@ def to_latex(comparison: Comparison) -> str:
         for row in rows:
             lines.append(" & ".join(row) + r" \\")
         blocks.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
-    notes = [_comment(note) for note in [*refusals(comparison), *comparison.notes()]]
-    return "\n\n".join([*blocks, "\n".join(notes)]) + "\n"
+    notes = [*refusals(comparison), *comparison.notes()]
+    blocks.append("\n".join(_comment(note) for note in notes))
+    return "\n\n".join(blocks) + "\n"
 
 
 def _comment(text: str) -> str:
@@ -154,26 +156,28 @@ def _p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-_LATEX_CHARACTERS = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    DASH: "--",
-}
+_LATEX_CHARACTERS = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "&": r"\&",
+        "%": r"\%",
+        "$": r"\$",
+        "#": r"\#",
+        "_": r"\_",
+        "{": r"\{",
+        "}": r"\}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "±": r"$\pm$",
+        DASH: "--",
+    }
+)
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX_CHARACTERS.get(character, character) for character in text)
+    return text.translate(_LATEX_CHARACTERS)
 
 
 def _markdown(text: str) -> str:

@@ -147,7 +147,7 @@ class Comparison:
             if line.settings:
                 selected.append(f"{line.method} on {line.target} {settings_text(line.settings)}")
         note = f"Chosen by mean dev scores: {'; '.join(selected)}"
-        counts = {name: len(trials[name]) for name in self.methods}
+        counts = {name: len(texts) for name, texts in trials.items()}
         if len(set(counts.values())) == 1:
             return [f"{note} ({counts[self.baseline]} trials for each method)."]
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
