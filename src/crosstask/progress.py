@@ -1,26 +1,30 @@
-"""Progress for people: a bar in a terminal, silence anywhere else."""
+"""Progress bars: one in a terminal, nothing anywhere else."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 class Progress:
-    """One bar at a time: call `advance` as work is done, with a few words on how it goes. This one stays silent."""
+    """One bar at a time, which `advance` moves. This one is not shown; `TerminalProgress` is."""
 
-    def start(self, title: str, total: int, done: int = 0) -> None:
+    def start(self, title: str, total: int, completed: int = 0) -> None:
         """Begin a bar of `total` steps."""
 
-    def advance(self, done: int, note: str = "") -> None:
-        """`done` steps are done."""
+    def advance(self, completed: int, note: str = "") -> None:
+        """Move the bar to this number of completed steps, with a few words on how it goes."""
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
 
 
 class TerminalProgress(Progress):
-    """A bar with the time left, drawn by rich on the error stream."""
+    """A bar with the remaining time, which rich writes to the error stream."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -39,36 +43,40 @@ class TerminalProgress(Progress):
             console=console,
             transient=True,
         )
-        self.taken = bar_width + 8  # of a line, before counts, title and note
-        self.room = 0
-        self.bar: int | None = None
+        self.fixed_width = bar_width + 8  # columns of spinner and bar
+        self.note_width = 0  # columns for the note, which depend on the title
+        self.bar: TaskID | None = None
 
-    def start(self, title: str, total: int, done: int = 0) -> None:
-        """Begin a bar, in place of the one before."""
+    def start(self, title: str, total: int, completed: int = 0) -> None:
+        """Begin a bar, instead of the one before."""
         self.stop()
         self.bars.start()
-        self.room = self.bars.console.width - self.taken - len(title) - 2 * len(str(total)) - len(" 00:00 ")
-        self.bar = self.bars.add_task(title.replace("[", r"\["), total=total, completed=done, note="")
+        counts_width = 2 * len(str(total)) + len(" 00:00 ")
+        self.note_width = self.bars.console.width - self.fixed_width - len(title) - counts_width
+        title = title.replace("[", r"\[")  # no markup of rich
+        self.bar = self.bars.add_task(title, total=total, completed=completed, note="")
 
-    def advance(self, done: int, note: str = "") -> None:
-        """Move the bar. In a narrow terminal the note gives way, the numbers before it stay."""
-        if self.bar is not None:
-            note = note if len(note) <= self.room else note[: max(self.room - 1, 0)] + "…"
-            self.bars.update(self.bar, completed=done, note=note)  # type: ignore[arg-type]
+    def advance(self, completed: int, note: str = "") -> None:
+        """Move the bar. In a narrow terminal the note is cut, and the numbers before it are not."""
+        if self.bar is None:
+            return
+        if len(note) > self.note_width:
+            note = note[: max(self.note_width - 1, 0)] + "…"
+        self.bars.update(self.bar, completed=completed, note=note)
 
     def stop(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
-            self.bars.remove_task(self.bar)  # type: ignore[arg-type]
+            self.bars.remove_task(self.bar)
             self.bars.stop()
             self.bar = None
 
 
-def make_progress(wanted: bool | None = None) -> Progress:
-    """A bar if it is wanted, or, when nothing is said, if somebody is watching the terminal and rich is installed."""
-    if wanted is None:
-        wanted = sys.stderr is not None and sys.stderr.isatty()
-    if not wanted:
+def make_progress(show: bool | None = None) -> Progress:
+    """A bar if `show` says so, or, when it is None, if the error stream is a terminal; without rich there is none."""
+    if show is None:
+        show = sys.stderr is not None and sys.stderr.isatty()
+    if not show:
         return Progress()
     try:
         return TerminalProgress()
@@ -81,7 +89,7 @@ _SHOWN: ContextVar[Progress | None] = ContextVar("shown", default=None)
 
 @contextmanager
 def shown(progress: Progress) -> Iterator[Progress]:
-    """The bar is taken away whatever happens; meanwhile `current` finds it."""
+    """The bar is removed whatever happens; until then `current` returns it."""
     before = _SHOWN.set(progress)
     try:
         yield progress
@@ -91,5 +99,5 @@ def shown(progress: Progress) -> Iterator[Progress]:
 
 
 def current() -> Progress:
-    """The bar that is shown around this call, for work far inside that takes its time; a silent one outside."""
+    """The bar that is shown around this call, for slow work deep inside it; one that is not shown otherwise."""
     return _SHOWN.get() or Progress()

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: everything is written beside its place and renamed."""
+"""Files that are complete or not there: everything is written beside its path and renamed."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from crosstask.errors import CrossTaskError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file at once: readers see the old one or the new one, never a part."""
+    """Write a text file at once: readers see the old one or the new one, never half of it."""
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -32,7 +32,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A scratch folder to fill; it takes the place of `path` when all is written, and leaves nothing otherwise."""
+    """A scratch folder to fill; it replaces `path` when all is written, and leaves nothing otherwise."""
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -43,6 +43,7 @@ def new_folder(path: Path) -> Iterator[Path]:
                 _flush_to_disk(file)
             os.chmod(scratch, 0o755)
             if path.exists():
+                # A folder that is not empty cannot be replaced at once: it is moved away first.
                 old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
                 os.replace(path, old / "old")
                 os.replace(scratch, path)
@@ -56,7 +57,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_scratch(path: Path) -> None:
-    """Remove what a kill left of files and folders that were to take this place."""
+    """Remove what a kill left of files and folders that were to replace this path."""
     for scratch in path.parent.glob(f".{path.name}.*"):
         if scratch.is_dir():
             shutil.rmtree(scratch, ignore_errors=True)
@@ -75,7 +76,7 @@ def _flush_to_disk(path: Path) -> None:
 
 @contextlib.contextmanager
 def explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden place into a sentence."""
+    """Turn a full disk or a forbidden path into a sentence."""
     try:
         yield
     except CrossTaskError:
@@ -85,7 +86,9 @@ def explain_write_errors(path: Path) -> Iterator[None]:
         if number is None:
             raise
         if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            full = "The disk is full" if number == errno.ENOSPC else f"No more may be written ({os.strerror(number)})"
+            full = f"No more may be written ({os.strerror(number)})"
+            if number == errno.ENOSPC:
+                full = "The disk is full"
             raise CrossTaskError(
                 f"{full}: '{path}' could not be written. What was written before is whole; make room and try again "
                 "(a training run that had begun goes on with --resume)."
@@ -99,5 +102,5 @@ def _system_number(error: Exception) -> int | None:
     """The system's number of what went wrong; safetensors reports it in the text of an error of its own."""
     if isinstance(error, OSError):
         return error.errno
-    found = re.search(r"os error (\d+)", str(error))
-    return int(found[1]) if found else None
+    match = re.search(r"os error (\d+)", str(error))
+    return int(match[1]) if match else None

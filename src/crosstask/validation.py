@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -121,6 +122,7 @@ def find_problems(model: type[BaseModel], values: Mapping[Any, Any]) -> list[Err
     try:
         model.model_validate(plain)
     except ValidationError as error:
+        # A misspelled key explains why another one is missing, so it comes first.
         order = {"extra_forbidden": 0, "missing": 1}
         return sorted(error.errors(), key=lambda problem: order.get(problem["type"], 2))
     return []
@@ -132,7 +134,9 @@ def _plain_number(value: object) -> object:
         return value
     if isinstance(value, Integral):
         return int(value)
-    return float(value) if isinstance(value, Real) else value
+    if isinstance(value, Real):
+        return float(value)
+    return value
 
 
 def explain(problem: ErrorDetails, model: type[BaseModel], prefix: str = "") -> str:
@@ -144,39 +148,46 @@ def explain(problem: ErrorDetails, model: type[BaseModel], prefix: str = "") -> 
         return f"the key '{prefix}{key}' is missing."
     hint = model.model_fields[key].annotation
     if problem["type"] in _LIMITS:
-        return f"`{prefix}{key}` must be {_limits(model.model_fields[key].metadata, hint)}; found {value}."
-    choices = [str(choice) for choice in _choices(hint)]
-    if choices and isinstance(value, str) and _only_choices(hint):
+        return f"`{prefix}{key}` must be {_limits(model.model_fields[key])}; found {value}."
+    choices = _choices(hint)
+    if choices and isinstance(value, str):
         return f"`{prefix}{key}` cannot be '{value}'. {did_you_mean(value, choices)}"
     return f"`{prefix}{key}` must be {describe(hint)}; found {shown(value)}."
 
 
 def _known_options(key: str, model: type[BaseModel]) -> str:
-    return did_you_mean(key, model.model_fields) if model.model_fields else "It takes no options."
+    if not model.model_fields:
+        return "It takes no options."
+    return did_you_mean(key, model.model_fields)
 
 
-def _limits(metadata: Sequence[Any], hint: Any) -> str:
-    """The bounds of a number in words; they stand beside the annotation, or inside where None is allowed too."""
+def _limits(field: FieldInfo) -> str:
+    """The bounds of a number in words."""
+    constraints = list(field.metadata)
+    for member in get_args(field.annotation):  # of a union with None, the number has them
+        for info in getattr(member, "__metadata__", ()):
+            constraints += info.metadata
     bounds: dict[str, float] = {}
-    for item in (*metadata, *(item for part in get_args(hint) for item in getattr(part, "__metadata__", ()))):
-        for constraint in getattr(item, "metadata", None) or [item]:
-            for name in ("ge", "gt", "lt"):
-                if hasattr(constraint, name):
-                    bounds[name] = getattr(constraint, name)
+    for constraint in constraints:
+        for name in ("ge", "gt", "lt"):
+            if hasattr(constraint, name):
+                bounds[name] = getattr(constraint, name)
     if "lt" in bounds:
         return f"from {bounds['ge']} to below {bounds['lt']}"
-    return f"above {bounds['gt']}" if "gt" in bounds else f"at least {bounds['ge']}"
+    if "gt" in bounds:
+        return f"above {bounds['gt']}"
+    return f"at least {bounds['ge']}"
 
 
-def describe(hint: Any) -> str:
+def describe(hint: object) -> str:
     """An annotation in words.
 
     >>> describe(int), describe(str | Path | float | None), describe(Literal["best", "last"])
     ('a whole number', 'a text or a number', "'best' or 'last'")
     """
     if get_origin(hint) in (Union, types.UnionType):
-        parts = [describe(part) for part in get_args(hint) if part is not types.NoneType]
-        return " or ".join(dict.fromkeys(parts))
+        words = [describe(member) for member in get_args(hint) if member is not types.NoneType]
+        return " or ".join(dict.fromkeys(words))
     if get_origin(hint) is Annotated:
         return describe(get_args(hint)[0])
     if get_origin(hint) is Literal:
@@ -196,23 +207,18 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:40].rstrip() + " ..."
 
 
-def _choices(hint: Any) -> list[Any]:
-    """All values that the literals in an annotation name."""
-    if get_origin(hint) is Literal:
-        return list(get_args(hint))
-    choices = []
+def _choices(hint: object) -> list[str]:
+    """The values that an annotation of literals, and perhaps None, names; nothing for any other annotation."""
+    members: tuple[object, ...] = (hint,)
     if get_origin(hint) in (Union, types.UnionType):
-        for part in get_args(hint):
-            choices += _choices(part)
+        members = get_args(hint)
+    choices: list[str] = []
+    for member in members:
+        if get_origin(member) is Literal:
+            choices += [str(choice) for choice in get_args(member)]
+        elif member is not types.NoneType:
+            return []
     return choices
-
-
-def _only_choices(hint: Any) -> bool:
-    """Whether an annotation consists of literals, and perhaps None."""
-    parts = (hint,)
-    if get_origin(hint) in (Union, types.UnionType):
-        parts = get_args(hint)
-    return all(part is types.NoneType or get_origin(part) is Literal for part in parts)
 
 
 def name_and_options(where: str, section: Named) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Devices and ranks, through Accelerate: where tensors live, and how several processes act as one."""
+"""Devices and ranks, through Accelerate: where tensors are, and how several processes train one model."""
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,12 +24,12 @@ class Devices:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
 
-        wanted = "bf16" if precision == "bfloat16" else "no"
+        mixed_precision = "bf16" if precision == "bfloat16" else "no"
         state = AcceleratorState._shared_state
-        if state and state.get("_mixed_precision") != wanted:
-            AcceleratorState._reset_state()  # a second run in one process may want another precision
-        # Without a word about the CPU, Accelerate takes each of torchrun's processes for a lone one there.
-        self.accelerator = Accelerator(mixed_precision=wanted, cpu=not torch.accelerator.is_available())
+        if state and state.get("_mixed_precision") != mixed_precision:
+            AcceleratorState._reset_state()  # a second run in one process may have another precision
+        # Unless `cpu` is set, Accelerate takes each of torchrun's processes on a CPU for the only one.
+        self.accelerator = Accelerator(mixed_precision=mixed_precision, cpu=not torch.accelerator.is_available())
 
     @property
     def device(self) -> torch.device:
@@ -48,12 +48,14 @@ class Devices:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.accelerator.is_main_process
 
     def autocast(self) -> AbstractContextManager[None]:
         """Lower precision for the forward pass, if asked for."""
-        return nullcontext() if self.accelerator.mixed_precision == "no" else self.accelerator.autocast()
+        if self.accelerator.mixed_precision == "no":
+            return nullcontext()
+        return self.accelerator.autocast()
 
     def wait(self) -> None:
         """Until every rank is here."""
@@ -62,7 +64,9 @@ class Devices:
 
     def sum(self, values: Tensor) -> Tensor:
         """Added up over all ranks."""
-        return values if self.num_ranks == 1 else self.accelerator.reduce(values.clone(), reduction="sum")
+        if self.num_ranks == 1:
+            return values
+        return self.accelerator.reduce(values.clone(), reduction="sum")  # `reduce` writes into its argument
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Add every gradient up over all ranks; a rank that has none adds zero."""

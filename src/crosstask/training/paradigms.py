@@ -46,18 +46,20 @@ class Plan:
         weighting: Weighting | None = None,
     ) -> Phase:
         """A phase over these tasks, with the user's weighting or else the paradigm's own."""
-        chosen = deepcopy(weighting) if weighting is not None else default()
-        need = chosen.needs(0)
+        # A copy: the phases of a run, and several runs, must not learn from one another.
+        weighting = default() if weighting is None else deepcopy(weighting)
+        need = weighting.needs(0)
         if Need.EVERY_TASK in need and self.settings.schedule != "parallel":
             raise CrossTaskError(
-                f"weighting '{chosen.name}' needs a batch of every task in each step: use `schedule: parallel`."
+                f"weighting '{weighting.name}' needs a batch of every task in each step: use `schedule: parallel`."
             )
-        outside = [task for task in self.targets if task not in tasks]
-        observed = outside if Need.TARGETS in need else []
+        observed: tuple[str, ...] = ()  # targets that the phase does not train on but shows to the weighting
+        if Need.TARGETS in need:
+            observed = tuple(task for task in self.targets if task not in tasks)
         targets = tuple(task for task in self.targets if task in tasks or task in observed)
         initial: Initial = "by-size" if default is BySize else "uniform"
-        chosen.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
-        return Phase(name, tuple(tasks), chosen, settings or self.settings, tuple(watched), tuple(observed))
+        weighting.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
+        return Phase(name, tuple(tasks), weighting, settings or self.settings, tuple(watched), observed)
 
 
 def single(plan: Plan) -> list[Phase]:
@@ -122,7 +124,8 @@ def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
         )
     phase = plan.phase(paradigm, plan.targets, Uniform, watched=plan.targets)
     begin = partial(place_heads, targets=plan.targets, sources=sources)
-    return replace(phase, tasks=plan.targets + sources, begin=begin, solve=fit_stacking if sources else fit_probes)
+    solve = fit_stacking if sources else fit_probes
+    return replace(phase, tasks=plan.targets + sources, begin=begin, solve=solve)
 
 
 def _need_two_tasks(plan: Plan, paradigm: str) -> None:
@@ -146,7 +149,7 @@ class Paradigm:
     - `plan`: the phases of a run;
     - `summary`: one line, taken from `plan`;
     - `counterpart`: the paradigm to use instead where there is no source, or, of one that uses none, where there is;
-    - `uses_sources`: whether the sources are looked at;
+    - `uses_sources`: whether it reads the sources;
     - `frozen_features`: whether it reads features of an encoder that stays as it is;
     - `limit_source`: reduces a source, by a seed, to the examples that the paradigm reads of it.
     """
@@ -202,7 +205,9 @@ def find_paradigm(name: str) -> Paradigm:
 
 def default_paradigm(num_targets: int, num_sources: int) -> Paradigm:
     """The paradigm of a run that names none: normalized joint training, or single where there is one task."""
-    return PARADIGMS["normalized-joint" if num_targets + num_sources > 1 else "single"]
+    if num_targets + num_sources > 1:
+        return PARADIGMS["normalized-joint"]
+    return PARADIGMS["single"]
 
 
 def plan_phases(paradigm: str, plan: Plan) -> list[Phase]:
