@@ -252,7 +252,7 @@ def test_the_learner_of_the_tutorial(here, capsys):
 def test_the_loop_of_the_tutorial(here):
     """The source that means something else ends with the least weight, for the reason that the page gives."""
     names = runpy.run_path("own_loop.py")
-    weighting = names["ct"].TAWT(tasks=list(names["data"]), target="ours", probe=16)
+    weighting = names["ct"].TAWT(tasks=list(names["data"]), target="ours", fresh=16)
     accuracy, weights = names["train"](weighting)
     assert accuracy > 1 / 3
     assert weights["reversed"] < weights["alike"] < weights["ours"]

@@ -39,6 +39,6 @@ def train(weighting: ct.Weighting, updates: int = 200) -> tuple[float, dict[str,
 
 
 if __name__ == "__main__":
-    for weighting in (ct.Uniform(tasks=list(data)), ct.TAWT(tasks=list(data), target="ours", probe=16)):
+    for weighting in (ct.Uniform(tasks=list(data)), ct.TAWT(tasks=list(data), target="ours", fresh=16)):
         accuracy, weights = train(weighting)
         print(weighting.name, round(accuracy, 3), {task: round(weight, 3) for task, weight in weights.items()})

@@ -39,7 +39,9 @@ class Graphs(Enum):
         """What a weighting's need asks for."""
         if Need.GRADIENTS not in need:
             return cls.ONE_FOR_ALL
-        return cls.ONE_PER_TASK if Need.SEPARATE_GRAPHS in need else cls.FUSED_IF_POSSIBLE
+        if Need.SEPARATE_GRAPHS in need:
+            return cls.ONE_PER_TASK
+        return cls.FUSED_IF_POSSIBLE
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Stepper:
         local_step = {task: positions for task, positions in local_step.items() if len(positions)}
         layers = None
         if options.graphs is Graphs.FUSED_IF_POSSIBLE:
-            layers = self._fusable_layers(data, step, self.transfers if options.with_transfers else ())
+            layers = self._fusable_layers(data, step, options.with_transfers)
         if options.graphs is Graphs.ONE_FOR_ALL or layers is not None:
             groups = [local_step] if local_step else []  # one pass for all
         else:
@@ -168,10 +170,10 @@ class Stepper:
 
     def can_fuse(self, data: Mapping[str, Prepared], step: Step) -> bool:
         """Whether one pass without transfers gives every task's gradient."""
-        return self._fusable_layers(data, step, ()) is not None
+        return self._fusable_layers(data, step, with_transfers=False) is not None
 
     def _fusable_layers(
-        self, data: Mapping[str, Prepared], step: Step, transfers: Sequence[Transfer]
+        self, data: Mapping[str, Prepared], step: Step, with_transfers: bool
     ) -> Sequence[nn.Module] | None:
         """The layers to record for each task's gradient from one pass; None where that does not pay or work."""
         shared = self.model.shared_parameters()
@@ -180,13 +182,15 @@ class Stepper:
             return None
         if not shared or num_entries > fused.MAX_ENTRIES or not all(len(positions) for positions in step.values()):
             return None
-        if len(self.model.inserts) or any(_has_terms(transfer) for transfer in transfers):
+        # Inserts and terms of transfers act on several tasks at once.
+        if len(self.model.inserts) or (with_transfers and any(_has_terms(transfer) for transfer in self.transfers)):
             return None
         key = self._learning_key()
         if key not in self._layers:
+            self._layers[key] = None
             layers = fused.layers_to_record(self.model.encoder)
-            is_exact = layers is not None and self._check_fused_pass(data, step, layers)
-            self._layers[key] = layers if is_exact else None
+            if layers is not None and self._check_fused_pass(data, step, layers):
+                self._layers[key] = layers
         return self._layers[key]
 
     def _learning_key(self) -> tuple[int, ...]:

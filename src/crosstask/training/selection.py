@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from crosstask.data.metrics import Metric
@@ -77,18 +77,18 @@ class ModelSelection:
                 scores.append(-value)
             else:
                 # An error has the units of its labels, so it cannot be averaged with an accuracy, nor with an error
-                # of another target. Its share of the first error can.
+                # of another target. Relative to the first error it can.
                 first = self.first_errors.setdefault(target, value)
-                scores.append(1.0 - value / first if first > 0.0 else -value)
-        loss = sum(losses.values()) / len(losses)
-        mean = sum(scores) / len(scores) if scores else 0.0
-        return Standing(len(scores), mean, -math.inf if math.isnan(loss) else -loss)
+                scores.append(_relative_improvement(first, value))
+        negative_loss = -sum(losses.values()) / len(losses)
+        if math.isnan(negative_loss):
+            negative_loss = -math.inf  # comparable, and worse than any other
+        return Standing(len(scores), sum(scores) / max(1, len(scores)), negative_loss)
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""
-        best = None if self.best is None else [self.best.defined, self.best.score, self.best.negative_loss]
         return {
-            "best": best,
+            "best": None if self.best is None else list(astuple(self.best)),
             "evaluations_since_best": self.evaluations_since_best,
             "first_errors": dict(self.first_errors),
         }
@@ -96,5 +96,13 @@ class ModelSelection:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "ModelSelection":
         """Go on from what `state_dict` returned."""
-        best = None if state["best"] is None else Standing(*state["best"])
+        best = None
+        if state["best"] is not None:
+            best = Standing(*state["best"])
         return cls(best, int(state["evaluations_since_best"]), dict(state["first_errors"]))
+
+
+def _relative_improvement(first: float, error: float) -> float:
+    if first <= 0.0:
+        return -error
+    return 1.0 - error / first

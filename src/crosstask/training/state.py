@@ -54,21 +54,30 @@ class TrainingState:
 
     def capture(self, phase_number: int, history_rows: int, position: PhasePosition | None = None) -> Checkpoint:
         """A checkpoint; between two phases there is no position. Every rank has to call it."""
-        weighting = {} if position is None else position.weighting.state_dict()
+        weighting: dict[str, Any] = {}
+        optimizer: dict[str, Tensor] = {}
+        num_updates = None
+        if position is not None:
+            weighting = position.weighting.state_dict()
+            optimizer = checkpoints.flatten_optimizer(position.optimizer)
+            num_updates = position.num_updates
+        # Tensors and plain values of the weighting go to different files.
+        weighting_tensors = {key: value for key, value in weighting.items() if isinstance(value, Tensor)}
+        weighting_values = {key: value for key, value in weighting.items() if key not in weighting_tensors}
         tensors = {
             "model": self.model.trainable_state(self.learning_names),
             "transfers": self.transfer_modules.state_dict(),
             "transfer_optimizers": checkpoints.flatten_optimizers(self._transfer_optimizers()),
-            "optimizer": {} if position is None else checkpoints.flatten_optimizer(position.optimizer),
-            "weighting": {key: value for key, value in weighting.items() if isinstance(value, Tensor)},
+            "optimizer": optimizer,
+            "weighting": weighting_tensors,
             "best": self.best,
             "random": self._random_states(),
         }
         state: dict[str, Any] = {
             "number": self.num_checkpoints,
             "phase": phase_number,
-            "updates": None if position is None else position.num_updates,
-            "weighting": {key: value for key, value in weighting.items() if key not in tensors["weighting"]},
+            "updates": num_updates,
+            "weighting": weighting_values,
             "selection": self.selection.state_dict(),
             "set_aside": sorted(self.set_aside),
             "failures": self.failures,
@@ -80,6 +89,7 @@ class TrainingState:
     def restore_run(self, checkpoint: Checkpoint) -> int:
         """Restore the model and the transfers; returns the number of the phase to go on with."""
         self.num_checkpoints = int(checkpoint.state["number"])
+        # Not strict: tensors that no phase trains are not saved.
         self.model.load_state_dict(checkpoint.tensors["model"], strict=False)
         self.transfer_modules.load_state_dict(checkpoint.tensors["transfers"])
         checkpoints.restore_optimizers(self._transfer_optimizers(), checkpoint.tensors["transfer_optimizers"])

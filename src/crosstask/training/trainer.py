@@ -163,9 +163,12 @@ class Trainer:
         for phase in phases:
             phase.begin(self.model)
             self.state.learning_names |= self.model.learning_names()
-        first = 0 if resume_from is None else self.state.restore_run(resume_from)
+        first = 0
+        if resume_from is not None:
+            first = self.state.restore_run(resume_from)
         for number in range(first, len(phases)):
-            self._run_phase(number, phases[number], resume_from if number == first else None)
+            self._run_phase(number, phases[number], resume_from)
+            resume_from = None  # later phases start anew
             self._save_checkpoint(number + 1)
 
     def _run_phase(self, number: int, phase: Phase, resumed: Checkpoint | None) -> None:
@@ -177,6 +180,7 @@ class Trainer:
         settings = phase.settings
         phase.weighting.connect(self.devices.sum, self.devices.num_ranks)
         self._split_data(phase)
+        # Observed targets have batches too, which the weighting alone sees.
         lengths = {task: self.support[task].lengths() for task in dict.fromkeys((*phase.tasks, *phase.observed))}
         stream = Stream(
             lengths,
@@ -196,7 +200,7 @@ class Trainer:
         stops_early = False
         while run.num_done < schedule.num_updates and not stops_early:
             epoch, update_in_epoch = divmod(run.num_done, schedule.updates_per_epoch)
-            if not steps or update_in_epoch == 0:
+            if not steps or update_in_epoch == 0:  # a resumed run starts in the middle of an epoch
                 steps = stream.epoch(epoch)
             for group in run.optimizer.param_groups:
                 group["lr"] = group["full_rate"] * settings.rate_factor(run.num_done, schedule.num_updates)
@@ -244,6 +248,7 @@ class Trainer:
 
     def _start_phase(self, run: PhaseRun, resumed: Checkpoint | None) -> int:
         """Seed, features and record of a new phase, or the state of the checkpoint; returns the updates so far."""
+        # Dropout differs between ranks and phases.
         torch.manual_seed(self.seed + 1000 * run.number + self.devices.rank)
         self.state.start_phase()
         phase, weighting = run.phase, run.phase.weighting
@@ -262,14 +267,15 @@ class Trainer:
 
     def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
         """AdamW without weight decay of vectors: biases and normalizations."""
-        separate: set[int] = set()
+        separate: set[int] = set()  # parameters that a transfer trains with its own optimizer
         for transfer in self.stepper.transfers:
             separate.update(id(parameter) for parameter in transfer.own_parameters())
         matrices: list[torch.nn.Parameter] = []
         vectors: list[torch.nn.Parameter] = []
         for parameter in itertools.chain(self.model.parameters(), self.state.transfer_modules.parameters()):
             if parameter.requires_grad and id(parameter) not in separate:
-                (matrices if parameter.dim() > 1 else vectors).append(parameter)
+                group = matrices if parameter.dim() > 1 else vectors
+                group.append(parameter)
         groups = []
         for parameters, weight_decay in ((matrices, settings.weight_decay), (vectors, 0.0)):
             rate = settings.learning_rate
@@ -290,7 +296,7 @@ class Trainer:
         self.devices.sum_gradients(parameters)
         for transfer in self.stepper.transfers:
             transfer.after_backward(self.model, run.num_done)
-        # 2. The optimizer's step, unless something has overflowed.
+        # 2. The optimizer's step, unless gradients have overflowed.
         norm = torch.nn.utils.clip_grad_norm_(parameters, run.phase.settings.clip or math.inf)
         if torch.isfinite(norm):
             optimizer.step()
@@ -368,6 +374,7 @@ class Trainer:
         tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
         step = sample_step(data, tasks, size, self.seed, run.num_done)
+        # `values` fills up while the weighting asks for one loss after another.
         with without_dropout(self.model), twice_differentiable(Need.SECOND_ORDER in held_out.need):
             losses, values = held_out_losses(self.stepper, data, step, held_out)
             shared = self.model.shared_parameters()
@@ -398,6 +405,7 @@ class Trainer:
             facts = transfer.facts()
             if facts:
                 self.record.write(TransferFacts(transfer.name, phase.name, run.num_done, facts))
+        # A model is not selected before its transfers have warmed up.
         if not values or not all(transfer.is_ready for transfer in self.stepper.transfers):
             return
         if self.state.selection.update(metrics, values, losses) and phase.settings.keep == "best":

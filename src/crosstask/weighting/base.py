@@ -1,6 +1,6 @@
 """The interface of a task weighting.
 
-A method says what it needs of a step (`needs`), looks at evidence that is computed when looked at (`Evidence`), and
+A method says what it needs of a step (`needs`), reads evidence that is computed on first access (`Evidence`), and
 answers with what each task counts (`coefficients`). Everything else, from taking gradients to several ranks, is
 written once, in `backward`.
 """
@@ -31,7 +31,7 @@ Initial = Literal["by-size", "uniform"]
 
 @dataclass(frozen=True)
 class Problem:
-    """What a weighting is told before the first step.
+    """The tasks that a weighting starts with.
 
     - `tasks`: those that it weights;
     - `targets`: those that matter most; with `Need.TARGETS` they need not be among the tasks;
@@ -69,7 +69,7 @@ class Weighting(ABC):
     In a loop of one's own, `backward(losses, shared=...)` replaces `.backward()`. The tasks may be named at once or
     later with `bind`; the learner calls `start`.
 
-    A new method needs `name`, `summary` and `coefficients`. If it looks at gradients it sets `inspects`, and if it
+    A new method needs `name`, `summary` and `coefficients`. If it reads gradients it sets `inspects`, and if it
     remembers more than its weights it extends `start`, `state_dict` and `load_state_dict`.
 
     On several ranks every rank must reach the same weights. The learner calls `connect` for that; in a loop of one's
@@ -120,7 +120,7 @@ class Weighting(ABC):
     ) -> None:
         """Name the tasks that take part, those that matter most, and how many examples each has."""
         targets = tuple(target or ())
-        if isinstance(target, str):
+        if isinstance(target, str):  # not a sequence of letters
             targets = (target,)
         self.start(Problem(tuple(tasks), targets, dict(sizes or {})))
 
@@ -230,7 +230,7 @@ class Weighting(ABC):
         """
         self.check_losses(losses)
         need = self.needs(self.steps)
-        self.steps += 1
+        self.steps += 1  # before anything else: an inspection notes the number of its step
         # 1. What the step can show. Nothing is computed yet.
         weights_before = self._step_weights()
         evidence = Evidence(
@@ -250,7 +250,7 @@ class Weighting(ABC):
         if not need & (Need.LOSSES | Need.GRADIENTS) or not self._can_learn_from(evidence):
             evidence.put_in_place(weights_before)
             return
-        # 3. The method looks at what it needs; then gradients go to `.grad`, unless that has happened on the way.
+        # 3. The method reads what it needs; then gradients go to `.grad`, unless that has happened on the way.
         self._learn(evidence)
         weights = weights_before if self.is_delayed else self._step_weights()
         evidence.put_in_place(weights, weigh_heads=self.weighs_heads)

@@ -1,4 +1,4 @@
-"""What one step shows to a weighting, each quantity computed when it is first looked at, and where gradients go."""
+"""Evidence of one step for a weighting, each quantity computed on first access, and how gradients reach `.grad`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,14 +23,14 @@ from crosstask.gradients.target_alignment import (
 
 
 class Need(Flag):
-    """What a weighting needs of a step, or of the run as a whole."""
+    """What a weighting needs of a step, or of all steps."""
 
     NOTHING = 0
     """A plain step with the weights as they are: `coefficients` is not asked."""
     LOSSES = auto()
-    """`coefficients` looks at the values of the losses."""
+    """`coefficients` reads the values of the losses."""
     GRADIENTS = auto()
-    """`coefficients` looks at each task's gradient on the shared parameters, so each loss has a graph of its own, or
+    """`coefficients` reads each task's gradient on the shared parameters, so each loss has a graph of its own, or
     all come from one fused pass (`gradients.fused`)."""
     SEPARATE_GRAPHS = auto()
     """With GRADIENTS: a fused pass will not do."""
@@ -58,7 +58,7 @@ Value = TypeVar("Value")
 
 
 class computed_once(Generic[Value]):  # noqa: N801 - used like `property`
-    """A property that is computed when it is first looked at.
+    """A property that is computed on first access.
 
     `functools.cached_property` holds one lock for all instances in Python 3.11: ranks that run as threads and add up
     inside such a property would wait for each other for ever.
@@ -79,7 +79,7 @@ class computed_once(Generic[Value]):  # noqa: N801 - used like `property`
         if instance is None:
             return self
         value = self.compute(instance)
-        vars(instance)[self.name] = value  # the next look finds it there
+        vars(instance)[self.name] = value  # the next access finds it there
         return value
 
 
@@ -146,7 +146,7 @@ def cosines_with_target(gram: Tensor, tasks: Sequence[str], targets: Sequence[st
 
 @dataclass(eq=False)
 class Evidence:
-    """One step as a weighting sees it. What costs is computed the first time it is looked at, and only then.
+    """One step as a weighting sees it. Costly quantities are computed on first access, and only then.
 
     Attributes:
         method: name of the weighting, for messages.
@@ -204,7 +204,7 @@ class Evidence:
         return gradients
 
     def compare_last(self, count: int) -> None:
-        """Let `gram` be over the last `count` shared tensors alone; to be called before the first look at it."""
+        """Let `gram` be over the last `count` shared tensors alone; to be called before it is first read."""
         if count > len(self.shared):
             raise CrossTaskError(
                 f"weighting '{self.method}': `last_shared` is {count}, but there are only {len(self.shared)} "
@@ -335,7 +335,7 @@ class Evidence:
         elif "gradients" in vars(self):
             self._put_mixture_in_place(factors, weigh_heads)
         elif factors:
-            # Nobody has looked at gradients: one plain backward pass of the weighted sum.
+            # No gradient has been read: one plain backward pass of the weighted sum.
             terms = [self.scale * factors[task] * loss for task, loss in self.loss_tensors.items()]
             sum(terms[1:], terms[0]).backward()
 

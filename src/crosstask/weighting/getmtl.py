@@ -24,7 +24,7 @@ def worst_mixture(gram: Tensor, mean_products: Tensor, penalty: float) -> tuple[
 
     `gram` holds the products of the vectors that g_w mixes, `mean_products` their products with g_0. For a fixed norm s
     of the mixture, `penalty |g_w| <= penalty (|g_w|^2 / s + s) / 2` makes a quadratic problem of it: the minimum-norm
-    point of the vectors `g_i + (s / penalty) g_0`. We look for the s that equals the norm of its own solution. Below
+    point of the vectors `g_i + (s / penalty) g_0`. The s we need equals the norm of its own solution. Below
     it the norm is larger than s and above it smaller, so that bracketing finds it.
 
     >>> weights, norm = worst_mixture(torch.eye(2), torch.tensor([0.0, 0.0]), penalty=1.0)
@@ -115,12 +115,13 @@ def getmtl_coefficients(gram: Tensor, eps: float) -> Tensor:
     """
     gram = gram.double()
     size = len(gram)
-    beta = min_norm_point(gram)
+    beta = min_norm_point(gram)  # [tasks]
     mean_square = max(float(gram.mean()), 0.0)  # |g_0|^2
     mean = torch.full((size,), 1.0 / size, dtype=torch.float64)
     if mean_square == 0.0:
         return mean
     eps = min(eps, MAX_EPS_NORM / math.sqrt(mean_square))
+    # The vectors that g_w mixes are beta_t g_t.
     weights, norm = worst_mixture(gram * beta * beta[:, None], beta * gram.mean(0), eps * mean_square)
     direction = mean
     if norm > 0.0:

@@ -79,6 +79,7 @@ def step_weights(weights: Tensor, direction: Tensor, step_size: float, keep_sum:
     """
     moved = weights.double() - step_size * direction.double()
     if keep_sum:
+        # Onto the simplex times T, which is the nearest point with that sum.
         return len(moved) * project_onto_simplex(moved / len(moved))
     return moved.clamp(min=0.0)
 
@@ -315,6 +316,7 @@ class MetaWeighting(Weighting):
     def _learn_from_products(self, products: Tensor, query_losses: Mapping[str, float]) -> None:
         gradients = hypergradients(products, self.learning_rate)  # [query tasks, tasks]
         direction, row_weights = common_direction(gradients, self.solver)
+        # Rows with an overflow are not finite and set no unit.
         if self.normalize and direction.any():
             direction = direction / gradients[torch.isfinite(gradients).all(1)].norm(dim=1).max()
         weights = step_weights(to_vector(self._weights, self.tasks), direction, self.step_size, self.keep_sum)

@@ -136,7 +136,7 @@ class SVDWeighting(StaticWeighting):
     def fit_features(self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
         """Set the weights. Where all label directions are zero, they stay as they are."""
         self._check(features, labels)
-        thetas = []
+        thetas = []  # [dimension, columns] each
         for task in self.tasks:
             theta = label_directions(features[task], labels[task], standardize=self.standardize)
             thetas.append(theta.cpu())

@@ -210,6 +210,7 @@ class SampleTAWT(StaticWeighting):
         agreement = mean_products  # [examples]
         if self.similarity == "scaled":
             agreement = relative_products(mean_products)
+        # Only these examples exchange weight; their sum stays the same.
         exponents = self.step_size * self.sharpness * agreement  # -eta g_i
         log_weights[examples] = mirror_step_within(log_weights[examples], exponents, self.floor, self.cap)
         self._opposed[task] = float((mean_products < 0.0).double().mean())

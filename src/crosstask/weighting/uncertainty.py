@@ -112,7 +112,7 @@ class Uncertainty(Weighting):
         check_not_negative(self.name, evidence.losses)
         for task, loss in evidence.losses.items():
             gradient = log_variance_gradient(self.log_variances[task], loss, regression=task in self.regression)
-            change = -self.step_size * gradient
+            change = -self.step_size * gradient  # by plain gradient descent
             if self.optimizer == "adam":
                 first, second, count = self._moments[task]
                 change, first, second = adam_step(gradient, first, second, int(count) + 1, self.step_size)

@@ -53,7 +53,7 @@ def write_state(module: nn.Module, state: Mapping[str, Any], device: torch.devic
     for key, value in state.items():
         path, name, *inside = key.split("/")
         current: Any = getattr(submodules[path], name, None)
-        if inside:  # of an optimizer, restored below as a whole
+        if inside:  # a moment of an optimizer, restored below
             moments.setdefault(current, {})["/".join(inside)] = value.clone()
         elif isinstance(current, nn.Parameter):  # in place: an optimizer refers to it
             current.data.copy_(value)
