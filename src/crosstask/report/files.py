@@ -227,7 +227,7 @@ FileType = TypeVar("FileType")
 _ADAPTERS: "dict[type, TypeAdapter[Any]]" = {}
 """Validators by type: making one takes longer than using it."""
 
-REQUIRED_FIELDS = ("name", "kind", "phase", "update", "losses", "scores", "tasks")
+REQUIRED_FIELDS = ("name", "kind", "phase", "update", "updates", "losses", "scores", "tasks")
 """Fields without which an event cannot be shown, where it has them; events are read with None for what a row lacks."""
 
 
