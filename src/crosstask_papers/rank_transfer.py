@@ -113,14 +113,16 @@ class RankTransfer(Experiment):
         }
 
     def cells(self) -> list[RunKey]:
-        return [
-            RunKey.of(bench=name, target=target, source=source, seed=seed)
-            for seed in range(max(self._seeds(bench) for bench in self.benches.values()))
-            for name, bench in self.benches.items()
-            if seed < self._seeds(bench)
-            for target in bench.names
-            for source in ("rank", LINEARIZED, "alone", *(other for other in bench.names if other != target))
-        ]
+        keys = []
+        for seed in range(max(self._seeds(bench) for bench in self.benches.values())):
+            for name, bench in self.benches.items():
+                if seed >= self._seeds(bench):
+                    continue
+                for target in bench.names:
+                    sources = [other for other in bench.names if other != target]
+                    for source in ("rank", LINEARIZED, "alone", *sources):
+                        keys.append(RunKey.of(bench=name, target=target, source=source, seed=seed))
+        return keys
 
     def run(self, cell: RunKey) -> Row:
         bench = self.benches[cell["bench"]]
@@ -195,7 +197,11 @@ class RankTransfer(Experiment):
                 claims.append(Claim(text, f"goal {goal}", "–", "not measured"))
                 continue
             mean = statistics.fmean(means)
-            verdict: Verdict = "holds" if mean >= goal else "same direction" if mean > 0 else "does not hold"
+            verdict: Verdict = "does not hold"
+            if mean >= goal:
+                verdict = "holds"
+            elif mean > 0:
+                verdict = "same direction"
             mean_texts = ", ".join(f"{value:.2f}" for value in means)
             claims.append(Claim(text, f"goal {goal}", f"{mean:.2f} (by bench: {mean_texts})", verdict))
         return claims
@@ -267,13 +273,12 @@ class RankTransfer(Experiment):
 
     def _gains_line(self, rows: Rows) -> list[Any]:
         gains = measured_gains(rows)
-        means = [statistics.fmean(values) for by_source in gains.values() for values in by_source.values()]
-        errors = [
-            statistics.stdev(values) / math.sqrt(len(values))
-            for by_source in gains.values()
-            for values in by_source.values()
-            if len(values) > 1
-        ]
+        means, errors = [], []
+        for by_source in gains.values():
+            for values in by_source.values():
+                means.append(statistics.fmean(values))
+                if len(values) > 1:
+                    errors.append(statistics.stdev(values) / math.sqrt(len(values)))
         noise = statistics.median(errors) if errors else None
         if not means:
             return [len(gains), 0, None, None, None, None]

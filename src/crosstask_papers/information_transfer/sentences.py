@@ -213,12 +213,11 @@ class TransferSentences(Experiment):
         """Figure 6 of the main encoder, and accuracy by width."""
         gains = {pair: fmean(values) for pair, values in pair_gains(rows, "pair", self.main).items()}
         alike = {"single-task models": _before(rows), "after alignment": _after(rows, self.main)}
-        points = [
-            (name, pair, similarity, gains[pair])
-            for name, by_pair in alike.items()
-            for pair, similarity in by_pair.items()
-            if pair in gains
-        ]
+        points = []
+        for name, by_pair in alike.items():
+            for pair, similarity in by_pair.items():
+                if pair in gains:
+                    points.append((name, pair, similarity, gains[pair]))
         by_width = measured(rows.of(study="capacity"), "tasks", "width", "dev")
         note = "A task alone, or all of them together."
         return [

@@ -244,7 +244,9 @@ def _named(options: Mapping[str, Any], source: Task, target: Task) -> dict[str, 
 
 def judged_by_others(target: Task, all_examples: Task, seed: int) -> Task:
     """The target with texts of the training set that it does not use, instead of the test set."""
-    known_texts = {text for examples in (target.train, target.dev) if examples is not None for text in examples.inputs}
+    known_texts = set(target.train.inputs)
+    if target.dev is not None:
+        known_texts.update(target.dev.inputs)
     rest = [position for position, text in enumerate(all_examples.train.inputs) if text not in known_texts]
     positions = np.random.default_rng(seed).permutation(rest)[:JUDGES].tolist()
     return replace(target, test=all_examples.train.take(positions))

@@ -174,20 +174,17 @@ def sampled_tasks(data: Path, seed: int) -> tuple[Task, Task]:
 def entity_words(data: Path, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All words inside entities: vectors of their windows, types of entity, parts of speech."""
     speech_tags = {as_key(words): tags for words, tags in _sentences(speech_task(data), split)}
-    words_with_tags = [
-        (words, position, tag.split("-", 1)[1], speech_tags[as_key(words)][position])
-        for words, tags in _sentences(tagging_task(data, "NER"), split)
-        if as_key(words) in speech_tags
-        for position, tag in enumerate(tags)
-        if tag != "O"
-    ]
     table = word_table(data)
-    vectors = np.stack([window(words, position, table) for words, position, _, _ in words_with_tags])
-    return (
-        vectors,
-        np.array([entity for _, _, entity, _ in words_with_tags]),
-        np.array([tag for *_, tag in words_with_tags]),
-    )
+    vectors, entities, parts_of_speech = [], [], []
+    for words, tags in _sentences(tagging_task(data, "NER"), split):
+        if as_key(words) not in speech_tags:
+            continue
+        for position, (tag, part_of_speech) in enumerate(zip(tags, speech_tags[as_key(words)], strict=True)):
+            if tag != "O":
+                vectors.append(window(words, position, table))
+                entities.append(tag.split("-", 1)[1])
+                parts_of_speech.append(part_of_speech)
+    return np.stack(vectors), np.array(entities), np.array(parts_of_speech)
 
 
 @cache

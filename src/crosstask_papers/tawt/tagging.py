@@ -151,20 +151,16 @@ class Table1(TaggingExperiment):
 
     def cells(self) -> list[RunKey]:
         targets = ("NER",) if self.options.quick else TAGGING
-        return [
-            *(
-                RunKey.of(target=target, method=SEARCHED, sharpness=sharpness, seed=CHOOSING_SEED)
-                for target in targets
-                for sharpness in SHARPNESS
-            ),
-            *(
-                RunKey.of(target=target, method=method, sharpness=1.0, seed=seed)
-                for seed in self.used_seeds
-                for target in targets
-                for method in self.methods
-                if method != SEARCHED
-            ),
-        ]
+        keys = []
+        for target in targets:
+            for sharpness in SHARPNESS:
+                keys.append(RunKey.of(target=target, method=SEARCHED, sharpness=sharpness, seed=CHOOSING_SEED))
+        methods = [method for method in self.methods if method != SEARCHED]
+        for seed in self.used_seeds:
+            for target in targets:
+                for method in methods:
+                    keys.append(RunKey.of(target=target, method=method, sharpness=1.0, seed=seed))
+        return keys
 
     def follow_up(self, rows: Rows) -> list[RunKey]:
         return [
@@ -188,12 +184,12 @@ class Table1(TaggingExperiment):
             if method in PAPER:
                 figures = [PAPER[method][TAGGING.index(target)] for target in targets]
                 lines.append([f"{method} (paper)", *figures, average([Estimate(value, None, 1) for value in figures])])
-        weights = [
-            [f"{method}, target {target}", *(_weight(rows, target, method, task) for task in TAGGING)]
-            for target in targets
-            for method in self.methods
-            if method.endswith("TAWT")
-        ]
+        weights: list[list[Any]] = []
+        for target in targets:
+            for method in self.methods:
+                if method.endswith("TAWT"):
+                    final = [_weight(rows, target, method, task) for task in TAGGING]
+                    weights.append([f"{method}, target {target}", *final])
         return [
             Table(
                 "Test scores",
@@ -220,9 +216,10 @@ class Table1(TaggingExperiment):
             ),
         ]
         for paradigm in PARADIGMS:
-            gains = [
-                g for (cell_paradigm, _), values in gains_by_cell.items() if cell_paradigm == paradigm for g in values
-            ]
+            gains = []
+            for (cell_paradigm, _), values in gains_by_cell.items():
+                if cell_paradigm == paradigm:
+                    gains += values
             paper = statistics.fmean(PAPER[f"{paradigm} + TAWT"]) - statistics.fmean(PAPER[paradigm])
             claims.append(Claim.of_gains(f"Weighting helps in {paradigm}", f"{paper:+.2f}", gains))
         orders = [
@@ -322,12 +319,11 @@ class Ratio(TaggingExperiment):
 
     def figures(self, rows: Rows) -> list[Figure]:
         ours = list(measured(rows, "method", "value"))
-        paper = [
-            (f"{method} (paper)", value, score)
-            for method, scores in self.paper_figures.items()
-            for value, score in zip(self.values, scores, strict=False)
-            if ours and not self.options.quick  # which has other sizes than the paper
-        ]
+        paper: list[tuple[str, float, float]] = []
+        if ours and not self.options.quick:  # which has other sizes than the paper
+            for method, scores in self.paper_figures.items():
+                for value, score in zip(self.values, scores, strict=False):
+                    paper.append((f"{method} (paper)", value, score))
         named = {"x": self.varied, "y": "span F1 of entities", "dashed": list(dict.fromkeys(one[0] for one in paper))}
         return [Figure.of_means(f"Span F1 by {self.varied}", [*ours, *paper], x_log=True, **named)]
 
