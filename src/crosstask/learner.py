@@ -156,12 +156,17 @@ class Learner:
         return {
             "encoder": self.encoder if isinstance(self.encoder, str) else dict(self.encoder),
             "paradigm": paradigm,
-            "weighting": self.weighting.name if self.weighting else None,
+            "weighting": self._weighting_name,
             "transfer": [transfer.name for transfer in self.transfer],
             "training": asdict(self.training),
             "seed": self.seed,
             "tasks": sections,
         }
+
+    @property
+    def _weighting_name(self) -> str | None:
+        """None where the paradigm chooses the weighting."""
+        return None if self.weighting is None else self.weighting.name
 
     def _check_names(self, problem: LearningProblem) -> None:
         """Weights by task name must name tasks that exist."""
@@ -222,9 +227,8 @@ class Learner:
             "all": sum(parameter.numel() for parameter in model.parameters()),
             "shared": sum(parameter.numel() for parameter in model.shared_parameters()),
         }
-        weighting = self.weighting.name if self.weighting else None
         paradigm = problem.paradigm
-        record.write(Start(problem.target_names, problem.source_names, paradigm.name, weighting, parameters))
+        record.write(Start(problem.target_names, problem.source_names, paradigm.name, self._weighting_name, parameters))
         for task in problem.tasks.values():
             record.write(TaskDescription(task.name, task.kind, list(task.labels), _split_sizes(task)))
             for note in task.notes:
@@ -249,9 +253,8 @@ class Learner:
     def _metrics(
         self, problem: LearningProblem, phases: Sequence[Phase], scores: Scores, session: Session, set_aside: set[str]
     ) -> Metrics:
-        weighting = self.weighting.name if self.weighting else None
         transfers = [transfer.name for transfer in self.transfer]
-        papers = papers_of(problem.paradigm.name, weighting, transfers, self.training.schedule)
+        papers = papers_of(problem.paradigm.name, self._weighting_name, transfers, self.training.schedule)
         trained_on = {}
         for phase in phases:
             trained_on.update({name: len(problem.tasks[name].train) for name in phase.tasks})

@@ -11,20 +11,24 @@ import torch
 
 def environment() -> dict[str, Any]:
     """Versions and machine, as far as they can change a result."""
-    packages = {}
+    packages: dict[str, str] = {}
     for name in ("crosstask", "torch", "transformers", "tokenizers", "accelerate", "peft", "numpy", "scikit-learn"):
         try:
             packages[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
+    command = []
+    for argument in sys.argv:
+        path = Path(argument)
+        # Names instead of absolute paths: a run folder is read on other machines too.
+        command.append(path.name if path.is_absolute() else argument)
+    facts = {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "processor_threads": torch.get_num_threads(),
         "gpus": gpus,
-        **({"tf32": torch.backends.cuda.matmul.allow_tf32} if gpus else {}),
-        "packages": packages,
-        # Names, not whole paths: results travel further than folders do.
-        "command": [Path(word).name if Path(word).is_absolute() else word for word in sys.argv],
     }
+    if gpus:
+        facts["tf32"] = torch.backends.cuda.matmul.allow_tf32
+    return {**facts, "packages": packages, "command": command}

@@ -27,7 +27,7 @@ class Event:
         row: Row = {"event": self.event}
         for item in fields(self):
             value = getattr(self, item.name)
-            if item.name == "facts":
+            if item.name == "facts":  # beside the fields, not inside
                 row.update(value)
             elif value is not None or item.name not in self.left_out_if_none:
                 row[item.name] = value
@@ -36,15 +36,15 @@ class Event:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """From a JSON object of this event."""
-        known = {item.name: item for item in fields(cls)}
+        by_name = {item.name: item for item in fields(cls)}
         values: dict[str, Any] = {}
-        for name, item in known.items():
+        for name, item in by_name.items():
             if name in row:
                 values[name] = row[name]
             elif item.default is MISSING and item.default_factory is MISSING:
-                values[name] = None
-        if "facts" in known:
-            values["facts"] = {key: value for key, value in row.items() if key not in known and key != "event"}
+                values[name] = None  # another version of the package did not write it
+        if "facts" in by_name:
+            values["facts"] = {key: value for key, value in row.items() if key not in by_name and key != "event"}
         return cls(**values)
 
 

@@ -46,7 +46,9 @@ def prediction_rows(split: str, examples: Examples, predictions: Predictions) ->
 def _shortened(example: str | tuple[str, ...] | Sequence[str]) -> str | list[str]:
     """A text, two texts or the first words; what is cut off a text is shown by dots."""
     if isinstance(example, str):
-        return example if len(example) <= MAX_CHARACTERS else example[: MAX_CHARACTERS - 1].rstrip() + "…"
+        if len(example) <= MAX_CHARACTERS:
+            return example
+        return example[: MAX_CHARACTERS - 1].rstrip() + "…"
     if isinstance(example, tuple):  # a pair of texts
         return [str(_shortened(text)) for text in example]
     return list(example)[:MAX_WORDS]

@@ -104,7 +104,9 @@ class Run(Predictor):
         label_maps = [fact["label_map"] for fact in facts if "label_map" in fact]
         if not label_maps:
             raise CrossTaskError("This run has no label map: it was trained without the transfer 'label-transfer'.")
-        return label_maps[-1][self.targets[0]] if len(self.targets) == 1 else label_maps[-1]
+        if len(self.targets) == 1:
+            return label_maps[-1][self.targets[0]]
+        return label_maps[-1]
 
     def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
         """A plain model of one task with a card that says how it was trained and how good it is."""
@@ -179,7 +181,8 @@ class RunFolder:
                 f"There is no run in '{self.path}' that could be resumed: it has no {RECIPE_FILE}. "
                 "Train without --resume, or name its folder with --output."
             )
-        changed = sorted(_changes(_read_recipe(path), yaml.safe_load(dump_yaml(self.recipe))))
+        now = yaml.safe_load(dump_yaml(self.recipe))  # tuples become lists, as in the file
+        changed = sorted(_changes(_read_recipe(path), now))
         if changed:
             raise CrossTaskError(
                 f"'{self.path}' was begun with another recipe: {', '.join(f'`{key}`' for key in changed)} changed "
@@ -263,7 +266,7 @@ def task_options(folder: str | Path, task: str) -> dict[str, Any]:
         return {}
     recipe = _read_recipe(path)
     options = dict(recipe.get("tasks", {}).get(task, {}))
-    if not isinstance(options.get("train"), str):  # made in Python: sizes, not files
+    if not isinstance(options.get("train"), str):  # a run of Python: `train` is a size, not a file
         return {}
     return {"seed": recipe.get("seed", 0), **options}
 
@@ -284,7 +287,7 @@ def _changes(before: object, now: object, key: str = "") -> list[str]:
         return [] if before == now else [key]
     changes = []
     for name in {*before, *now}:
-        changes += _changes(before.get(name), now.get(name), f"{key}.{name}" if key else str(name))
+        changes += _changes(before.get(name), now.get(name), f"{key}.{name}".removeprefix("."))
     return changes
 
 

@@ -23,8 +23,6 @@ from crosstask.validation import Named, check_options, name_and_options, shown
 
 PROJECT = "crosstask"
 TENSORBOARD_FOLDER, IDS_FILE = "tensorboard", "tracking.json"
-Scores = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""By task, split and metric."""
 
 
 class Tracker(Protocol):
@@ -56,7 +54,9 @@ class TrackedRun:
     @property
     def name(self) -> str | None:
         """The run's name in services where the user chooses none."""
-        return None if self.folder is None else self.folder.absolute().name
+        if self.folder is None:
+            return None
+        return self.folder.absolute().name
 
 
 def tensorboard(tracked: TrackedRun, *, folder: str | None = None) -> Tracker:
@@ -229,6 +229,7 @@ class Tracking:
         if not self.specs:
             return
         self.record = record
+        # 1. Where the run stands: 0 for a new one, and for one that is resumed what its checkpoint has.
         updates_in_phase = 0
         for event in read_events(record.rows):
             if isinstance(event, PhaseEnd):
@@ -236,17 +237,19 @@ class Tracking:
                 updates_in_phase = 0
             elif isinstance(event, Update):
                 updates_in_phase = event.update
+        # 2. Its ids in services that have followed it before.
         known_ids: dict[str, str] = {}
         if folder is not None and (folder / IDS_FILE).is_file():
             known_ids = json.loads((folder / IDS_FILE).read_text(encoding="utf-8"))
         tracked = TrackedRun(folder, self.updates_before + updates_in_phase + 1, known_ids)
         ids = dict(known_ids)
+        # 3. Start the trackers, then write their ids down.
         for spec in self.specs:
             try:
                 tracker = spec.make(tracked)
                 tracker.start()
                 self.trackers.append(tracker)
-                if spec.name not in known_ids:
+                if spec.name not in known_ids:  # a service refuses settings that it has already
                     tracker.store_init_configuration(dict(_flat(config)))
                 ids[spec.name] = spec.run_id(tracker)
             except CrossTaskError:
@@ -270,8 +273,8 @@ class Tracking:
         elif isinstance(event, PhaseEnd):
             self.updates_before += event.updates
 
-    def final(self, scores: Scores) -> None:
-        """Log the scores of the model that was kept."""
+    def final(self, scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:
+        """Log the scores of the final model, by task, split and metric."""
         values: dict[str, float | None] = {}
         for task, splits in scores.items():
             for split, metrics in splits.items():
@@ -284,7 +287,7 @@ class Tracking:
         for tracker in list(self.trackers):
             try:
                 tracker.log(dict(values), step=step)
-            except Exception as error:
+            except Exception as error:  # whatever a service raises
                 self.trackers.remove(tracker)
                 with suppress(Exception):
                     tracker.finish()
@@ -324,7 +327,7 @@ def _flat(config: object, prefix: str = "") -> Iterator[tuple[str, bool | int | 
     """Settings by dotted keys, with values that every tracker accepts."""
     if isinstance(config, Mapping):
         for key, value in config.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from _flat(value, f"{prefix}.{key}".removeprefix("."))
     elif isinstance(config, bool | int | float | str):
         yield _key(prefix), config
     elif config is not None:

@@ -45,9 +45,13 @@ class Session:
                 checkpoint = checkpoints.load_latest(self.folder.checkpoints)
             elif self.devices.is_main:
                 self.folder.create()
-        num_rows = int(checkpoint.state["history_rows"]) if checkpoint else 0
-        writes = path is not None and self.devices.is_main
-        self.record = Record(path / HISTORY_FILE if path is not None and writes else None, keep=num_rows)
+        num_rows = 0
+        if checkpoint is not None:
+            num_rows = int(checkpoint.state["history_rows"])  # what was recorded after it is recorded again
+        history = None
+        if path is not None and self.devices.is_main:
+            history = path / HISTORY_FILE
+        self.record = Record(history, keep=num_rows)
         self.tracking.start(self.record, self.recipe, path)
         return checkpoint
 
