@@ -74,7 +74,6 @@ def test_a_transformer_is_exported_as_a_stock_folder(name, star_files, tagging_f
 
     folder = tiny_encoder("bert")
     recipe = recipe_with(tmp_path / f"{name}.yaml", LABEL_TRANSFER)
-    recipe.recipe.encoder, recipe.settings = folder, ct.Training(epochs=1, batch_size=16, learning_rate=1e-3)
     run = ct.Learner(
         folder, transfer=["label-transfer"], epochs=1, batch_size=16, learning_rate=1e-3, progress=False
     ).fit(*recipe.tasks())

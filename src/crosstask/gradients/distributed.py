@@ -66,7 +66,7 @@ class Ranks:
         """A gradient added up over ranks, which all reach the same parameters."""
         if self.count == 1:
             return gradient
-        return [None if part is None else self.reduce(part) for part in gradient]
+        return [None if on_parameter is None else self.reduce(on_parameter) for on_parameter in gradient]
 
     def sum_gradient(self, gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Gradient:
         """A gradient added up over ranks; a rank that does not reach a parameter adds zero."""

@@ -86,7 +86,7 @@ class ComparedLosses:
 
     def check_reached(self, target_gradients: Iterable[grads.Gradient]) -> None:
         """The target's loss must depend on shared parameters."""
-        if all(part is None for gradient in target_gradients for part in gradient):
+        if not any(grads.reached(self.shared, gradient) for gradient in target_gradients):
             raise CrossTaskError(
                 f"The loss of the target ({', '.join(self.targets)}) reaches none of the shared parameters, so that "
                 "no task can be compared with it."
@@ -235,13 +235,13 @@ def _solve(
     normalized = [weight / sum(weights.values()) / compared.scale for weight in weights.values()]
     hessian = hessian_of([gradients[task].shared for task in weights], normalized, compared.shared)
     target_gradient = []
-    for part, parameter in zip(direction, compared.shared, strict=True):
+    for on_parameter, parameter in zip(direction, compared.shared, strict=True):
         dtype = torch.promote_types(parameter.dtype, torch.float32)
-        dense = torch.zeros_like(parameter) if part is None else part.detach()
+        dense = torch.zeros_like(parameter) if on_parameter is None else on_parameter.detach()
         target_gradient.append(dense.to(dtype) / compared.scale)
 
     def hessian_over_ranks(vector: list[Tensor]) -> list[Tensor]:
-        return [compared.ranks.sum(part) for part in hessian(vector)]
+        return [compared.ranks.sum(entry) for entry in hessian(vector)]
 
     return conjugate_gradients(hessian_over_ranks, target_gradient, damping=solve.damping, steps=solve.steps)
 
@@ -255,9 +255,9 @@ def _mean(gradients: Sequence[grads.Gradient]) -> grads.Gradient:
     if len(gradients) == 1:
         return gradients[0]
     mean: grads.Gradient = []
-    for parts in zip(*gradients, strict=True):
-        reached = [part.detach() for part in parts if part is not None]
-        mean.append(sum(reached[1:], reached[0]) / len(gradients) if reached else None)
+    for by_target in zip(*gradients, strict=True):
+        terms = [gradient.detach() for gradient in by_target if gradient is not None]
+        mean.append(sum(terms[1:], terms[0]) / len(gradients) if terms else None)
     return mean
 
 
