@@ -49,7 +49,7 @@ class SchemaOf:
         return self.make()
 
 
-def _named_schema(functions: Mapping[str, Callable[..., Any]], *, without: tuple[str, ...] = ()) -> JsonSchemaValue:
+def _named_schema(functions: Mapping[str, Callable[..., object]], *, without: tuple[str, ...] = ()) -> JsonSchemaValue:
     """A name, or a mapping with `name` and the options of the class or function of that name."""
     choices: list[JsonSchemaValue] = [{"enum": list(functions)}]
     for name, function in functions.items():
@@ -58,7 +58,7 @@ def _named_schema(functions: Mapping[str, Callable[..., Any]], *, without: tuple
 
 
 def _options_schema(
-    name: JsonSchemaValue, *functions: Callable[..., Any], without: tuple[str, ...] = ()
+    name: JsonSchemaValue, *functions: Callable[..., object], without: tuple[str, ...] = ()
 ) -> JsonSchemaValue:
     """A mapping with `name` and the options of these functions."""
     properties: JsonSchemaValue = {"name": name}
@@ -77,7 +77,7 @@ def _encoder_schema() -> JsonSchemaValue:
     without = ("tasks", "path", "inner")
     for name in ENCODERS:
         names: JsonSchemaValue = {"const": name}
-        if name == "hugging-face":
+        if name == "hugging-face":  # `minilm`, folders and ids on the hub
             names = {"type": "string", "not": {"enum": [other for other in ENCODERS if other != name]}}
         choices.append(_options_schema(names, encoder_class(name).from_tasks, FrozenEncoder, without=without))
         choices[-1]["properties"]["freeze"] = {"type": "boolean"}
@@ -91,7 +91,7 @@ def _task_schema() -> JsonSchemaValue:
     for function in (Task.read, SplitOptions, *(reader.read for reader in READERS.values())):
         schema = options_model(function, ("name", "folder", "source")).model_json_schema()
         for name, option in schema.get("properties", {}).items():
-            if name in properties and properties[name] != option:  # formats may differ
+            if name in properties and properties[name] != option:  # formats may give it other types
                 option = {"anyOf": [properties[name], option]}
             properties[name] = option
     return {"type": "object", "properties": properties, "required": ["train"], "additionalProperties": False}
@@ -102,7 +102,7 @@ def _track_schema() -> JsonSchemaValue:
     return {"anyOf": [tracker, {"type": "array", "items": tracker}]}
 
 
-def _read_training(section: Any) -> Any:
+def _read_training(section: object) -> object:
     """The section `training` as an object; what is no mapping is left to pydantic's error."""
     if not isinstance(section, Mapping):
         return section
@@ -174,13 +174,16 @@ class RecipeFile:
     - `weighting`, `transfers`, `trackers`: made from those sections.
     """
 
-    def __init__(self, data: Any, path: Path) -> None:
+    def __init__(self, data: object, path: Path) -> None:
         self.path = path
         with _naming(path):
+            # 1. Keys and types of all sections.
             self.recipe = _validated(data)
+            # 2. What the sections say of one another, and of files that are not read yet.
             self._check_targets()
             for name, section in self.recipe.tasks.items():
                 _check_task(name, section)
+            # 3. What they name.
             self.weighting = make_weighting(self.recipe.weighting)
             self.transfers = [make_transfer(section) for section in self.recipe.transfer]
             self.trackers = read_trackers(self.recipe.track)
@@ -271,13 +274,13 @@ class RecipeFile:
     def _resolved_encoder(self) -> dict[str, Any]:
         """The encoder with its paths made independent of the working directory."""
         section = self.recipe.encoder
-        options = {"name": section} if isinstance(section, str) else dict(section)
+        options: dict[str, Any] = {"name": section} if isinstance(section, str) else dict(section)
         for key in ("name", "vectors"):
             if key in options:
                 options[key] = self._resolved_paths(options[key])
         return options
 
-    def _resolved_paths(self, value: Any) -> Any:
+    def _resolved_paths(self, value: object) -> object:
         """A path, or those in a list or mapping."""
         if isinstance(value, list):
             return [self._resolved_paths(item) for item in value]
@@ -290,13 +293,14 @@ class RecipeFile:
     def resolved(self) -> PlainRecipe:
         """The recipe with every default written out, as the run folder has it."""
         data = self.recipe.model_dump(exclude={"output", "compare", "track"})
+        # Files as absolute paths: the run folder may be read from anywhere. Names on the hub stay names.
         for section in data["tasks"].values():
             for key in ("train", "dev", "test"):
                 if key in section:
                     section[key] = self._absolute(section[key], is_file=section.get("format") != "hub")
         return {**data, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
 
-    def _absolute(self, value: Any, is_file: bool = False) -> Any:
+    def _absolute(self, value: object, is_file: bool = False) -> object:
         """The absolute path of a file, or of whatever else exists beside the recipe; anything else as it is."""
         if not isinstance(value, str) or not value:
             return value
@@ -317,7 +321,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Hashable, int] = {}
         for key_node, _ in node.value:
-            if key_node.tag == _TAG + "merge":
+            if key_node.tag == _TAG + "merge":  # `<<` may bring keys that stand here too
                 continue
             if key_node.tag in _NOT_AS_KEYS:
                 key_node.tag = _TAG + "str"
@@ -352,12 +356,13 @@ def read_value(text: str) -> Any:
         raise CrossTaskError(f"'{text}' is no valid YAML: {_yaml_problem(error)}") from error
 
 
-def _validated(data: Any) -> Recipe:
+def _validated(data: object) -> Recipe:
     if not isinstance(data, dict):
         kinds: dict[type, str] = {type(None): "nothing", list: "a list", str: "a text"}
         kind = kinds.get(type(data), shown(data))
         raise CrossTaskError(f"a recipe is a mapping with at least `target` and `tasks`; found {kind}.")
-    sections = {str(key): value for key, value in data.items() if value is not None}  # a key without a value
+    # A key without a value says nothing, and a name may look like a number to YAML.
+    sections = {str(key): value for key, value in data.items() if value is not None}
     if isinstance(sections.get("tasks"), dict):
         sections["tasks"] = {str(name): section for name, section in sections["tasks"].items()}
     if isinstance(sections.get("target"), int | float):

@@ -45,7 +45,7 @@ class OpenOptions(Options):
 
 
 @cache
-def options_model(function: Callable[..., Any], without: tuple[str, ...] = ()) -> type[Options]:
+def options_model(function: Callable[..., object], without: tuple[str, ...] = ()) -> type[Options]:
     """The options that a class or function takes by keyword, as a model; unknown ones pass if it takes any.
 
     What is inside a list or mapping is described by the model but not checked: a method can say which item is wrong.
@@ -86,7 +86,7 @@ def _without_contents(hint: Any) -> Any:
     return hint
 
 
-def option_names(function: Callable[..., Any], *, without: tuple[str, ...] = ()) -> list[str]:
+def option_names(function: Callable[..., object], *, without: tuple[str, ...] = ()) -> list[str]:
     """Names of the options that a function takes by keyword.
 
     >>> option_names(lambda tasks, *, width, depth=1: None, without=("tasks",))
@@ -96,7 +96,7 @@ def option_names(function: Callable[..., Any], *, without: tuple[str, ...] = ())
 
 
 def check_options(
-    where: str, function: Callable[..., Any], options: Mapping[str, Any], *, without: tuple[str, ...] = ()
+    where: str, function: Callable[..., object], options: Mapping[str, object], *, without: tuple[str, ...] = ()
 ) -> None:
     """An unknown option names the closest known one; one that is missing or of the wrong type is named."""
     model = options_model(function, without)
@@ -108,7 +108,7 @@ def check_options(
         raise CrossTaskError(f"{where}: {explain(problems[0], model)}")
 
 
-def check_values(where: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def check_values(where: str, function: Callable[..., object], options: Mapping[str, object]) -> None:
     """Every option that the function knows must have a value of the annotated type."""
     model = options_model(function)
     for problem in find_problems(model, options):
@@ -116,7 +116,7 @@ def check_values(where: str, function: Callable[..., Any], options: Mapping[str,
             raise CrossTaskError(f"{where}: {explain(problem, model)}")
 
 
-def find_problems(model: type[BaseModel], values: Mapping[Any, Any]) -> list[ErrorDetails]:
+def find_problems(model: type[BaseModel], values: Mapping[str, object]) -> list[ErrorDetails]:
     """What pydantic finds wrong, unknown keys first and missing ones next."""
     plain = {str(key): _plain_number(value) for key, value in values.items()}
     try:
