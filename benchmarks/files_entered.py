@@ -54,6 +54,8 @@ class Walk:
         is_module_or_class_body = not code.co_flags & 0x2  # CO_NEWLOCALS: functions alone
         if event != "call" or is_module_or_class_body or not code.co_filename.startswith(str(PACKAGE)):
             return
+        if not code.co_filename.endswith(".py"):  # a template
+            return
         self.files.setdefault(str(Path(code.co_filename).relative_to(PACKAGE)))
 
 

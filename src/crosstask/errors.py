@@ -19,8 +19,8 @@ def did_you_mean(name: str, known_names: Iterable[str]) -> str:
     'Known: tawt, uniform.'
     """
     # Upper and lower case are the most common slip, so they do not count.
-    names = [str(known) for known in known_names]
-    by_lower_case = {known.lower(): known for known in names}
+    names = [str(known_name) for known_name in known_names]
+    by_lower_case = {known_name.lower(): known_name for known_name in names}
     close = difflib.get_close_matches(str(name).lower(), list(by_lower_case), n=1, cutoff=0.6)
     if close:
         return f"Did you mean '{by_lower_case[close[0]]}'?"

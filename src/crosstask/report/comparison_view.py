@@ -145,7 +145,7 @@ def _target_view(file: files.ComparisonFile, target: str, folder: Path) -> Targe
         if cell.target == target and cell.scores is not None:
             score, dev = cell.scores.get(split, {}).get(metric), cell.scores.get("dev", {}).get(metric)
             cells.append(Cell(**vars(cell), score=score, dev=dev))
-    chosen = chosen_method(file, target)
+    selected_method = chosen_method(file, target)
     methods = []
     for line in file.lines:
         if line.target == target:
@@ -154,7 +154,7 @@ def _target_view(file: files.ComparisonFile, target: str, folder: Path) -> Targe
                 MethodView(
                     **vars(line),
                     summary=method.summary,
-                    is_chosen=line.method == chosen,
+                    is_chosen=line.method == selected_method,
                     is_single=method.paradigm == BASELINE and not method.weighting and not method.transfer,
                     weights=_mean_weights(cells, line.method),
                 )

@@ -49,7 +49,7 @@ class Predictor:
         return self.model.specs[task]
 
     def predictions(
-        self, inputs: Inputs, task: str | None = None, *, progress: Callable[[int], None] = lambda done: None
+        self, inputs: Inputs, task: str | None = None, *, progress: Callable[[int], None] = lambda num_inputs: None
     ) -> Predictions:
         """Scores of every label for every input."""
         spec = self.spec(task)
