@@ -1,23 +1,39 @@
 """Prepared inputs as arrays, and batches of them as tensors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Item = TypeVar("Item")
 PreparedInput = dict[str, np.ndarray]
 """One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
 
 
 def length_of(row: PreparedInput) -> int:
     """Number of positions of a prepared input; rows of similar length make batches with little padding."""
-    return max((len(array) for key, array in row.items() if key != "word_positions"), default=1)
+    lengths: list[int] = []
+    for name, array in row.items():
+        if name != "word_positions":
+            lengths.append(len(array))
+    return max(lengths, default=1)
 
 
 def lengths_of(rows: Sequence[PreparedInput]) -> np.ndarray:
     """Number of positions of each prepared input."""
     return np.asarray([length_of(row) for row in rows])
+
+
+def take(items: Sequence[Item] | Mapping[int, Item], positions: Iterable[int]) -> list[Item]:
+    """The items at these positions, in their order."""
+    return [items[i] for i in positions]
+
+
+def column(rows: Iterable[PreparedInput], name: str) -> list[np.ndarray]:
+    """The array of this name of each prepared input."""
+    return [row[name] for row in rows]
 
 
 def pad(arrays: Sequence[np.ndarray], value: float) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, Examples, TaskSpec
 from crosstask.errors import unknown
-from crosstask.models.arrays import PreparedInput, lengths_of, to_device
+from crosstask.models.arrays import PreparedInput, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
 from crosstask.models.losses import IGNORED
 
@@ -42,10 +42,10 @@ class Prepared:
 
     def take(self, positions: Sequence[int]) -> "Prepared":
         """The examples at these positions."""
-        rows = [self.rows[i] for i in positions]
+        rows = take(self.rows, positions)
         if isinstance(self.labels, np.ndarray):
             return Prepared(self.spec, rows, self.labels[positions])
-        return Prepared(self.spec, rows, [self.labels[i] for i in positions])
+        return Prepared(self.spec, rows, take(self.labels, positions))
 
     def lengths(self) -> np.ndarray:
         """Number of positions of each input."""
@@ -67,15 +67,17 @@ class Batch:
 
     def only(self, tasks: Collection[str]) -> "Batch":
         """The rows of these tasks alone."""
-        rows: dict[str, slice] = {}
+        batch = Batch({}, {}, {}, {})
         start = 0
         for task, old in self.rows.items():
             if task in tasks:
-                rows[task] = slice(start, start + old.stop - old.start)
-                start = rows[task].stop
-        inputs = {key: torch.cat([value[self.rows[task]] for task in rows]) for key, value in self.inputs.items()}
-        labels = {task: self.labels[task] for task in rows}
-        return Batch(inputs, labels, rows, {task: self.positions[task] for task in rows})
+                batch.rows[task] = slice(start, start + old.stop - old.start)
+                batch.labels[task] = self.labels[task]
+                batch.positions[task] = self.positions[task]
+                start = batch.rows[task].stop
+        for name, values in self.inputs.items():
+            batch.inputs[name] = torch.cat([values[self.rows[task]] for task in batch.rows])
+        return batch
 
 
 def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str, np.ndarray]) -> Batch:
@@ -84,7 +86,7 @@ def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str
     examples: list[PreparedInput] = []
     for task, positions in step.items():
         rows[task] = slice(len(examples), len(examples) + len(positions))
-        examples.extend(data[task].rows[i] for i in positions)
+        examples += take(data[task].rows, positions)
     inputs = encoder.collate(examples)
     labels = {task: _labels(data[task], positions, inputs) for task, positions in step.items()}
     return Batch(inputs, labels, rows, dict(step))
@@ -163,7 +165,7 @@ class Stream:
                 for step, batch in zip(steps, batches, strict=True):
                     step[task] = batch
         order = self._generator(number, "order").permutation(len(steps))
-        return [steps[i] for i in order]
+        return take(steps, order)
 
     def _batches(self, task: str, epoch: int, count: int) -> list[np.ndarray]:
         """`count` batches of one task, over as many rounds through its examples as that takes."""
@@ -178,16 +180,14 @@ class Stream:
         while len(batches) < count:
             order = generator.permutation(len(lengths))
             if window:
-                order = np.concatenate([_sorted_by_length(some, lengths) for some in _slices(order, window)])
+                order = _sorted_in_windows(order, lengths, window)
             batches.extend(_slices(order, self.batch_size))
         return batches[:count]
 
     def _longest_first(self, task: str, batches: list[np.ndarray]) -> list[np.ndarray]:
         """The same batches, window by window from long to short, so that long ones meet long ones of other tasks."""
         max_lengths = np.asarray([self.lengths[task][batch].max() for batch in batches])
-        windows = _slices(np.arange(len(batches)), BUCKET_BATCHES)
-        order = np.concatenate([_sorted_by_length(window, max_lengths) for window in windows])
-        return [batches[i] for i in order]
+        return take(batches, _sorted_in_windows(np.arange(len(batches)), max_lengths, BUCKET_BATCHES))
 
     def _generator(self, epoch: int, purpose: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch, zlib.crc32(purpose.encode())])
@@ -208,6 +208,11 @@ def in_batches(lengths: np.ndarray, batch_size: int) -> list[np.ndarray]:
 def _sorted_by_length(positions: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Positions from the longest example to the shortest."""
     return positions[np.argsort(-lengths[positions], kind="stable")]
+
+
+def _sorted_in_windows(positions: np.ndarray, lengths: np.ndarray, window: int) -> np.ndarray:
+    """Positions from the longest example to the shortest within each window of this size."""
+    return np.concatenate([_sorted_by_length(some, lengths) for some in _slices(positions, window)])
 
 
 def _slices(positions: np.ndarray, size: int) -> Iterator[np.ndarray]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
-from crosstask.models.arrays import PreparedInput, lengths_of, to_device
+from crosstask.models.arrays import PreparedInput, lengths_of, take, to_device
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
 from crosstask.models.losses import IGNORED, loss_sum
@@ -54,7 +54,7 @@ def predict_scores(
     rows = model.encoder.prepare(inputs, spec.form)
     logits: dict[int, np.ndarray] = {}
     for positions in in_batches(lengths_of(rows), batch_size):
-        batch = to_device(model.encoder.collate([rows[i] for i in positions]), model.device())
+        batch = to_device(model.encoder.collate(take(rows, positions)), model.device())
         output = model(batch, {task: slice(0, len(positions))})[task].float()
         logits |= _logits_by_example(output, positions, rows, spec)
         progress(len(logits))
@@ -99,7 +99,7 @@ def _logits_by_example(
 
 
 def _predictions(spec: TaskSpec, logits: dict[int, np.ndarray], labels: EncodedLabels | None) -> Predictions:
-    in_order = [logits[i] for i in range(len(logits))]
+    in_order = take(logits, range(len(logits)))
     if spec.kind == "tagging":
         probabilities: list[np.ndarray] = []
         tags: list[np.ndarray] = []

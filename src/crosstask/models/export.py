@@ -45,7 +45,8 @@ def load_exported(folder: Path, description: Config) -> Model:
     """Read a Hugging Face folder that `export` wrote."""
     from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 
-    (spec,) = (TaskSpec.from_json(data) for data in description["tasks"])
+    (task,) = description["tasks"]
+    spec = TaskSpec.from_json(task)
     if spec.kind == "regression":  # the folder's last layer already outputs the data's units
         spec = TaskSpec.from_json({**spec.to_json(), "mean": 0.0, "scale": 1.0})
     encoder, head = HuggingFaceEncoder.load_stock(description["hugging_face"], spec, folder)

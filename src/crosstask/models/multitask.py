@@ -30,10 +30,12 @@ class Model(nn.Module):
     def __init__(self, encoder: Encoder, specs: Sequence[TaskSpec]) -> None:
         super().__init__()
         self.encoder = encoder
-        self.specs = {spec.name: spec for spec in specs}
-        for spec in specs:
+        self.specs: dict[str, TaskSpec] = {}
+        self._head_indices: dict[str, int] = {}
+        for i, spec in enumerate(specs):
             encoder.check(spec)
-        self._head_indices = {spec.name: i for i, spec in enumerate(specs)}
+            self.specs[spec.name] = spec
+            self._head_indices[spec.name] = i
         # A list, not a dictionary of modules: task names are people's and may hold any character.
         self.heads = nn.ModuleList(encoder.make_head(spec) for spec in specs)
         self.inserts = nn.ModuleList()

@@ -21,8 +21,8 @@ def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[s
     Under the parameters' names in the model, as `batch_products` expects; with several targets the mean of their
     gradients. A parameter that no target reaches has no entry. `.grad` is left alone.
     """
-    shared_ids = {id(parameter) for parameter in model.shared_parameters()}
-    shared = {name: parameter for name, parameter in model.named_parameters() if id(parameter) in shared_ids}
+    parameters = model.encoder.named_parameters(prefix="encoder")
+    shared = {name: parameter for name, parameter in parameters if parameter.requires_grad}
     if not shared:
         raise CrossTaskError(
             "Gradients of the shared parameters are wanted, but no parameter is shared and learns; "

@@ -16,7 +16,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from crosstask.models.arrays import PreparedInput
+from crosstask.models.arrays import PreparedInput, column
 from crosstask.models.encoder import Config, Inputs
 from crosstask.storage import write_text
 
@@ -95,16 +95,17 @@ class FeatureCache:
                 continue
             self._loaded_shards.add(path.name)
             shard = load_file(path)
-            tokens, pooled = (np.split(shard[name], shard[f"{name}_ends"][:-1]) for name in ARRAYS)
+            tokens = np.split(shard["tokens"], shard["tokens_ends"][:-1])
+            pooled = np.split(shard["pooled"], shard["pooled_ends"][:-1])
             for i, key in enumerate(shard["keys"]):
                 self._rows[bytes(key)] = {"tokens": tokens[i], "pooled": pooled[i]}
 
     def _write_shard(self, rows: Mapping[bytes, PreparedInput]) -> None:
         """Arrays of all rows end to end, and where each row ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        shard = {"keys": np.stack([np.frombuffer(key, dtype=np.uint8) for key in rows])}
+        shard = {"keys": np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), -1)}
         for name in ARRAYS:
-            arrays = [row[name] for row in rows.values()]
+            arrays = column(rows.values(), name)
             shard[name] = np.concatenate(arrays)
             shard[f"{name}_ends"] = np.cumsum([len(array) for array in arrays])
         file_name = hashlib.sha256(shard["keys"].tobytes()).hexdigest()[:32] + ".safetensors"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.arrays import PreparedInput, attention_mask, length_of, lengths_of, pad, to_device
+from crosstask.models.arrays import PreparedInput, attention_mask, length_of, lengths_of, pad, take, to_device
 from crosstask.models.encoder import Config, Encoder, Inputs, Options
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
@@ -106,7 +106,7 @@ class FrozenEncoder(Encoder):
         features: list[PreparedInput] = [{} for _ in rows]
         for start in range(0, len(order), FEATURE_BATCH):
             indices = order[start : start + FEATURE_BATCH]
-            batch = self.inner.collate([rows[i] for i in indices])
+            batch = self.inner.collate(take(rows, indices))
             output = self.inner(to_device(batch, device))
             tokens = _by_example(output.tokens, len(indices))
             pooled = _by_example(output.pooled, len(indices))

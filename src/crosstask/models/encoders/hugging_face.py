@@ -15,7 +15,7 @@ from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable
-from crosstask.models.arrays import PreparedInput, attention_mask, pad
+from crosstask.models.arrays import PreparedInput, attention_mask, column, pad
 from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, Options, Representation
 from crosstask.models.encoders import encoder_names
 from crosstask.models.heads import (
@@ -189,10 +189,10 @@ class HuggingFaceEncoder(Encoder):
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded ids and the attention mask, all [batch, length]."""
         pad_id = self.tokenizer.pad_token_id
-        ids = [row["input_ids"] for row in rows]
+        ids = column(rows, "input_ids")
         batch = {"input_ids": pad(ids, 0 if pad_id is None else pad_id), "attention_mask": attention_mask(ids)}
         if "token_type_ids" in rows[0]:
-            batch["token_type_ids"] = pad([row["token_type_ids"] for row in rows], 0)
+            batch["token_type_ids"] = pad(column(rows, "token_type_ids"), 0)
         return batch
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
@@ -402,14 +402,17 @@ def _with_lora(body: "PreTrainedModel", options: bool | Options) -> "PreTrainedM
 @torch.no_grad()
 def _undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
     """Fold mean and scale of a regression task into its last layer, so that outputs are in the data's units."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1]
-    if not layers or layers[-1].bias is None:
+    last: nn.Linear | None = None
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.out_features == 1:
+            last = module
+    if last is None or last.bias is None:
         raise CrossTaskError(
             f"Task '{spec.name}' is regression, and this architecture's last layer has no bias to carry the mean of "
             "its values; it cannot be exported as a plain Hugging Face folder."
         )
-    layers[-1].weight.mul_(spec.scale)
-    layers[-1].bias.mul_(spec.scale).add_(spec.mean)
+    last.weight.mul_(spec.scale)
+    last.bias.mul_(spec.scale).add_(spec.mean)
 
 
 @contextlib.contextmanager

@@ -99,11 +99,9 @@ def _gradient_of_weight(vectors: Tensor, width: int, windows: Tensor, gradient: 
     offsets = length * torch.arange(batch, device=windows.device).unsqueeze(1)  # [batch, 1]
     first_words = (windows + offsets).T.contiguous()  # [filters, batch]
     weights = gradient.T.contiguous().to(words.dtype)  # [filters, batch]
-
-    def summed(position: int) -> Tensor:
-        return F.embedding_bag(first_words + position, words, mode="sum", per_sample_weights=weights)
-
-    sums = [summed(position) for position in range(width)]  # each [filters, dimension]
+    sums: list[Tensor] = []  # each [filters, dimension]
+    for position in range(width):
+        sums.append(F.embedding_bag(first_words + position, words, mode="sum", per_sample_weights=weights))
     return torch.stack(sums, dim=2).to(gradient.dtype)
 
 

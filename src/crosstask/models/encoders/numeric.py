@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.arrays import PreparedInput
+from crosstask.models.arrays import PreparedInput, column
 from crosstask.models.encoder import (
     Config,
     Encoder,
@@ -71,7 +71,8 @@ class VectorEncoder(Encoder):
 
     def fit_scale(self, tasks: Sequence[Task]) -> None:
         """Take mean and deviation of each feature from the tasks' training vectors."""
-        rows = np.concatenate([task.train.inputs for task in tasks if task.spec.form == "vector"]).astype(np.float64)
+        vectors = [task.train.inputs for task in tasks if task.spec.form == "vector"]
+        rows = np.concatenate(vectors).astype(np.float64)
         mean, scale = rows.mean(axis=0), rows.std(axis=0)
         scale[scale <= CONSTANT * np.abs(mean)] = 1.0
         self.mean.copy_(torch.from_numpy(mean))
@@ -91,7 +92,7 @@ class VectorEncoder(Encoder):
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Stacked `features`, [batch, inputs]."""
-        return {"features": torch.from_numpy(np.stack([row["features"] for row in rows]))}
+        return {"features": torch.from_numpy(np.stack(column(rows, "features")))}
 
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The vectors of a batch, [batch, inputs], standardized if set: the input of the shared part."""

@@ -23,8 +23,10 @@ UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 @cache
 def _token_pattern() -> re.Pattern[str]:
     # To Python, combining marks are no word characters, yet many scripts write their vowels with them.
-    marks = "".join(chr(code) for code in range(0x300, 0x10000) if unicodedata.category(chr(code))[0] == "M")
-    marks += "\u200c\u200d"  # joiners inside words
+    marks = "\u200c\u200d"  # joiners inside words
+    for code in range(0x300, 0x10000):
+        if unicodedata.category(chr(code)).startswith("M"):
+            marks += chr(code)
     return re.compile(rf"{CONTRACTION}|\d+(?:[.,]\d+)+(?!\w)|\w[\w{marks}]*|\S[{marks}]*")
 
 

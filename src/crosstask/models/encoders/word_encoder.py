@@ -14,7 +14,7 @@ from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import Lookup
-from crosstask.models.arrays import PreparedInput, pad
+from crosstask.models.arrays import PreparedInput, column, pad
 from crosstask.models.encoder import (
     Config,
     Encoder,
@@ -175,9 +175,11 @@ class WordEmbedding(nn.Module):
 
     def ids(self, item: str | Sequence[str], form: Form) -> list[int]:
         """The words of one input as ids; cut at `max_length`, a pair so that both texts keep their fraction."""
-        texts = [self.vocabulary.ids(words[: self.max_length]) for words in split_words(item, form, self.lower)]
+        texts: list[list[int]] = []
+        for words in split_words(item, form, self.lower):
+            texts.append(self.vocabulary.ids(words[: self.max_length]))
         if len(texts) == 1:
-            return texts[0][: self.max_length] or [UNKNOWN]  # an empty text still needs a position
+            return texts[0] or [UNKNOWN]  # an empty text still needs a position
         first, second = texts
         room = self.max_length - 1
         first = first[: max(room // 2, room - len(second))]
@@ -224,7 +226,9 @@ class WordEncoder(Encoder):
     @classmethod
     def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """The word vectors alone: layers over them would have to be trained first."""
-        options = {key: value for key, value in options.items() if key not in ("freeze", "cache")}
+        options = dict(options)
+        for key in ("freeze", "cache"):
+            options.pop(key, None)
         cls.check_options(options)
         if options.get("vectors") is None:
             raise CrossTaskError(
@@ -239,16 +243,18 @@ class WordEncoder(Encoder):
         """Word ids; for token lists also the position of each word (-1: cut off)."""
         if form not in self.forms:
             raise CrossTaskError(f"The encoder '{self.name}' reads words; it cannot take inputs of the form '{form}'.")
-        rows = [{"ids": np.asarray(self.words.ids(item, form), dtype=np.int64)} for item in inputs]
-        if form == "tokens" and self.gives_tokens:
-            for row, tokens in zip(rows, inputs, strict=True):
-                positions = np.arange(len(tokens), dtype=np.int64)
+        rows: list[PreparedInput] = []
+        for item in inputs:
+            row = {"ids": np.asarray(self.words.ids(item, form), dtype=np.int64)}
+            if form == "tokens" and self.gives_tokens:
+                positions = np.arange(len(item), dtype=np.int64)
                 row["word_positions"] = np.where(positions < self.words.max_length, positions, -1)
+            rows.append(row)
         return rows
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded `ids` and the `mask` of what is no padding, both [batch, length]."""
-        ids = pad([row["ids"] for row in rows], PADDING)
+        ids = pad(column(rows, "ids"), PADDING)
         return {"ids": ids, "mask": ids != PADDING}
 
     def embed(self, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -393,7 +399,7 @@ def _read_files(
     for index, source in enumerate(sources):
         if isinstance(source, str | Path):
             files[index] = load_word_vectors(source, vocabulary.index, room)
-            if vocabulary.words and not any(word in vocabulary.index for word in files[index].words):
+            if vocabulary.words and vocabulary.index.keys().isdisjoint(files[index].words):
                 raise CrossTaskError(
                     f"encoder: none of the {len(vocabulary.words)} training words, such as '{vocabulary.words[0]}', "
                     f"has a vector in '{source}'. Is it of another language, or are its words not lower case (`lower`)?"
