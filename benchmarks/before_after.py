@@ -31,7 +31,8 @@ def run_script(checkout: Path, script: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "result.json"
         command = [sys.executable, str(checkout / "benchmarks" / script), *COMMANDS[script], "--output", str(output)]
-        environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+        search_path = [str(checkout / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(search_path)}
         subprocess.run(command, cwd=checkout, env=environment, check=True, capture_output=True)
         return json.loads(output.read_text(encoding="utf-8"))
 
