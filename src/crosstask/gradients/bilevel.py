@@ -22,7 +22,14 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from crosstask.errors import unknown
-from crosstask.gradients.per_example import directional_derivative, forward_mode_kernels
+from crosstask.gradients.per_example import (
+    directional_derivative,
+    forward_mode_kernels,
+    leaves_that_move,
+    point_and_tangents,
+    product_along,
+    with_duals,
+)
 from crosstask.gradients.task_gradients import apart
 
 Values = dict[str, Tensor]
@@ -47,7 +54,11 @@ def gradient_of(loss: Loss, parameters: Mapping[str, Tensor]) -> Values:
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     with torch.enable_grad():
         gradients = apart(torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True))
-    return {name: gradient for name, gradient in zip(leaves, gradients, strict=True) if gradient is not None}
+    gradient: Values = {}
+    for name, on_parameter in zip(leaves, gradients, strict=True):
+        if on_parameter is not None:
+            gradient[name] = on_parameter
+    return gradient
 
 
 @torch.no_grad()
@@ -87,13 +98,14 @@ def adam_step(
             group_of[id(parameter)] = group
     stepped: Values = dict(parameters)
     rates: Values = {}
+    # The symbols of the formulas above.
     for name, g in gradient.items():
         parameter = parameters[name]
         group, state = group_of[id(parameter)], optimizer.state.get(parameter, {})
         (b1, b2), eps, eta = group["betas"], group["eps"], group["lr"]
         n = 1.0
         momentum, square = (1.0 - b1) * g, (1.0 - b2) * g**2
-        if state:
+        if state:  # none before the first step: then m and s are zero
             n += float(state["step"])
             momentum = momentum + b1 * state["exp_avg"]
             square = square + b2 * state["exp_avg_sq"]
@@ -101,6 +113,7 @@ def adam_step(
         root = (square / (1.0 - b2**n)).sqrt()
         denominator = root + eps
         stepped[name] = parameter.detach() - eta * momentum / denominator
+        # Clamped: where all gradients so far were zero, this would be 0 / 0.
         root_gradient = (1.0 - b2) / (1.0 - b2**n) * g / root.clamp(min=torch.finfo(root.dtype).tiny)
         rates[name] = eta * ((1.0 - b1) / (1.0 - b1**n) / denominator - momentum * root_gradient / denominator**2)
     return stepped, rates
@@ -116,7 +129,11 @@ def direction_of(gradient: Mapping[str, Tensor], rates: Mapping[str, Tensor] | f
         if gradient:
             torch._foreach_mul_(list(gradient.values()), rates)
         return dict(gradient)
-    return {name: values.mul_(rates[name]) for name, values in gradient.items() if name in rates}
+    direction: Values = {}
+    for name, values in gradient.items():
+        if name in rates:
+            direction[name] = values.mul_(rates[name])
+    return direction
 
 
 def meta_gradient(
@@ -148,11 +165,10 @@ def meta_gradient(
     """
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
-    fixed = {name: value.detach() for name, value in parameters.items()}
-    tangents = {name: tangent.detach().to(fixed[name]) for name, tangent in direction.items()}
+    fixed, tangents = point_and_tangents(parameters, direction)
     with forward_mode_kernels(), torch.enable_grad():
         derivatives = VARIANTS[variant](loss, fixed, tangents, meta)
-    return [-derivative for derivative in _with_zeros(derivatives, meta)]
+    return list(torch._foreach_neg(_with_zeros(derivatives, meta)))
 
 
 Derivatives = Sequence[Tensor | None]
@@ -168,23 +184,22 @@ def _with_zeros(derivatives: Derivatives, meta: Sequence[Tensor]) -> list[Tensor
 
 def _forward(loss: Loss, fixed: Values, tangents: Values, meta: Sequence[Tensor]) -> Derivatives:
     with forward_ad.dual_level():
-        duals = {name: forward_ad.make_dual(fixed[name], tangent) for name, tangent in tangents.items()}
-        value = loss({**fixed, **duals})
+        value = loss(with_duals(fixed, tangents))
         if not value.requires_grad:
             return [None] * len(meta)
         # The backward pass carries the tangents along: the derivative along u of the gradient by alpha.
         gradients = torch.autograd.grad(value, list(meta), allow_unused=True)
-        return [None if dual is None else forward_ad.unpack_dual(dual).tangent for dual in gradients]
+        derivatives: list[Tensor | None] = []
+        for dual in gradients:
+            derivatives.append(None if dual is None else forward_ad.unpack_dual(dual).tangent)
+        return derivatives
 
 
 def _double_backward(loss: Loss, fixed: Values, tangents: Values, meta: Sequence[Tensor]) -> Derivatives:
-    leaves = {name: fixed[name].clone().requires_grad_() for name in tangents}
+    leaves = leaves_that_move(fixed, tangents)
     value = loss({**fixed, **leaves})
     gradients = torch.autograd.grad(value, list(leaves.values()), create_graph=True, allow_unused=True)
-    along = torch.zeros((), device=value.device)
-    for gradient, tangent in zip(gradients, tangents.values(), strict=True):
-        if gradient is not None:
-            along = along + (gradient * tangent).sum()
+    along = product_along(gradients, tangents, value.device)
     if not along.requires_grad:
         return [None] * len(meta)
     return torch.autograd.grad(along, list(meta), allow_unused=True)
@@ -243,11 +258,11 @@ def linear_meta_gradient(
     if variant == "double-backward":
         return meta_gradient(lambda values: (shares * costs(values)).sum(), parameters, direction, meta, variant)
     if variant == "finite-difference":
-        fixed = {name: value.detach() for name, value in parameters.items()}
+        fixed, tangents = point_and_tangents(parameters, direction)
         step = finite_step(direction)
         with torch.no_grad():
-            ahead, behind = costs(_along(fixed, direction, step)), costs(_along(fixed, direction, -step))
-        derivatives = (ahead - behind) / (2.0 * step)
+            ahead, behind = costs(_along(fixed, tangents, step)), costs(_along(fixed, tangents, -step))
+        derivatives = (ahead - behind) / (2.0 * step)  # of the shape of the costs
     else:
         derivatives = directional_derivative(costs, parameters, direction)
     gradients = torch.autograd.grad(-(shares * derivatives).sum(), list(meta), allow_unused=True)
@@ -262,9 +277,8 @@ def finite_step(direction: Mapping[str, Tensor]) -> float:
     return step / length if length > 0.0 else step
 
 
-def _along(fixed: Mapping[str, Tensor], direction: Mapping[str, Tensor], step: float) -> Values:
+def _along(fixed: Mapping[str, Tensor], tangents: Mapping[str, Tensor], step: float) -> Values:
     """`theta + step * u`."""
-    start = [fixed[name] for name in direction]
-    tangents = [tangent.to(fixed[name]) for name, tangent in direction.items()]
-    moved = torch._foreach_add(start, tangents, alpha=step)
-    return {**fixed, **dict(zip(direction, moved, strict=True))}
+    start = [fixed[name] for name in tangents]
+    moved = torch._foreach_add(start, list(tangents.values()), alpha=step)
+    return {**fixed, **dict(zip(tangents, moved, strict=True))}

@@ -34,7 +34,7 @@ from torch import Tensor, distributed, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.inner_products import Gradient
-from crosstask.gradients.task_gradients import flatten
+from crosstask.gradients.task_gradients import flatten, num_entries
 
 Head = dict[Tensor, Tensor]
 """Gradients on the parameters that one task alone reaches."""
@@ -66,7 +66,10 @@ class Ranks:
         """A gradient added up over ranks, which all reach the same parameters."""
         if self.count == 1:
             return gradient
-        return [None if on_parameter is None else self.reduce(on_parameter) for on_parameter in gradient]
+        total: Gradient = []
+        for on_parameter in gradient:
+            total.append(None if on_parameter is None else self.reduce(on_parameter))
+        return total
 
     def sum_gradient(self, gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Gradient:
         """A gradient added up over ranks; a rank that does not reach a parameter adds zero."""
@@ -87,14 +90,15 @@ class Ranks:
             return dict(heads)
         sizes = []
         for head in heads.values():
-            sizes.append(sum(gradient.numel() for gradient in head.values()))
+            sizes.append(num_entries(head.values()))
         entries = torch.tensor(sizes, dtype=torch.float64, device=device)  # [tasks]
         reached_by_all = (self.reduce(entries) == self.count * entries).tolist()
         total: dict[str, Head] = {}
         for (task, head), is_complete in zip(heads.items(), reached_by_all, strict=True):
             total[task] = {}
             if is_complete:
-                total[task] = {leaf: self.reduce(gradient) for leaf, gradient in head.items()}
+                for leaf, gradient in head.items():
+                    total[task][leaf] = self.reduce(gradient)
         return total
 
 
@@ -123,10 +127,17 @@ def sum_gradients(parameters: Iterable[nn.Parameter], add_up: Callable[[Tensor],
     for parameter in parameters:
         groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)
     for group in groups.values():
-        flat = flatten([parameter.grad for parameter in group], group)
-        has_grad = torch.tensor([float(parameter.grad is not None) for parameter in group], device=flat.device)
-        flat, counts = add_up(flat), add_up(has_grad)
-        pieces = flat.split([parameter.numel() for parameter in group])
+        gradient: Gradient = []
+        has_grad: list[float] = []
+        sizes: list[int] = []
+        for parameter in group:
+            gradient.append(parameter.grad)
+            has_grad.append(float(parameter.grad is not None))
+            sizes.append(parameter.numel())
+        flat = add_up(flatten(gradient, group))  # [entries of the group]
+        # How many ranks have a gradient: a parameter that none reaches keeps none, and the optimizer leaves it alone.
+        counts = add_up(torch.tensor(has_grad, device=flat.device))  # [parameters of the group]
+        pieces = flat.split(sizes)
         for parameter, piece, count in zip(group, pieces, counts.tolist(), strict=True):
             parameter.grad = piece.view_as(parameter).clone() if count else None
 

@@ -153,7 +153,9 @@ def recorded(layers: Sequence[nn.Module], size: int) -> Iterator[list[Call]]:
         return output
 
     # Before all other hooks: the output must be the one that the layer itself computed.
-    handles = [layer.register_forward_hook(record, prepend=True) for layer in layers]
+    handles = []
+    for layer in layers:
+        handles.append(layer.register_forward_hook(record, prepend=True))
     try:
         yield calls
     finally:
@@ -235,10 +237,11 @@ class FusedLosses(dict[str, Tensor]):
             return
         by_task = []
         for rows in self.rows.values():
-            inputs = (first[rows].unsqueeze(0), *others)
+            inputs = (first[rows].unsqueeze(0), *others)  # [1, batch, ...]
             by_task.append(list(rule(call.layer, inputs, output_gradient[rows].unsqueeze(0))))
         for pairs in zip(*by_task, strict=True):
-            yield pairs[0][0], torch.cat([gradient for _, gradient in pairs])
+            parameters, gradients = zip(*pairs, strict=True)  # the same parameter for every task
+            yield parameters[0], torch.cat(gradients)  # [tasks, *shape]
 
 
 def agree(losses: FusedLosses, shared: Sequence[nn.Parameter]) -> bool:

@@ -39,14 +39,20 @@ def hessian_of(
     def times(vector: Vector) -> Vector:
         if not outputs:  # losses that are linear in the shared parameters
             return [torch.zeros_like(entry) for entry in vector]
-        cotangents = [vector[index].to(output.dtype) for index, output in zip(indices, outputs, strict=True)]
+        cotangents = []
+        for index, output in zip(indices, outputs, strict=True):
+            cotangents.append(vector[index].to(output.dtype))
         try:
             products = torch.autograd.grad(
                 outputs, shared, cotangents, retain_graph=True, allow_unused=True, materialize_grads=True
             )
         except RuntimeError as error:
             raise _second_derivative_error(error) from error
-        return [entry.to(like.dtype) for entry, like in zip(products, vector, strict=True)]
+        # In float32 at least again, whatever the dtype of the model.
+        result = []
+        for entry, like in zip(products, vector, strict=True):
+            result.append(entry.to(like.dtype))
+        return result
 
     return times
 
@@ -94,7 +100,7 @@ def conjugate_gradients(
     """
     solution = [torch.zeros_like(entry) for entry in right]
     residual = [entry.clone() for entry in right]
-    direction = [entry.clone() for entry in right]
+    direction = list(right)  # never changed in place, unlike the other two
     square = initial_square = _square(residual)
     step, negative_curvature = 0, False
     while step < steps and square > tolerance**2 * initial_square:

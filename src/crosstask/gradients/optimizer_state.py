@@ -10,7 +10,8 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimizer's tensors by "index of parameter/name"; learning rates belong to the schedule and are left out."""
     tensors: dict[str, Tensor] = {}
     for index, state in optimizer.state_dict()["state"].items():
-        tensors.update({f"{index}/{name}": tensor for name, tensor in state.items()})
+        for name, tensor in state.items():
+            tensors[f"{index}/{name}"] = tensor
     return tensors
 
 

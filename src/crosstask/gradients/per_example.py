@@ -4,7 +4,7 @@ Only torch is needed here. A loop of backward passes, one per example, gives the
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -74,8 +74,7 @@ def directional_derivative(
     6.0
     """
     _check(parameters, direction)
-    fixed = {name: value.detach() for name, value in parameters.items()}
-    tangents = {name: tangent.detach().to(fixed[name]) for name, tangent in direction.items()}
+    fixed, tangents = point_and_tangents(parameters, direction)
     with forward_mode_kernels() as stack:
         try:
             return _by_forward_mode(function, fixed, tangents)
@@ -86,6 +85,37 @@ def directional_derivative(
             return _by_forward_mode(function, fixed, tangents)
         except NotImplementedError:
             return _by_two_backward_passes(function, fixed, tangents)
+
+
+def point_and_tangents(
+    parameters: Mapping[str, Tensor], direction: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters and the direction without graphs, the direction in the parameters' dtypes and on their devices."""
+    fixed = {name: value.detach() for name, value in parameters.items()}
+    tangents = {name: tangent.detach().to(fixed[name]) for name, tangent in direction.items()}
+    return fixed, tangents
+
+
+def with_duals(fixed: Mapping[str, Tensor], tangents: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters as dual numbers where they have a tangent; only inside of `forward_ad.dual_level`."""
+    values = dict(fixed)
+    for name, tangent in tangents.items():
+        values[name] = forward_ad.make_dual(fixed[name], tangent)
+    return values
+
+
+def leaves_that_move(fixed: Mapping[str, Tensor], tangents: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of the parameters that have a tangent, as leaves of a new graph."""
+    return {name: fixed[name].clone().requires_grad_() for name in tangents}
+
+
+def product_along(gradients: Sequence[Tensor | None], tangents: Mapping[str, Tensor], device: torch.device) -> Tensor:
+    """The inner product of a gradient that has a graph with the tangents."""
+    along = torch.zeros((), device=device)
+    for gradient, tangent in zip(gradients, tangents.values(), strict=True):
+        if gradient is not None:  # None: the losses do not depend on this parameter
+            along = along + (gradient * tangent).sum()
+    return along
 
 
 @contextmanager
@@ -102,8 +132,7 @@ def forward_mode_kernels() -> Iterator[ExitStack]:
 
 def _by_forward_mode(function: LossFunction, fixed: dict[str, Tensor], tangents: dict[str, Tensor]) -> Tensor:
     with torch.no_grad(), forward_ad.dual_level():
-        duals = {name: forward_ad.make_dual(fixed[name], tangent) for name, tangent in tangents.items()}
-        losses, products = forward_ad.unpack_dual(function({**fixed, **duals}))
+        losses, products = forward_ad.unpack_dual(function(with_duals(fixed, tangents)))  # [batch] each
     if products is None:  # the losses depend on no parameter that moves
         return torch.zeros_like(losses)
     return products.detach()
@@ -111,16 +140,14 @@ def _by_forward_mode(function: LossFunction, fixed: dict[str, Tensor], tangents:
 
 def _by_two_backward_passes(function: LossFunction, fixed: dict[str, Tensor], tangents: dict[str, Tensor]) -> Tensor:
     with torch.enable_grad():
-        leaves = {name: fixed[name].clone().requires_grad_() for name in tangents}
+        leaves = leaves_that_move(fixed, tangents)
         losses = function({**fixed, **leaves})
         if not losses.requires_grad:
             return torch.zeros_like(losses)
-        u = torch.ones_like(losses, requires_grad=True)
+        # The gradient J'u is linear in u, so its value at u does not matter, only its graph.
+        u = torch.ones_like(losses, requires_grad=True)  # [batch]
         gradients = torch.autograd.grad(losses, list(leaves.values()), u, create_graph=True, allow_unused=True)
-        along = torch.zeros((), device=losses.device)
-        for gradient, tangent in zip(gradients, tangents.values(), strict=True):
-            if gradient is not None:
-                along = along + (gradient * tangent).sum()
+        along = product_along(gradients, tangents, losses.device)
         return torch.autograd.grad(along, u)[0]
 
 

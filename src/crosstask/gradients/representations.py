@@ -8,7 +8,7 @@ from torch import Tensor
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.inner_products import gram_matrix
-from crosstask.gradients.task_gradients import add_to_grad, leaves_of, reached
+from crosstask.gradients.task_gradients import add_to_grad, ids_of, leaves_of, reached
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,18 @@ def take_gradient(
 def _leaves_beside(loss: Tensor, representation: Tensor, shared: set[int]) -> tuple[list[Tensor], list[Tensor]]:
     """Parameters that the loss reaches beside the representation, and those of them that stand behind it too."""
     beside = [leaf for leaf in leaves_of(loss, until=representation) if leaf is not representation]
-    if shared and not any(id(leaf) in shared for leaf in beside):
+    # Only shared parameters can stand behind a representation; without one of them the second walk is saved.
+    if shared and shared.isdisjoint(ids_of(beside)):
         return beside, []
-    behind = {id(leaf) for leaf in leaves_of(representation)}
-    tied = [leaf for leaf in beside if id(leaf) in behind]
-    return [leaf for leaf in beside if id(leaf) not in behind], tied
+    behind = ids_of(leaves_of(representation))
+    separate: list[Tensor] = []
+    tied: list[Tensor] = []
+    for leaf in beside:
+        if id(leaf) in behind:
+            tied.append(leaf)
+        else:
+            separate.append(leaf)
+    return separate, tied
 
 
 def representation_gram(gradients: Sequence[Tensor | None], device: torch.device | None = None) -> Tensor:
@@ -90,7 +97,7 @@ def representation_gram(gradients: Sequence[Tensor | None], device: torch.device
             rows_by_shape.setdefault(gradient.shape, []).append(row)
     gram = torch.zeros(len(gradients), len(gradients), dtype=torch.float64, device=device)
     for rows in rows_by_shape.values():
-        index = torch.tensor(rows, device=device)
+        index = torch.tensor(rows, device=device)  # [tasks of this shape]
         gram[index[:, None], index] = gram_matrix([[gradients[row]] for row in rows])
     return gram
 

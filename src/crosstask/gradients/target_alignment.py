@@ -6,6 +6,7 @@ On an accelerator all are taken first, since a call per parameter costs more the
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -71,9 +72,23 @@ class ComparedLosses:
     scale: float = 1.0
     placement: Placement | None = None
 
+    @property
+    def target_tasks(self) -> list[str]:
+        """The targets among the losses, in their order."""
+        return [task for task in self.losses if task in self.targets]
+
+    @property
+    def source_tasks(self) -> list[str]:
+        """All other tasks."""
+        return [task for task in self.losses if task not in self.targets]
+
     def take(self, task: str, *, create_graph: bool = False) -> grads.TaskGradient:
         """One task's gradient on this rank, times `scale`."""
         return grads.take_gradient(self.losses[task] * self.scale, self.shared, create_graph=create_graph)
+
+    def take_all(self, tasks: Iterable[str], *, create_graph: bool = False) -> dict[str, grads.TaskGradient]:
+        """The gradients of several tasks."""
+        return {task: self.take(task, create_graph=create_graph) for task in tasks}
 
     def put_in_place(self, task: str, gradient: grads.TaskGradient) -> None:
         """Add a task's weighted gradient to `.grad`, on the shared parameters and on its own."""
@@ -123,8 +138,13 @@ class TargetAlignment:
     def facts(self, targets: Sequence[str]) -> dict[str, Any]:
         """For the record; conflict here is the fraction of sources whose gradients oppose the target's."""
         cosines = dict(zip(self.tasks, self.cosines.tolist(), strict=True))
-        similarities = {task: cosine for task, cosine in cosines.items() if task not in targets}
-        num_opposed = sum(cosine < 0.0 for cosine in similarities.values())
+        similarities: dict[str, float] = {}
+        num_opposed = 0
+        for task, cosine in cosines.items():
+            if task not in targets:
+                similarities[task] = cosine
+                if cosine < 0.0:
+                    num_opposed += 1
         facts: dict[str, Any] = {
             "similarities": similarities,
             "gradient_norms": dict(zip(self.tasks, self.squares.sqrt().tolist(), strict=True)),
@@ -151,12 +171,12 @@ def compare_with_targets(compared: ComparedLosses, solve: InverseHessian | None 
     if compared.shared[0].is_cuda:
         return _compare_by_gram_matrix(compared)
     # 1. Take the targets' gradients, which are kept: all others are compared with their mean.
-    target_gradients = {task: compared.take(task) for task in compared.losses if task in compared.targets}
+    target_gradients = compared.take_all(compared.target_tasks)
     summed = _over_ranks(compared, target_gradients)
     compared.check_reached(summed.values())
     direction = _mean(list(summed.values()))
     # 2. Multiply; the sources' gradients go into `.grad` on the way.
-    pairs = {task: pair_products(gradient, direction) for task, gradient in summed.items()}
+    pairs = _pairs(summed, direction)
     pairs |= _pairs_of_sources(compared, direction)
     # 3. The targets' gradients last: by now `.grad` exists, and they are added to it without a copy.
     for task, gradient in target_gradients.items():
@@ -166,9 +186,10 @@ def compare_with_targets(compared: ComparedLosses, solve: InverseHessian | None 
 
 def _compare_by_gram_matrix(compared: ComparedLosses) -> TargetAlignment:
     """All gradients taken first, all products in few calls."""
-    gradients = {task: compared.take(task) for task in compared.losses}
+    gradients = compared.take_all(compared.losses)
     target_rows = [row for row, task in enumerate(gradients) if task in compared.targets]
-    compared.check_reached(gradients[task].shared for task in gradients if task in compared.targets)
+    compared.check_reached(gradients[task].shared for task in compared.target_tasks)
+    # [tasks, tasks]; a product of two gradients has the scale twice
     gram = gram_matrix(list(_over_ranks(compared, gradients).values())).cpu() / compared.scale**2
     for task, gradient in gradients.items():
         compared.put_in_place(task, gradient)
@@ -179,33 +200,38 @@ def _compare_by_gram_matrix(compared: ComparedLosses) -> TargetAlignment:
 
 def _compare_through_hessian(compared: ComparedLosses, solve: InverseHessian) -> TargetAlignment:
     """The same with products through the inverse Hessian besides, for which all graphs are kept."""
-    gradients = {task: compared.take(task, create_graph=True) for task in compared.losses}
+    gradients = compared.take_all(compared.losses, create_graph=True)
     summed = _over_ranks(compared, gradients)
-    target_gradients = [summed[task] for task in summed if task in compared.targets]
+    target_gradients = [summed[task] for task in compared.target_tasks]
     compared.check_reached(target_gradients)
     direction = _mean(target_gradients)
     solution = _solve(compared, solve, gradients, direction)
-    pairs = {task: pair_products(gradient, direction) for task, gradient in summed.items()}
+    pairs = _pairs(summed, direction)
     for task, gradient in gradients.items():
         compared.put_in_place(task, gradient)
     vector: grads.Gradient = [*solution.vector]
-    solved = _fetch([pair_products(gradient, vector)[0] for gradient in summed.values()]) / compared.scale
+    products = [crosswise for crosswise, _ in _pairs(summed, vector).values()]
+    solved = _fetch(products) / compared.scale  # [tasks]; the solution itself has no scale
     return replace(_alignment(compared, pairs, direction), solved=solved, solution=solution)
+
+
+def _pairs(gradients: Mapping[str, grads.Gradient], direction: grads.Gradient) -> dict[str, PairOfProducts]:
+    return {task: pair_products(gradient, direction) for task, gradient in gradients.items()}
 
 
 def _pairs_of_sources(compared: ComparedLosses, direction: grads.Gradient) -> dict[str, PairOfProducts]:
     """Products of the gradients of all tasks but the targets, which go into `.grad`."""
-    sources = [task for task in compared.losses if task not in compared.targets]
     pairs: dict[str, PairOfProducts] = {}
+    # Products need the sum over ranks, which a hook inside of one rank's backward pass does not have.
     if compared.placement is None or compared.ranks.count > 1:
-        for task in sources:
+        for task in compared.source_tasks:
             gradient = compared.take(task)
             pairs[task] = pair_products(compared.ranks.sum_gradient(gradient.shared, compared.shared), direction)
             compared.put_in_place(task, gradient)
         return pairs
     smallest = MIN_FACTOR if compared.scale <= 1.0 else MIN_FACTOR_IN_FLOAT16
     with ProductsInBackward(compared.shared, direction) as passes, grads.one_graph_per_loss():
-        for task in sources:
+        for task in compared.source_tasks:
             loss, factor = compared.losses[task] * compared.scale, compared.placement.factors[task]
             pairs[task] = passes.backward(loss, factor, smallest=smallest)
     return pairs
@@ -219,7 +245,7 @@ def _alignment(
         target_pair = pair_products(direction, direction)
     else:
         target_pair = pairs[compared.targets[0]]
-    flat = [value for pair in (*pairs.values(), target_pair) for value in pair]
+    flat = list(chain.from_iterable((*pairs.values(), target_pair)))  # 2 * (tasks + 1) scalars
     products, squares = _fetch(flat).view(-1, 2).T / compared.scale**2  # [tasks + 1] each, the target's last
     return TargetAlignment(list(pairs), products[:-1], squares[:-1], squares[-1])
 
@@ -231,9 +257,17 @@ def _solve(
     direction: grads.Gradient,
 ) -> Solution:
     """`(H + damping)^-1 grad_0`, H over the tasks that are there, whose weights are made to add up to one."""
-    weights = {task: weight for task, weight in solve.weights.items() if task in gradients}
-    normalized = [weight / sum(weights.values()) / compared.scale for weight in weights.values()]
-    hessian = hessian_of([gradients[task].shared for task in weights], normalized, compared.shared)
+    # 1. H, from the gradients' graphs; these have the scale, H has none.
+    mixed_gradients: list[grads.Gradient] = []
+    weights: list[float] = []
+    for task, weight in solve.weights.items():
+        if task in gradients:
+            mixed_gradients.append(gradients[task].shared)
+            weights.append(weight)
+    total = sum(weights)
+    normalized = [weight / total / compared.scale for weight in weights]
+    hessian = hessian_of(mixed_gradients, normalized, compared.shared)
+    # 2. grad_0, without the scale and in float32 at least.
     target_gradient = []
     for on_parameter, parameter in zip(direction, compared.shared, strict=True):
         dtype = torch.promote_types(parameter.dtype, torch.float32)
@@ -256,12 +290,16 @@ def _mean(gradients: Sequence[grads.Gradient]) -> grads.Gradient:
         return gradients[0]
     mean: grads.Gradient = []
     for by_target in zip(*gradients, strict=True):
-        terms = [gradient.detach() for gradient in by_target if gradient is not None]
-        mean.append(sum(terms[1:], terms[0]) / len(gradients) if terms else None)
+        total: Tensor | None = None
+        for gradient in by_target:
+            if gradient is not None:
+                total = gradient.detach() if total is None else total + gradient.detach()
+        mean.append(None if total is None else total / len(gradients))
     return mean
 
 
 def _fetch(scalars: Sequence[Tensor]) -> Tensor:
     """Scalars as one vector on the CPU, fetched together."""
+    # The products of a gradient that reaches no parameter are zeros on the CPU, also beside an accelerator.
     device = next((scalar.device for scalar in scalars if scalar.is_cuda), scalars[0].device)
     return torch.stack([scalar.to(device) for scalar in scalars]).double().cpu()

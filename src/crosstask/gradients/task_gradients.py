@@ -51,9 +51,19 @@ def leaves_of(loss: Tensor, *, until: Tensor | None = None) -> list[Tensor]:
     return leaves
 
 
+def ids_of(tensors: Iterable[Tensor]) -> set[int]:
+    """For membership tests: `in` and `==` compare tensors entry by entry."""
+    return {id(tensor) for tensor in tensors}
+
+
+def num_entries(tensors: Iterable[Tensor]) -> int:
+    """Of all tensors together."""
+    return sum(tensor.numel() for tensor in tensors)
+
+
 def leaves_beside(loss: Tensor, shared: Iterable[Tensor]) -> list[Tensor]:
     """The parameters that a loss depends on besides the shared ones: its head."""
-    shared_ids = {id(parameter) for parameter in shared}
+    shared_ids = ids_of(shared)
     return [leaf for leaf in leaves_of(loss) if id(leaf) not in shared_ids]
 
 
@@ -96,7 +106,11 @@ def take_gradient(
 
 def reached(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
     """The parameters that have a gradient, with it."""
-    return [(leaf, gradient) for leaf, gradient in zip(parameters, gradients, strict=True) if gradient is not None]
+    pairs = []
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            pairs.append((parameter, gradient))
+    return pairs
 
 
 def each_gradient(
@@ -156,12 +170,12 @@ def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
     for on_parameter, parameter in zip(gradient, parameters, strict=True):
         dense = torch.zeros_like(parameter) if on_parameter is None else on_parameter
         pieces.append(dense.detach().reshape(-1))
-    return torch.cat(pieces)
+    return torch.cat(pieces)  # [entries of all parameters]
 
 
 def pack(gradient: Gradient, parameters: Sequence[nn.Parameter], num_ranks: int) -> Gradient:
     """A gradient as one vector where many small parts are slow: between ranks, on an accelerator, for a small model."""
-    if num_ranks > 1 or parameters[0].is_cuda or sum(p.numel() for p in parameters) < MAX_PACKED_ENTRIES:
+    if num_ranks > 1 or parameters[0].is_cuda or num_entries(parameters) < MAX_PACKED_ENTRIES:
         return [flatten(gradient, parameters)]
     return gradient
 

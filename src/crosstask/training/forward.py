@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.gradients import fused
+from crosstask.gradients.task_gradients import num_entries
 from crosstask.models.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.models.losses import loss_sum
 from crosstask.models.modes import without_dropout
@@ -104,7 +105,10 @@ class Stepper:
         else:
             groups = [{task: positions} for task, positions in local_step.items()]  # a graph of its own per task
         # 2. Sums of the examples' losses, and numbers of labeled units.
-        sums = {task: self._zero_loss(task) for task in step if task not in local_step}
+        sums: dict[str, Tensor] = {}
+        for task in step:
+            if task not in local_step:
+                sums[task] = self._zero_loss(task)
         counts = torch.zeros(len(step), device=self.devices.device)  # [tasks], in the step's order
         rows = {task: row for row, task in enumerate(step)}
         for group in groups:
@@ -124,11 +128,11 @@ class Stepper:
                     kind = self.model.specs[task].kind
                     result.representations[task] = forward.representations[task].head_input(kind)
         # 3. Means over the units of all ranks.
-        counts = self.devices.sum(counts).clamp(min=1.0)
-        result.losses = {task: sums[task] / counts[row] for task, row in rows.items()}
+        counts = self.devices.sum(counts).clamp(min=1.0)  # a batch may hold no labeled unit at all
+        for task, row in rows.items():
+            result.losses[task] = sums[task] / counts[row]
         if layers is not None:
-            heads = {task: self.model.head_parameters(task) for task in step}
-            result.losses = fused.FusedLosses(result.losses, batch.rows, calls, heads)
+            result.losses = self._fused_losses(result.losses, batch, calls)
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
         result.values = dict(zip(result.losses, values, strict=True))
         return result
@@ -177,10 +181,12 @@ class Stepper:
     ) -> Sequence[nn.Module] | None:
         """The layers to record for each task's gradient from one pass; None where that does not pay or work."""
         shared = self.model.shared_parameters()
-        num_entries = len(step) * sum(parameter.numel() for parameter in shared)
         if self.devices.device.type not in fused.DEVICES or self.devices.num_ranks > 1:
             return None
-        if not shared or num_entries > fused.MAX_ENTRIES or not all(len(positions) for positions in step.values()):
+        # A gradient per task exists at the same time.
+        if not shared or len(step) * num_entries(shared) > fused.MAX_ENTRIES:
+            return None
+        if not all(len(positions) for positions in step.values()):  # a task without examples has no rows to record
             return None
         # Inserts and terms of transfers act on several tasks at once.
         if len(self.model.inserts) or (with_transfers and any(_has_terms(transfer) for transfer in self.transfers)):
@@ -188,10 +194,17 @@ class Stepper:
         key = self._learning_key()
         if key not in self._layers:
             self._layers[key] = None
+            # Once for each set of learning parameters: the check costs several passes.
             layers = fused.layers_to_record(self.model.encoder)
             if layers is not None and self._check_fused_pass(data, step, layers):
                 self._layers[key] = layers
         return self._layers[key]
+
+    def _fused_losses(
+        self, losses: Mapping[str, Tensor], batch: Batch, calls: Sequence[fused.Call]
+    ) -> fused.FusedLosses:
+        heads = {task: self.model.head_parameters(task) for task in losses}
+        return fused.FusedLosses(losses, batch.rows, calls, heads)
 
     def _learning_key(self) -> tuple[int, ...]:
         return tuple(id(parameter) for parameter in self.model.shared_parameters())
@@ -203,10 +216,10 @@ class Stepper:
             try:
                 with fused.recorded(layers, _num_examples(step)) as calls:
                     forward = self._forward(batch)
-                losses = {task: self._loss_sum(task, forward, None)[0] for task in step}
-                heads = {task: self.model.head_parameters(task) for task in step}
-                fused_losses = fused.FusedLosses(losses, batch.rows, calls, heads)
-                return fused.agree(fused_losses, self.model.shared_parameters())
+                losses: dict[str, Tensor] = {}
+                for task in step:
+                    losses[task], _ = self._loss_sum(task, forward, None)
+                return fused.agree(self._fused_losses(losses, batch, calls), self.model.shared_parameters())
             except torch.OutOfMemoryError:
                 raise
             except (fused.RowsMixedError, RuntimeError):  # RuntimeError: shapes that no rule of a layer expects
@@ -228,7 +241,7 @@ class Stepper:
         for task, positions in split_over_ranks(step, self.devices.rank, self.devices.num_ranks).items():
             if task in targets:
                 continue
-            products = torch.zeros(0, device=device)
+            products = torch.zeros(0, device=device)  # [this rank's examples of the task]
             if len(positions):
                 batch = make_batch(self.model.encoder, data, {task: positions}).to(device)
                 products = batch_products(self.model, batch, task, direction)

@@ -62,8 +62,13 @@ class TrainingState:
             optimizer = checkpoints.flatten_optimizer(position.optimizer)
             num_updates = position.num_updates
         # Tensors and plain values of the weighting go to different files.
-        weighting_tensors = {key: value for key, value in weighting.items() if isinstance(value, Tensor)}
-        weighting_values = {key: value for key, value in weighting.items() if key not in weighting_tensors}
+        weighting_tensors: dict[str, Tensor] = {}
+        weighting_values: dict[str, Any] = {}
+        for key, value in weighting.items():
+            if isinstance(value, Tensor):
+                weighting_tensors[key] = value
+            else:
+                weighting_values[key] = value
         tensors = {
             "model": self.model.trainable_state(self.learning_names),
             "transfers": self.transfer_modules.state_dict(),

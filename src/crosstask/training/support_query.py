@@ -26,8 +26,13 @@ def support_and_query(
     """
     if query != "dev":
         return split_support_and_query(train, tasks, query, seed)
-    dev_sets = {task: dev[task] for task in tasks if task in dev}
-    without_dev = [task for task in tasks if task not in dev]
+    dev_sets: dict[str, Prepared] = {}
+    without_dev: list[str] = []
+    for task in tasks:
+        if task in dev:
+            dev_sets[task] = dev[task]
+        else:
+            without_dev.append(task)
     support, query_sets = split_support_and_query(train, without_dev, DEFAULT_FRACTION, seed)
     return support, {**dev_sets, **query_sets}
 
@@ -50,6 +55,7 @@ def split_support_and_query(
         labels = None
         if examples.spec.kind in ("classification", "pair"):
             labels = np.asarray(examples.labels).tolist()
+        # From the task's name too, so that its split does not depend on which other tasks there are.
         generator = np.random.default_rng([seed, zlib.crc32(task.encode())])
         support_rows, query_rows = stratified_cut(labels, len(examples), num_query, generator)
         support[task], query[task] = examples.take(support_rows), examples.take(query_rows)

@@ -13,6 +13,7 @@ from torch import Tensor
 from crosstask.data.metrics import Metric, chosen_metric, score
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import FusedLosses
+from crosstask.gradients.task_gradients import ids_of
 from crosstask.models.batches import Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
 from crosstask.models.modes import twice_differentiable, without_dropout
@@ -72,6 +73,11 @@ class Phase:
     observed: tuple[str, ...] = ()
     begin: Callable[[Model], None] = lambda model: None
     solve: Callable[[SolverSession], None] | None = None
+
+    @property
+    def tasks_with_batches(self) -> list[str]:
+        """The trained tasks and the observed targets, each once; the weighting alone sees the latter's batches."""
+        return list(dict.fromkeys((*self.tasks, *self.observed)))
 
 
 @dataclass(frozen=True)
@@ -180,8 +186,7 @@ class Trainer:
         settings = phase.settings
         phase.weighting.connect(self.devices.sum, self.devices.num_ranks)
         self._split_data(phase)
-        # Observed targets have batches too, which the weighting alone sees.
-        lengths = {task: self.support[task].lengths() for task in dict.fromkeys((*phase.tasks, *phase.observed))}
+        lengths = {task: self.support[task].lengths() for task in phase.tasks_with_batches}
         stream = Stream(
             lengths,
             batch_size=settings.batch_size,
@@ -269,7 +274,7 @@ class Trainer:
         """AdamW without weight decay of vectors: biases and normalizations."""
         separate: set[int] = set()  # parameters that a transfer trains with its own optimizer
         for transfer in self.stepper.transfers:
-            separate.update(id(parameter) for parameter in transfer.own_parameters())
+            separate |= ids_of(transfer.own_parameters())
         matrices: list[torch.nn.Parameter] = []
         vectors: list[torch.nn.Parameter] = []
         for parameter in itertools.chain(self.model.parameters(), self.state.transfer_modules.parameters()):
@@ -292,7 +297,9 @@ class Trainer:
         for step in steps:
             for task, value in self._backward(run, step, scale=1.0 / len(steps)).items():
                 losses.setdefault(task, []).append(value)
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters: list[torch.nn.Parameter] = []
+        for group in optimizer.param_groups:
+            parameters.extend(group["params"])
         self.devices.sum_gradients(parameters)
         for transfer in self.stepper.transfers:
             transfer.after_backward(self.model, run.num_done)
@@ -305,7 +312,7 @@ class Trainer:
         # 3. What the weighting learns from other examples at the new model.
         if weighting.held_out is not None and weighting.wants_held_out:
             self._show_held_out(run, weighting.held_out)
-        return {task: sum(values) / len(values) for task, values in losses.items()}
+        return _means(losses)
 
     def _backward(self, run: PhaseRun, step: Step, scale: float) -> dict[str, float]:
         """Put the gradients of one step in place, as the weighting decides; returns the losses."""
@@ -347,11 +354,12 @@ class Trainer:
 
     def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
         """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
-        finite = [task for task in losses if math.isfinite(values[task])]
+        finite: dict[str, Tensor] = {}
         failures = self.state.failures
-        for task in losses:
-            if task in finite:
-                failures[task] = 0
+        for task, loss in losses.items():
+            if math.isfinite(values[task]):
+                finite[task] = loss
+                failures[task] = 0  # only failures in a row count
                 continue
             failures[task] = failures.get(task, 0) + 1
             self.record.write(SkippedStep(f"the loss is {values[task]}", [task]))
@@ -364,14 +372,14 @@ class Trainer:
                 self.set_aside.add(task)
                 self.record.write(SetAside(task, f"{FAILURES_TO_SET_ASIDE} losses that are not finite"))
         if isinstance(losses, FusedLosses):
-            return losses.only(finite)
-        return {task: losses[task] for task in finite}
+            return losses.only(list(finite))  # which still knows how to take each task's gradient
+        return finite
 
     def _show_held_out(self, run: PhaseRun, held_out: HeldOut) -> None:
         """Let the weighting learn from examples that this update did not train on, without dropout."""
         phase = run.phase
         data = self.query if held_out.kind == "query" else self.support
-        tasks = [task for task in dict.fromkeys((*phase.tasks, *phase.observed)) if task not in self.set_aside]
+        tasks = [task for task in phase.tasks_with_batches if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
         step = sample_step(data, tasks, size, self.seed, run.num_done)
         # `values` fills up while the weighting asks for one loss after another.
@@ -415,6 +423,7 @@ class Trainer:
     def _finish_phase(self, run: PhaseRun, stopped_early: bool) -> None:
         best, weights = self.state.best, run.phase.weighting.weights
         if best:
+            # Not strict: the copy holds trainable tensors alone.
             self.model.load_state_dict(best, strict=False)
         model_kept = "best" if best else "last"
         best_score = self.state.selection.score
@@ -431,20 +440,27 @@ class Trainer:
         for task, value in losses.items():
             recent.setdefault(task, []).append(value)
         if run.schedule.records(run.num_done):
-            means = {task: sum(values) / len(values) for task, values in recent.items()}
+            means = _means(recent)
             self.state.recent_losses = {}
             self.record.write(Update(name, run.epoch, run.num_done, means, weights, run.learning_rate))
-        words = [f"{task} {value:.3f} ×{weights.get(task, 0.0):.2f}" for task, value in list(losses.items())[:4]]
+        words: list[str] = []
         best_score = self.state.selection.score
         if best_score is not None:
-            words.insert(0, f"dev {abs(best_score):.3f}")
+            words.append(f"dev {abs(best_score):.3f}")  # the score of an error has a minus sign
+        for task, value in list(losses.items())[:4]:  # as many as a line holds
+            words.append(f"{task} {value:.3f} ×{weights.get(task, 0.0):.2f}")
         self.progress.advance(run.num_done, "  ".join(words))
 
     def _save_checkpoint(self, phase_number: int, position: PhasePosition | None = None) -> None:
         if self.folder is None:
             return
         self.state.num_checkpoints += 1
+        # Every rank takes part, since the states of all random number generators are gathered; one writes.
         checkpoint = self.state.capture(phase_number, len(self.record), position)
         if self.devices.is_main:
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
+
+
+def _means(losses: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {task: sum(values) / len(values) for task, values in losses.items()}
