@@ -121,7 +121,7 @@ class _Driver:
         times.end("ranking")
 
         # 2. Which candidates, and the features that they share.
-        sources = {source.name: source for source in request.sources}
+        sources = tasks_by_name(request.sources)
         evaluator = Evaluator(target, sources, selection, request.training, request.seed)
         helpful = [sources[name] for name in selection.selected]
         usable = [sources[name] for name in selection.usable]

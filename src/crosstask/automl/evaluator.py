@@ -107,9 +107,10 @@ class Evaluator:
 def _recipe_of(recipe: Section, candidate: Candidate, tasks: Sequence[str], training: Training) -> Section:
     """The user's recipe with what trains this candidate."""
     method = candidate.method
+    sections = {name: section for name, section in recipe["tasks"].items() if name in tasks}
     return {
         **recipe,
-        "tasks": {name: task for name, task in recipe["tasks"].items() if name in tasks},
+        "tasks": sections,
         "encoder": candidate.encoder,
         "paradigm": method.paradigm,
         "weighting": method.weighting,

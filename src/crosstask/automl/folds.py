@@ -83,7 +83,10 @@ def strata_of(kind: Kind, labels: Sequence[Any], num_folds: int = NUM_FOLDS) -> 
     counts: Counter[str] = Counter()
     for present in labels:
         counts.update(set(present))
-    return [min(present, key=lambda label: (counts[label], label), default=None) for present in labels]
+    rarest: list[Hashable] = []
+    for present in labels:
+        rarest.append(min(present, key=lambda label: (counts[label], label), default=None))
+    return rarest
 
 
 class Folds:
@@ -118,7 +121,10 @@ class Folds:
 def without_inputs(task: Task, hidden: set[Hashable]) -> Task:
     """A source's training examples alone, without those whose input is among `hidden`."""
     train = task.train
-    positions = [i for i, item in enumerate(train.inputs) if input_key(item) not in hidden]
+    positions: list[int] = []
+    for i, item in enumerate(train.inputs):
+        if input_key(item) not in hidden:
+            positions.append(i)
     if len(positions) < len(train):
         train = train.take(positions)
     return replace(task, train=train, dev=None, test=None)

@@ -95,16 +95,25 @@ class Leaderboard:
 
 def table(lines: Sequence[Line], metric: str) -> str:
     """The leaderboard as aligned text."""
-    columns: list[list[str]] = []
-    for index, heading in enumerate(HEADINGS):
-        title = metric if heading == "score" else heading
-        cells = [title, *(line.cells()[index] for line in lines)]
-        width = max(len(cell) for cell in cells)
-        if heading in LEFT_ALIGNED:
-            columns.append([cell.ljust(width) for cell in cells])
-        else:
-            columns.append([cell.rjust(width) for cell in cells])
-    return "\n".join("  ".join(row).rstrip() for row in zip(*columns, strict=True))
+    rows = [titles(metric)]
+    for line in lines:
+        rows.append(line.cells())
+    widths = [len(max(column, key=len)) for column in zip(*rows, strict=True)]
+    texts: list[str] = []
+    for row in rows:
+        aligned: list[str] = []
+        for heading, cell, width in zip(HEADINGS, row, widths, strict=True):
+            if heading in LEFT_ALIGNED:
+                aligned.append(cell.ljust(width))
+            else:
+                aligned.append(cell.rjust(width))
+        texts.append("  ".join(aligned).rstrip())
+    return "\n".join(texts)
+
+
+def titles(metric: str) -> tuple[str, ...]:
+    """The headings, with the name of the metric over the scores."""
+    return tuple(metric if heading == "score" else heading for heading in HEADINGS)
 
 
 class Board:
@@ -168,8 +177,7 @@ class TerminalBoard(Board):
         from rich.text import Text
 
         rich_table = Table(box=None, padding=(0, 2, 0, 0), caption=Text(caption), caption_justify="left")
-        for heading in HEADINGS:
-            title = self.leaderboard.metric if heading == "score" else heading
+        for heading, title in zip(HEADINGS, titles(self.leaderboard.metric), strict=True):
             rich_table.add_column(title, justify="left" if heading in LEFT_ALIGNED else "right")
         for line in self.leaderboard.lines:
             rich_table.add_row(*(Text(cell) for cell in line.cells()))

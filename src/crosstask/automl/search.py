@@ -74,10 +74,14 @@ class Search:
                 for fold in range(FIRST_FOLDS):
                     self._run_fold(name, fold)
         # 2. More folds, for fewer candidates from round to round.
-        names = [standing.name for standing in self.standings() if standing.scores]
+        names = []
+        for standing in self.standings():
+            if standing.scores:
+                names.append(standing.name)
         for index, num_folds in enumerate(ROUNDS):
             if index:
-                names = better_half([standing for standing in self.standings() if standing.name in names])
+                contenders = [standing for standing in self.standings() if standing.name in names]
+                names = better_half(contenders)
             # Fold by fold, so that what time allows are pairs.
             for fold in range(num_folds):
                 for name in names:
@@ -99,7 +103,9 @@ class Search:
     def leaderboard(self, winner: str | None = None) -> Leaderboard:
         """All candidates, the best first; those that were not tried last."""
         choice = self.choice()
-        lines = [self._line(standing, choice, standing.name == winner) for standing in self.standings()]
+        lines: list[Line] = []
+        for standing in self.standings():
+            lines.append(self._line(standing, choice, standing.name == winner))
         lines.sort(key=lambda line: line.position)
         milestones = (FIRST_FOLDS, *ROUNDS)
         return Leaderboard(lines, self.evaluator.metric.name, milestones, self.clock.remaining)
@@ -113,7 +119,9 @@ class Search:
         updates = None
         if candidate.level != "solved" and standing.scores:
             updates = self.best_updates(name)
-        folds = {fold: sign * score for fold, score in sorted(standing.scores.items())}
+        folds: dict[int, float] = {}
+        for fold, score in sorted(standing.scores.items()):
+            folds[fold] = sign * score
         return Line(
             candidate=name,
             sources=candidate.sources,
@@ -122,7 +130,7 @@ class Search:
             margin_needed=standing.margin_needed,
             folds=folds,
             updates=updates,
-            seconds=round(sum(row["seconds"] for row in self.rows_of(name).values()), 1),
+            seconds=round(sum(self._seconds(name)), 1),
             note=self.note(name),
             is_winner=is_winner,
         )
@@ -132,8 +140,11 @@ class Search:
         curves = self._curves(name)
         if curves:
             return stopped(curves)[0]
-        rows = self.rows_of(name)
-        return {fold: row["score"] for fold, row in rows.items() if row.get("score") is not None}
+        scores: dict[int, float] = {}
+        for fold, row in self.rows_of(name).items():
+            if row.get("score") is not None:
+                scores[fold] = row["score"]
+        return scores
 
     def best_updates(self, name: str) -> int:
         """After how many updates the folds would stop a network."""
@@ -158,8 +169,15 @@ class Search:
 
     def _curves(self, name: str) -> dict[int, list[float]]:
         """Scores at every evaluation by fold, of a network; without folds where one is not defined."""
-        rows = self.rows_of(name)
-        return {fold: row["curve"] for fold, row in rows.items() if "curve" in row and None not in row["curve"]}
+        curves: dict[int, list[float]] = {}
+        for fold, row in self.rows_of(name).items():
+            if "curve" in row and None not in row["curve"]:
+                curves[fold] = row["curve"]
+        return curves
+
+    def _seconds(self, name: str) -> list[float]:
+        """How long each fold of a candidate took."""
+        return [row["seconds"] for row in self.rows_of(name).values()]
 
     # Running
 
@@ -193,17 +211,15 @@ class Search:
 
     def _expected_seconds(self, candidate: Candidate) -> float:
         """Of a fold: as measured, else by the cost of its updates, else by those that were measured of its level."""
-        rows = self.rows_of(candidate.name)
-        if rows:
-            return SAFETY_FACTOR * max(row["seconds"] for row in rows.values())
+        if self.rows_of(candidate.name):
+            return SAFETY_FACTOR * max(self._seconds(candidate.name))
         if candidate.name in self.costs:
             return self.costs[candidate.name].of(self.evaluator.updates[candidate.level])
         # A solver fits a linear model to each task, and one with sources at several fractions of their examples.
         per_task: list[float] = []
-        for name, rows in self.rows.items():
+        for name in self.rows:
             if self.candidates[name].level == "solved":
-                slowest = max(row["seconds"] for row in rows.values())
-                per_task.append(slowest / (1 + len(self.candidates[name].sources)))
+                per_task.append(max(self._seconds(name)) / (1 + len(self.candidates[name].sources)))
         if not per_task:
             return FIRST_FRACTION * self.clock.seconds
         return SAFETY_FACTOR * max(per_task) * (1 + 2 * len(candidate.sources))
@@ -215,7 +231,9 @@ class Search:
             names.add(candidate.name)
         if not names:
             return ALL_LABELS * FIRST_FRACTION * self.clock.seconds + self.finish
-        costliest = max(self._expected_seconds(self.candidates[name]) for name in names)
+        costliest = 0.0
+        for name in names:
+            costliest = max(costliest, self._expected_seconds(self.candidates[name]))
         return ALL_LABELS * costliest + self.finish
 
     # How many updates the networks of a level make
@@ -239,7 +257,10 @@ class Search:
             self._measure_cost(candidate)
         # 2. Settle the number of updates.
         seconds = self._level_seconds()
-        costs = {candidate.name: self.costs[candidate.name] for candidate in group if candidate.name in self.costs}
+        costs: dict[str, Cost] = {}
+        for candidate in group:
+            if candidate.name in self.costs:
+                costs[candidate.name] = self.costs[candidate.name]
         while costs:
             # All candidates of a level make the same number.
             updates = min(max_updates, affordable_updates(list(costs.values()), FIRST_FOLDS, seconds))

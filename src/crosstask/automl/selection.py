@@ -30,7 +30,9 @@ def margin(scores: Scores, others: Scores) -> Estimate:
     >>> lead.mean, round(lead.standard_error, 4), lead.count
     (0.1, 0.1225, 2)
     """
-    differences = [scores[fold] - others[fold] for fold in sorted({*scores} & {*others})]
+    differences: list[float] = []
+    for fold in sorted(scores.keys() & others.keys()):
+        differences.append(scores[fold] - others[fold])
     lead = Estimate.of(differences, overlap=OVERLAP)
     return replace(lead, mean=round(lead.mean, 12))  # equal scores are a tie
 
@@ -136,7 +138,10 @@ def choose(standings: Sequence[Standing]) -> Choice | None:
         return Choice(best.name, None, "nothing was measured of the target alone.", {})
     margins = {standing.name: margin(standing.scores, alone.scores) for standing in standings}
     # Sources have to earn their place.
-    earned = [standing for standing in helped if exceeds(margins[standing.name], standing.margin_needed)]
+    earned: list[Standing] = []
+    for standing in helped:
+        if exceeds(margins[standing.name], standing.margin_needed):
+            earned.append(standing)
     if not earned:
         return Choice(alone.name, alone.name, _why_alone(alone, helped, margins), margins)
     best = max(earned, key=lambda standing: margins[standing.name].mean)
@@ -185,7 +190,11 @@ def better_half(standings: Sequence[Standing], min_count: int = 2) -> list[str]:
             break
     order.sort(key=lambda standing: standing not in first)
     count = max(min_count, math.ceil(len(measured) / 2))
-    return [standing.name for standing in measured if standing in order[:count]]
+    names: list[str] = []
+    for standing in measured:
+        if standing in order[:count]:
+            names.append(standing.name)
+    return names
 
 
 def _measured(standings: Sequence[Standing]) -> list[Standing]:

@@ -8,6 +8,7 @@ import numpy as np
 from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.runs.events import Row
+from crosstask.runs.predictor import present_labels, tag_names
 from crosstask.runs.record import finite
 
 MAX_EXAMPLES = 4000
@@ -27,6 +28,7 @@ def prediction_rows(split: str, examples: Examples, predictions: Predictions) ->
     """
     spec = predictions.spec
     num_rows = min(len(predictions), MAX_EXAMPLES)
+    # Evenly over the split, which may be sorted by label.
     indices = np.unique(np.linspace(0, len(predictions) - 1, num_rows).round().astype(int))
     gold, predicted = predictions.truth, predictions.predicted
     rows = []
@@ -59,9 +61,9 @@ def _label(spec: TaskSpec, value: Any) -> Label:
     if spec.kind == "regression":
         return float(f"{float(value):.6g}")
     if spec.kind == "tagging":
-        return [spec.labels[int(index)] for index in value[:MAX_WORDS]]
+        return tag_names(spec, value[:MAX_WORDS])
     if spec.kind == "multilabel":
-        return [label for label, present in zip(spec.labels, value, strict=True) if present]
+        return present_labels(spec, value)
     return spec.labels[int(value)]
 
 

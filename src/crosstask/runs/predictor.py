@@ -91,6 +91,7 @@ class Predictor:
                 f"Task '{spec.name}' was trained on {FORM_WORDS[spec.form]}; {examples.source} holds "
                 f"{FORM_WORDS[examples.form]}."
             )
+        # Nothing to rename, but labels get the types that the task's kind wants.
         labeled = LabelMap(None).apply(spec.name, spec.kind, examples)
         predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
         return score(predictions)
@@ -110,12 +111,22 @@ def decisions(predictions: Predictions) -> list[Decision]:
     named: list[Decision] = []
     for decision in predictions.predicted:
         if spec.kind == "tagging":
-            named.append([spec.labels[int(index)] for index in decision])
+            named.append(tag_names(spec, decision))
         elif spec.kind == "multilabel":
-            named.append(tuple(np.array(spec.labels)[decision.astype(bool)].tolist()))
+            named.append(tuple(present_labels(spec, decision)))
         else:
             named.append(spec.labels[int(decision)])
     return named
+
+
+def tag_names(spec: TaskSpec, tags: Sequence[int] | np.ndarray) -> list[str]:
+    """The tags of a sentence by their names."""
+    return [spec.labels[int(index)] for index in tags]
+
+
+def present_labels(spec: TaskSpec, decision: np.ndarray) -> list[str]:
+    """The labels that a multilabel example has, of one decision per label."""
+    return np.array(spec.labels)[np.asarray(decision, dtype=bool)].tolist()
 
 
 def probabilities_by_name(predictions: Predictions) -> list[Probabilities] | list[list[Probabilities]]:
@@ -127,7 +138,7 @@ def probabilities_by_name(predictions: Predictions) -> list[Probabilities] | lis
 
 
 def _by_name(spec: TaskSpec, row: np.ndarray) -> Probabilities:
-    return {label: float(value) for label, value in zip(spec.labels, row, strict=True)}
+    return dict(zip(spec.labels, row.tolist(), strict=True))
 
 
 def _by_word(spec: TaskSpec, words: np.ndarray) -> list[Probabilities]:
@@ -138,6 +149,7 @@ def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
     """Inputs in the form that the task was trained on, or an error that says which form that is."""
     if isinstance(inputs, str):
         raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
+    # Vectors are checked all at once, other forms example by example to name the one that is wrong.
     if spec.form == "vector":
         return _as_vectors(inputs, spec)
     examples: list[str | tuple[str, ...] | list[str]] = []
@@ -183,6 +195,7 @@ def _with_empty_sentences(
     spec: TaskSpec, predictions: Predictions | None, nonempty: Sequence[int], num_sentences: int
 ) -> Predictions:
     """Predictions for all sentences, where only those at the positions `nonempty` had words."""
+    # Empty arrays everywhere first, so that no sentence is missing.
     tags = [np.zeros(0, dtype=np.int64)] * num_sentences
     probabilities = [np.zeros((0, len(spec.labels)))] * num_sentences
     if predictions is not None and predictions.probabilities is not None:

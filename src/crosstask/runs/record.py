@@ -35,12 +35,13 @@ class Record:
         self.rows: list[Row] = []
         self.readers: list[Callable[[Event], None]] = []
         if path is not None and keep is not None and path.exists():
+            # Not splitlines: a text inside a row may hold other line separators of Unicode.
             lines = path.read_text(encoding="utf-8").split("\n")[:keep]
             if len(lines) < keep:
                 raise CrossTaskError(f"'{path}' has {len(lines)} lines, but its checkpoint was made after {keep}.")
             self.rows = [json.loads(line) for line in lines]
             with explain_write_errors(path):
-                write_text(path, "".join(line + "\n" for line in lines))
+                write_text(path, "\n".join([*lines, ""]))
 
     def write(self, event: Event) -> None:
         """Add an event and hand it to the readers."""
@@ -53,6 +54,7 @@ class Record:
         row = finite(row)
         self.rows.append(row)
         if self.path is not None:
+            # Opened for each row, so that a kill leaves all rows but the last one complete.
             with explain_write_errors(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -91,7 +93,10 @@ def finite(value: Json) -> Json:
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Rows as JSON lines, all at once."""
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    lines: list[str] = []
+    for row in rows:
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    write_text(path, "".join(lines))
 
 
 def read_history(path: Path) -> list[Row]:

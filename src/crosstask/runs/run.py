@@ -100,10 +100,13 @@ class Run(Predictor):
 
         By source, then by source label, then by target label; with several targets by target first.
         """
-        facts = [event.facts for event in self.record.events(TransferFacts)]
-        label_maps = [fact["label_map"] for fact in facts if "label_map" in fact]
+        label_maps: list[dict[str, Any]] = []
+        for event in self.record.events(TransferFacts):
+            if "label_map" in event.facts:
+                label_maps.append(event.facts["label_map"])
         if not label_maps:
             raise CrossTaskError("This run has no label map: it was trained without the transfer 'label-transfer'.")
+        # The last one is that of the end of training.
         if len(self.targets) == 1:
             return label_maps[-1][self.targets[0]]
         return label_maps[-1]
@@ -184,9 +187,10 @@ class RunFolder:
         now = yaml.safe_load(dump_yaml(self.recipe))  # tuples become lists, as in the file
         changed = sorted(_changes(_read_recipe(path), now))
         if changed:
+            listed = ", ".join(f"`{key}`" for key in changed)
             raise CrossTaskError(
-                f"'{self.path}' was begun with another recipe: {', '.join(f'`{key}`' for key in changed)} changed "
-                "since. Change it back to resume, or start anew with another --output."
+                f"'{self.path}' was begun with another recipe: {listed} changed since. "
+                "Change it back to resume, or start anew with another --output."
             )
 
     def create(self) -> None:
@@ -225,6 +229,7 @@ def load(folder: str | Path) -> Predictor:
     if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
         return load_run(path)
     with _explain_damage(path):
+        # An export of a pretrained encoder is a folder of Hugging Face with a head; any other is a model as saved.
         description = read_description(path)
         if "hugging_face" in description:
             return Predictor(load_exported(path, description))
@@ -234,6 +239,7 @@ def load(folder: str | Path) -> Predictor:
 def load_run(folder: str | Path) -> Run:
     """A finished run from its folder."""
     path = Path(folder)
+    # Finished without a model and not finished yet need different advice.
     if RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
         raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")
     if not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
@@ -243,7 +249,7 @@ def load_run(folder: str | Path) -> Run:
         record = Record()
         record.rows = read_history(path / HISTORY_FILE)
         model, recipe = Model.load(path / MODEL_FOLDER), _read_recipe(path / RECIPE_FILE)
-        measured = []
+        measured = []  # the file is only there if something was measured
         if (path / PREDICTIONS_FILE).is_file():
             measured = read_history(path / PREDICTIONS_FILE)
         return Run(model, record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path), measured=measured)

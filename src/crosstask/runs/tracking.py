@@ -157,10 +157,11 @@ def read_trackers(track: Track) -> list[TrackerSpec]:
     """The trackers that `track` names, checked."""
     if track is None:
         return []
+    items: Sequence[object] = [track]
     if isinstance(track, list | tuple):
-        specs = [_read_tracker(item) for item in track]
-    else:
-        specs = [_read_tracker(track)]
+        items = track
+    specs = [_read_tracker(item) for item in items]
+    # Ids in services are kept by name, so names must differ.
     names = [spec.name for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -213,6 +214,7 @@ class Tracking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # A service that cannot be reached must not hide the error that ended the run.
         for tracker in self.trackers:
             with suppress(Exception):
                 tracker.finish()
@@ -278,12 +280,13 @@ class Tracking:
         values: dict[str, float | None] = {}
         for task, splits in scores.items():
             for split, metrics in splits.items():
-                values |= {f"final/{task}/{split}/{metric}": value for metric, value in metrics.items()}
+                values |= _prefixed(f"final/{task}/{split}", metrics)
         self._log(_cleaned(values), self.updates_before)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         if not values:
             return
+        # A copy: one that fails is removed on the way.
         for tracker in list(self.trackers):
             try:
                 tracker.log(dict(values), step=step)
@@ -303,20 +306,28 @@ def scalars(event: Update | DevEvaluation | HeldOutLosses) -> dict[str, float]:
     """
     values: dict[str, float | None] = {}
     if isinstance(event, Update):
-        values |= {f"loss/{task}": loss for task, loss in event.losses.items()}
-        values |= {f"weight/{task}": weight for task, weight in event.weights.items()}
+        values |= _prefixed("loss", event.losses)
+        values |= _prefixed("weight", event.weights)
         values["learning_rate"] = event.learning_rate
     elif isinstance(event, HeldOutLosses):
-        values |= {f"held_out_loss/{task}": loss for task, loss in event.losses.items()}
+        values |= _prefixed("held_out_loss", event.losses)
     else:
         values[f"dev/{event.task}/loss"] = event.loss
-        values |= {f"dev/{event.task}/{metric}": value for metric, value in event.scores.items()}
+        values |= _prefixed(f"dev/{event.task}", event.scores)
     return _cleaned(values)
+
+
+def _prefixed(prefix: str, values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
 def _cleaned(values: Mapping[str, float | None]) -> dict[str, float]:
     """Finite numbers alone, under names that every tracker accepts."""
-    return {_key(name): value for name, value in values.items() if value is not None and math.isfinite(value)}
+    cleaned: dict[str, float] = {}
+    for name, value in values.items():
+        if value is not None and math.isfinite(value):
+            cleaned[_key(name)] = value
+    return cleaned
 
 
 def _key(name: str) -> str:

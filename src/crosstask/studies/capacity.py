@@ -141,7 +141,8 @@ def capacity(
     keys: list[RunKey] = []
     for width in widths:
         for seed in conditions.seeds:
-            keys += [task_key([name], [], seed, width) for name in names]
+            for name in names:
+                keys.append(task_key([name], [], seed, width))
             keys.append(task_key(names, [], seed, width))
     results = study.run_all(keys, conditions)
     # 3. Choose widths by dev scores.

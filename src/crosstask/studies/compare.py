@@ -150,7 +150,8 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
     for seed in conditions.seeds:
         for target in metrics:
             for method, trials in plan.trials.items():
-                keys += [run_key(method, target, seed, trial) for trial in trials]
+                for trial in trials:
+                    keys.append(run_key(method, target, seed, trial))
     grid = study.open(conditions.seeds)
     rows = grid.run(study.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
     # 3. Choose settings by dev scores, and make the table.

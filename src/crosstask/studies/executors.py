@@ -294,7 +294,9 @@ def _ray_cluster(jobs: int | None) -> Iterator[ModuleType]:
 
 def _work_on_ray(packed_work: bytes, item: Item, folder: str, module_paths: Sequence[str]) -> object:
     # Paths and modules mean what they mean where the work is handed out, as for a process on that machine.
-    sys.path += [path for path in module_paths if path not in sys.path]
+    for path in module_paths:
+        if path not in sys.path:
+            sys.path.append(path)
     try:
         os.chdir(folder)
     except OSError as error:

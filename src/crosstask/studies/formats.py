@@ -103,7 +103,10 @@ def refusals(comparison: Comparison) -> list[str]:
     for line in comparison.lines:
         if line.refused is not None:
             targets.setdefault((line.method, line.refused), []).append(line.target)
-    return [f"{method} did not run on {', '.join(names)}: {reason}" for (method, reason), names in targets.items()]
+    sentences: list[str] = []
+    for (method, reason), names in targets.items():
+        sentences.append(f"{method} did not run on {', '.join(names)}: {reason}")
+    return sentences
 
 
 def table_columns(comparison: Comparison, target: str) -> dict[str, list[str]]:

@@ -94,7 +94,8 @@ class Grid:
         self.has_session = False
         self.rows: dict[RunKey, Row] = {}
         for row in self.record.of("cell"):
-            results = {name: value for name, value in row.items() if name != "event"}
+            results = dict(row)
+            del results["event"]
             self.rows[self.key_of(row)] = results
 
     def key_of(self, row: Row) -> RunKey:
@@ -150,7 +151,11 @@ class Grid:
                 bar.advance(num_before + count, f"{duration(seconds)} left, last: {key}")
         # In the order of the keys, whichever order they were done in.
         available = {**self.rows, **refused}
-        return {key: available[key] for key in keys if key in available}
+        ordered: dict[RunKey, Row] = {}
+        for key in keys:
+            if key in available:
+                ordered[key] = available[key]
+        return ordered
 
     def _key_fields(self, key: RunKey) -> Row:
         if self.axes:
@@ -184,10 +189,12 @@ def open_grid(
         rows = read_history(path) if path.is_file() else []
         _check_folder(folder, rows, {fact.event for fact in facts}, kind)
     # What the facts were when the study was begun must still hold.
-    before = {(row["event"], row["key"]): row for row in rows if "key" in row}
+    before: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        if "key" in row:
+            before[row["event"], row["key"]] = row
     for fact in facts:
-        row = before.get((fact.event, fact.key))
-        if row is not None and any(row.get(name) != as_written(value) for name, value in fact.values.items()):
+        if (fact.event, fact.key) in before and _has_changed(fact, before[fact.event, fact.key]):
             raise CrossTaskError(
                 f"The {kind} in '{folder}' was begun with other settings: {names[fact.event].format(fact.key)} changed "
                 "since. Change it back to go on, or start anew with another --output."
@@ -201,6 +208,11 @@ def open_grid(
         if (fact.event, fact.key) not in before:
             record.append({"event": fact.event, "key": fact.key, **as_written(fact.values)})
     return Grid(record, axes)
+
+
+def _has_changed(fact: Fact, before: Row) -> bool:
+    """Whether a value differs from the one in the file."""
+    return any(before.get(name) != as_written(value) for name, value in fact.values.items())
 
 
 def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str) -> None:

@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,15 +85,24 @@ def make_trials(
     if max_trials is not None and max_trials < 1:
         raise CrossTaskError(f"`trials` must be at least 1, found {max_trials}.")
     trials = {name: _trials(method, spaces[name], max_trials) for name, method in methods.items()}
-    sizes = {name: len(trials_of_method) for name, trials_of_method in trials.items()}
+    sizes = trial_counts(trials)
     if max_trials is None and len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise CrossTaskError(
-            f"All methods must have the same number of trials, but `search` gives them different ones ({listed}). Give "
-            f"some methods more values in a `search` of their own, or set `trials`: {min(sizes.values())} is what each "
-            "of them has."
+            "All methods must have the same number of trials, but `search` gives them different ones "
+            f"({counts_text(sizes)}). Give some methods more values in a `search` of their own, or set `trials`: "
+            f"{min(sizes.values())} is what each of them has."
         )
     return trials
+
+
+def trial_counts(trials: Mapping[str, Collection[Any]]) -> dict[str, int]:
+    """The number of trials of each method."""
+    return {name: len(trials_of_method) for name, trials_of_method in trials.items()}
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """Numbers of trials by method, for people."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def choose(dev_scores: Mapping[str, Mapping[int, float]], upward: bool) -> str | None:
@@ -159,7 +168,9 @@ def _with_settings(method: Method, settings: Section) -> Method:
     # 2. The method with both.
     by_target: dict[str, Section] = {}
     for target, section in method.by_target.items():
-        by_target[target] = {key: value for key, value in section.items() if key not in training}
+        by_target[target] = remaining = dict(section)
+        for key in training:
+            remaining.pop(key, None)
     weighting = method.weighting
     if weighting is not None:
         weighting = _with_options(weighting, options)
@@ -214,10 +225,12 @@ def _checked_space(space: object, where: str) -> dict[str, Sequence[Any]]:
     """Lists of values that differ."""
     if not isinstance(space, Mapping):
         raise CrossTaskError(f"{where}: expected lists of values by setting; found {shown(space)}.")
+    checked: dict[str, Sequence[Any]] = {}
     for key, values in space.items():
         if not isinstance(values, list | tuple) or not values:
             raise CrossTaskError(f"{where}: `{key}` must be a list of values to try; found {shown(values)}.")
         # By their texts, which name the trials: 1 and 1.0 are different ones.
         if len({settings_text({key: value}) for value in values}) < len(values):
             raise CrossTaskError(f"{where}: `{key}` has the same value twice; found {shown(values)}.")
-    return {str(key): values for key, values in space.items()}
+        checked[str(key)] = values
+    return checked

@@ -45,10 +45,10 @@ def signed_rank_test(differences: Sequence[float]) -> float | None:
     """
     from scipy.stats import rankdata
 
-    values = _rounded(differences)
+    values = np.array(_rounded(differences))
     if len(values) < 2:
         return None
-    signed = np.array([value for value in values if value])
+    signed = values[values != 0]
     if not signed.size:
         return 1.0
     # scipy.stats.wilcoxon has no exact p-value with ties but by PermutationMethod, which goes through all patterns: 71
@@ -72,11 +72,15 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     >>> holm([0.01, 0.04, None, 0.03])
     [0.03, 0.06, None, 0.06]
     """
-    order = sorted((value, i) for i, value in enumerate(p_values) if value is not None)
+    order: list[tuple[float, int]] = []
+    for i, value in enumerate(p_values):
+        if value is not None:
+            order.append((value, i))
+    order.sort()
     corrected: list[float | None] = [None] * len(p_values)
     largest = 0.0
-    for position, (value, i) in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - position) * value))
+    for position, (p_value, i) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - position) * p_value))
         corrected[i] = largest
     return corrected
 

@@ -85,7 +85,10 @@ class TaskStudy:
             run = learner.fit(targets, sources)
         except CrossTaskError as error:
             raise CrossTaskError(f"{key}: {error}") from error
-        scores = {name: run.scores[name] for name in key["targets"] if name in run.scores}
+        scores: Row = {}
+        for name in key["targets"]:
+            if name in run.scores:
+                scores[name] = run.scores[name]
         return {"scores": scores, "seconds": round(time.perf_counter() - started, 2)}
 
     def _encoder(self, key: RunKey) -> Named:

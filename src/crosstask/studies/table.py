@@ -12,7 +12,7 @@ from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.studies.grid import RunKey
-from crosstask.studies.hyperparameters import Trials, Tried, choose, settings_text
+from crosstask.studies.hyperparameters import Trials, Tried, choose, counts_text, settings_text, trial_counts
 from crosstask.studies.method import Method, Section
 from crosstask.studies.options import sign_of
 from crosstask.studies.significance import holm, paired_t_test, signed_rank_test
@@ -147,11 +147,10 @@ class Comparison:
             if line.settings:
                 selected.append(f"{line.method} on {line.target} {settings_text(line.settings)}")
         note = f"Chosen by mean dev scores: {'; '.join(selected)}"
-        counts = {name: len(texts) for name, texts in trials.items()}
+        counts = trial_counts(trials)
         if len(set(counts.values())) == 1:
             return [f"{note} ({counts[self.baseline]} trials for each method)."]
-        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-        return [f"{note}.", f"The numbers of trials differ, which favours those with more: {listed}."]
+        return [f"{note}.", f"The numbers of trials differ, which favours those with more: {counts_text(counts)}."]
 
     def to_json(self) -> Row:
         """As plain data."""
@@ -195,8 +194,9 @@ class Results:
     def split(self) -> Split:
         """What is measured: test where there is one."""
         for rows in self.rows.values():
-            if any("test" in row.get("scores", {}) for row in rows.values()):
-                return "test"
+            for row in rows.values():
+                if "test" in row.get("scores", {}):
+                    return "test"
         return "dev"
 
     def scores(self, group: str, split: Split) -> dict[int, float]:
@@ -210,8 +210,11 @@ class Results:
 
     def seconds(self, group: str) -> dict[int, float]:
         """Time of each run by seed, where it is known."""
-        rows = self.rows.get(group, {})
-        return {seed: row["seconds"] for seed, row in rows.items() if row.get("seconds") is not None}
+        seconds: dict[int, float] = {}
+        for seed, row in self.rows.get(group, {}).items():
+            if row.get("seconds") is not None:
+                seconds[seed] = row["seconds"]
+        return seconds
 
     def refusal(self, group: str) -> str | None:
         """Why it did not run, if so."""
@@ -225,7 +228,11 @@ class Results:
         if reference is None:
             return []
         scores, others = self.scores(group, self.split), self.scores(reference, self.split)
-        return [self.sign * (score - others[seed]) for seed, score in scores.items() if seed in others]
+        gains: list[float] = []
+        for seed, score in scores.items():
+            if seed in others:
+                gains.append(self.sign * (score - others[seed]))
+        return gains
 
     def cost(self, group: str, reference: str | None) -> float | None:
         """Time as a multiple of the reference's, the median over seeds."""
@@ -233,7 +240,10 @@ class Results:
             return None
         seconds, others = self.seconds(group), self.seconds(reference)
         # Not a ratio of sums: the first run of all also waits for things that later ones find ready.
-        ratios = [value / others[seed] for seed, value in seconds.items() if others.get(seed)]
+        ratios: list[float] = []
+        for seed, value in seconds.items():
+            if others.get(seed):
+                ratios.append(value / others[seed])
         return _median(ratios)
 
 
@@ -275,16 +285,21 @@ def make_lines(
     for key, row in rows.items():
         results[key["target"]].add(key["method"], key["seed"], row)
     lines: list[Line] = []
+    splits: dict[str, Split] = {}
     for target, of_target in results.items():
+        splits[target] = of_target.split
         lines += _lines_of_target(of_target, methods, target, baseline)
     # Corrected over the full table, whatever the target.
     p_t_values = holm([line.p_t for line in lines])
     p_rank_values = holm([line.p_rank for line in lines])
-    settings = {(trial.method, trial.target): trial.settings for trial in tried if trial.is_chosen}
+    settings: dict[tuple[str, str], Section] = {}
+    for trial in tried:
+        if trial.is_chosen:
+            settings[trial.method, trial.target] = trial.settings
     for i, line in enumerate(lines):
         searched = settings.get((line.method, line.target), {})
         lines[i] = replace(line, p_t_holm=p_t_values[i], p_rank_holm=p_rank_values[i], settings=searched)
-    return tuple(lines), {target: of_target.split for target, of_target in results.items()}
+    return tuple(lines), splits
 
 
 def _lines_of_target(results: Results, methods: Mapping[str, Method], target: str, baseline: str) -> list[Line]:
@@ -324,10 +339,14 @@ def _lines_of_target(results: Results, methods: Mapping[str, Method], target: st
             refused=results.refusal(name),
         )
         lines.append(line)
-    means = [results.sign * line.score.mean for line in lines if line.score is not None]
+    # The best mean is marked, on every line that has it.
+    means: dict[int, float] = {}
     for i, line in enumerate(lines):
-        if line.score is not None and results.sign * line.score.mean == max(means):
-            lines[i] = replace(line, is_best=True)
+        if line.score is not None:
+            means[i] = results.sign * line.score.mean
+    for i, mean in means.items():
+        if mean == max(means.values()):
+            lines[i] = replace(lines[i], is_best=True)
     return lines
 
 

@@ -136,20 +136,29 @@ def transfer_matrix(
         if name not in sources:
             raise unknown("target", name, sources)
     # 2. Train every target alone, then every pair.
-    pairs = [(source, target) for target in targets for source in sources if source != target]
+    pairs: list[tuple[str, str]] = []
+    for target in targets:
+        for source in sources:
+            if source != target:
+                pairs.append((source, target))
     keys: list[RunKey] = []
     for seed in conditions.seeds:
-        keys += [task_key([target], [], seed) for target in targets]
+        for target in targets:
+            keys.append(task_key([target], [], seed))
     for seed in conditions.seeds:
-        keys += [task_key([target], [source], seed) for source, target in pairs]
+        for source, target in pairs:
+            keys.append(task_key([target], [source], seed))
     results = study.run_all(keys, conditions)
     # 3. Gains over the same seeds.
+    cells: dict[tuple[str, str], Gain] = {}
+    for source, target in pairs:
+        cells[source, target] = _gain(results, source, target)
     matrix = TransferMatrix(
         sources=sources,
         targets=targets,
         metrics={target: results.metrics[target] for target in targets},
         seeds=conditions.seeds,
-        cells={(source, target): _gain(results, source, target) for source, target in pairs},
+        cells=cells,
         seconds=results.seconds,
         settings=study.describe(),
     )
