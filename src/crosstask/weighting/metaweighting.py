@@ -55,7 +55,7 @@ def common_direction(gradients: Tensor, solver: Solver = "exact") -> tuple[Tenso
     mean of the rows instead, and a step lowers the mean query loss.
 
     >>> direction, row_weights = common_direction(torch.tensor([[-1.0, 0.0], [0.0, -2.0]]))
-    >>> direction.tolist(), row_weights.tolist()
+    >>> direction.numpy().round(6).tolist(), row_weights.numpy().round(6).tolist()
     ([-0.8, -0.4], [0.8, 0.2])
     """
     gradients = gradients.double()

@@ -22,7 +22,8 @@ def min_norm_weights(method: str, gram: Tensor, losses: Mapping[str, float], nor
     A gradient that is exactly zero would be the minimum-norm point by itself and stop all other tasks. It counts
     nothing, which does not change the sum.
 
-    >>> min_norm_weights("mgda", torch.diag(torch.tensor([1.0, 4.0])), {"a": 1.0, "b": 1.0}, None)
+    >>> weights = min_norm_weights("mgda", torch.diag(torch.tensor([1.0, 4.0])), {"a": 1.0, "b": 1.0}, None)
+    >>> {task: round(weight, 6) for task, weight in weights.items()}
     {'a': 0.8, 'b': 0.2}
     """
     squares = gram.diagonal()
@@ -75,7 +76,7 @@ class MGDA(Weighting):
     >>> weighting = MGDA(tasks=["a", "b"])
     >>> parameter = torch.nn.Parameter(torch.ones(2))
     >>> weighting.backward({"a": parameter[0] ** 2 / 2, "b": parameter[1] ** 2}, shared=[parameter])
-    >>> weighting.weights  # orthogonal, of norms 1 and 2: 4 to 1
+    >>> {task: round(weight, 6) for task, weight in weighting.weights.items()}  # orthogonal, of norms 1 and 2: 4 to 1
     {'a': 0.8, 'b': 0.2}
     >>> [round(entry, 6) for entry in parameter.grad.tolist()]
     [0.8, 0.4]

@@ -48,7 +48,7 @@ class MGDAUB(Weighting):
     >>> encoder = torch.nn.Parameter(torch.ones(2))
     >>> z = 3.0 * encoder
     >>> weighting.backward({"a": z[0] ** 2 / 6, "b": z[1] ** 2 / 3}, representations={"a": z, "b": z})
-    >>> weighting.weights  # dL/dZ is (1, 0) and (0, 2)
+    >>> {task: round(weight, 6) for task, weight in weighting.weights.items()}  # dL/dZ is (1, 0) and (0, 2)
     {'a': 0.8, 'b': 0.2}
     """
 
