@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from crosstask.runs import record
+from crosstask.runs.environment import environment
 
 LEFT_OUT = "imdb"  # sixteen tasks there are; one target and fourteen sources are wanted
 
@@ -36,10 +36,10 @@ def recipe(data: Path, target: str) -> dict[str, Any]:
 
 def timed(path: Path, cache: Path) -> dict[str, float]:
     """Seconds of one call by the clock and by the processor, and the load of the machine after it."""
-    environment = {**os.environ, "CROSSTASK_CACHE": str(cache)}
+    variables = {**os.environ, "CROSSTASK_CACHE": str(cache)}
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     command = [sys.executable, "-m", "crosstask.cli", "rank", str(path), "--json", "--quiet"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=variables)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"seconds": round(seconds, 2), "processor_seconds": round(used, 2), "load": round(os.getloadavg()[0], 1)}
@@ -75,7 +75,7 @@ def main() -> None:
         **measure(arguments.data, arguments.target, arguments.rounds),
         "processors": os.cpu_count(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
-        "environment": record.environment(),
+        "environment": environment(),
     }
     text = json.dumps(result, indent=1)
     print(text)
