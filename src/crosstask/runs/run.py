@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
 
 import yaml
 from safetensors import SafetensorError
+from typing_extensions import TypedDict
 
 from crosstask.errors import CrossTaskError
 from crosstask.models.export import load_exported

@@ -1,0 +1,86 @@
+"""Files that crosstask wrote, read back as if a stranger had: whatever is wrong with one ends in one sentence."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any, TypeVar, overload
+
+from crosstask.errors import CrossTaskError
+
+MAX_BYTES = 256 * 2**20
+"""No JSON or text file of a run comes near; a larger one was not written by crosstask."""
+
+Shape = TypeVar("Shape")
+
+
+class DamagedFileError(CrossTaskError):
+    """A file that crosstask wrote cannot be read back. Callers that can do without the file catch it."""
+
+
+def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
+    """The text of a file in UTF-8, or an error that names the file."""
+    try:
+        if not path.is_file():  # a folder, a pipe or a device, which could have no end
+            raise DamagedFileError(f"'{path}' is damaged: it is missing, or no plain file.")
+        # One byte more than allowed shows that there are more, whatever the system says of the file's size.
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except OSError as error:
+        raise DamagedFileError(f"'{path}' cannot be read: {error.strerror or error}.") from error
+    if len(content) > max_bytes:
+        raise DamagedFileError(f"'{path}' is damaged: it has more than {max_bytes:,} bytes.")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedFileError(f"'{path}' is damaged: it is not valid utf-8.") from error
+
+
+@overload
+def read_json(path: Path, *, max_bytes: int = ...) -> Any: ...
+@overload
+def read_json(path: Path, shape: type[Shape], *, max_bytes: int = ...) -> Shape: ...
+def read_json(path: Path, shape: Any = None, *, max_bytes: int = MAX_BYTES) -> Any:
+    """The value in a JSON file.
+
+    Args:
+        path: the file.
+        shape: the type that the value must have, such as `dict[str, float]`, a dataclass or a `TypedDict` (that of
+            `typing_extensions`, for Python 3.11). Nothing is converted.
+        max_bytes: the largest file that is read.
+    """
+    value = _parse(read_text(path, max_bytes=max_bytes), str(path))
+    return value if shape is None else _checked(value, shape, str(path))
+
+
+def read_lines(path: Path, *, max_bytes: int = MAX_BYTES) -> list[Any]:
+    """The values of a file of JSON lines; a last line that a kill cut short is left out."""
+    # Not splitlines: a text inside a row may hold other line separators of Unicode.
+    *lines, last = read_text(path, max_bytes=max_bytes).split("\n")
+    rows: list[Any] = []
+    for number, line in enumerate(lines, start=1):
+        rows.append(_parse(line, f"{path}, line {number}"))
+    if last:
+        with contextlib.suppress(DamagedFileError):
+            rows.append(_parse(last, str(path)))
+    return rows
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise DamagedFileError(f"'{where}' is damaged: its JSON is nested too deeply.") from error
+    except ValueError as error:  # no JSON, or a number of thousands of digits
+        raise DamagedFileError(f"'{where}' is damaged: {error}.") from error
+
+
+def _checked(value: object, shape: Any, where: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(shape).validate_python(value, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        location = f" at `{key[:60]}`" if key else ""
+        raise DamagedFileError(f"'{where}' is damaged{location}: {problem['msg']}.") from error
