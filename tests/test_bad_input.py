@@ -13,7 +13,6 @@ import yaml
 
 from command_line import check_sentence, crosstask, refused, tree
 from crosstask import hub as network
-from crosstask import storage
 
 
 def train(folder: Path, recipe: str = "stars.yaml") -> str:
@@ -693,7 +692,7 @@ def test_prediction_that_finds_no_room(trained, tmp_path, monkeypatch):
     def fsync(_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     sentence = refused(
         "predict", trained / "run", trained / "a.csv", "--task", "a", "-o", tmp_path / "out.csv", folder=tmp_path
     )

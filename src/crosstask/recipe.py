@@ -1,13 +1,11 @@
 """Recipes: the YAML file as types. A key or value that is unknown names the closest known one."""
 
-import re
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, TypeAdapter
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
@@ -23,8 +21,10 @@ from crosstask.learner import Learner
 from crosstask.methods import FILLED_IN, make_transfer, make_weighting
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.quoting import brief
 from crosstask.runs.run import PlainRecipe
 from crosstask.runs.tracking import TRACKERS, read_trackers
+from crosstask.storage.yaml import MAX_BYTES, parse_handwritten
 from crosstask.training.config import TRAINING_KEYS, Training, make_training
 from crosstask.training.paradigms import PARADIGMS, Plan, plan_phases
 from crosstask.transfer import TRANSFERS
@@ -223,20 +223,7 @@ class RecipeFile:
     def read(cls, path: str | Path) -> "RecipeFile":
         """Read and check a recipe."""
         path = Path(path)
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            raise CrossTaskError(f"There is no recipe '{path}'.{_neighbors(path)}") from None
-        except UnicodeDecodeError as error:
-            line = error.object[: error.start].count(b"\n") + 1
-            raise CrossTaskError(f"{path}, line {line} is not valid utf-8; save the recipe as utf-8.") from error
-        except OSError as error:
-            raise CrossTaskError(f"The recipe '{path}' cannot be read: {error.strerror or error}.") from error
-        try:
-            data = yaml.load(text, Loader=_StrictLoader)
-        except yaml.YAMLError as error:
-            raise CrossTaskError(f"{path} is no valid YAML: {_yaml_problem(error)}") from error
-        return cls(data, path)
+        return cls(parse_handwritten(_read_text(path), str(path)), path)
 
     @property
     def output(self) -> Path:
@@ -308,52 +295,36 @@ class RecipeFile:
         return str(path) if is_file or path.exists() else value
 
 
-_TAG = "tag:yaml.org,2002:"
-_NOT_AS_KEYS = tuple(_TAG + kind for kind in ("bool", "float", "null", "timestamp"))
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """YAML without code, and with an error where a key stands twice: a task would silently be lost.
-
-    Keys are names: `yes` and `1.0` stay what they are, where YAML would read a truth value and a number.
-    """
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        lines: dict[Hashable, int] = {}
-        for key_node, _ in node.value:
-            if key_node.tag == _TAG + "merge":  # `<<` may bring keys that stand here too
-                continue
-            if key_node.tag in _NOT_AS_KEYS:
-                key_node.tag = _TAG + "str"
-            key = self.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
-            if isinstance(key, Hashable) and key in lines:
-                raise yaml.MarkedYAMLError(
-                    problem=f"'{key}' stands twice, in lines {lines[key]} and {line}; every name can be used once",
-                    problem_mark=key_node.start_mark,
-                )
-            lines[key] = line
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 5e-5 as a text; people mean the number.
-_StrictLoader.add_implicit_resolver(
-    _TAG + "float",
-    re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
-    list("-+.0123456789"),
-)
-
-
 def read_value(text: str) -> Any:
     """A value as it is read in a recipe.
 
     >>> read_value("[5e-5, dot]")
     [5e-05, 'dot']
     """
+    return parse_handwritten(text, f"'{brief(text)}'")
+
+
+def _read_text(path: Path) -> str:
+    """The text of a recipe."""
     try:
-        return yaml.load(text, Loader=_StrictLoader)
-    except yaml.YAMLError as error:
-        raise CrossTaskError(f"'{text}' is no valid YAML: {_yaml_problem(error)}") from error
+        if path.exists() and not path.is_file():  # a pipe or a device could have no end
+            raise CrossTaskError(f"The recipe '{path}' cannot be read: it is a folder or a device, and no file.")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise CrossTaskError(f"There is no recipe '{path}'.{_neighbors(path)}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise CrossTaskError(f"The recipe '{path}' cannot be read: {reason}.") from error
+    if len(content) > MAX_BYTES:
+        raise CrossTaskError(
+            f"The recipe '{path}' has more than {MAX_BYTES:,} bytes; a recipe is a short text in YAML."
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise CrossTaskError(f"{path}, line {line} is not valid utf-8; save the recipe as utf-8.") from error
 
 
 def _validated(data: object) -> Recipe:
@@ -408,12 +379,6 @@ def _neighbors(path: Path) -> str:
         return ""
     names = [item.name for item in sorted(path.parent.iterdir()) if item.suffix in (".yaml", ".yml")]
     return f" {did_you_mean(path.name, names)}" if names else ""
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"line {mark.line + 1}: {problem}." if mark is not None else f"{problem}."
 
 
 @contextmanager

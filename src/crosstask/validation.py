@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.quoting import shown as shown  # other modules look for it here
 
 Named = str | Mapping[str, Any]
 """A method as a recipe names it: `tawt` or `{name: tawt, every: 50}`."""
@@ -195,16 +196,6 @@ def describe(hint: object) -> str:
     if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, BaseModel)):
         return "a mapping"  # a section of a recipe
     return _WORDS.get(get_origin(hint) or hint, str(hint))
-
-
-def shown(value: object) -> str:
-    """A value as an error message quotes it: on one line, and of limited length.
-
-    >>> shown("many"), shown(list(range(1000)))
-    ("'many'", '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...')
-    """
-    text = repr(value)
-    return text if len(text) <= 60 else text[:40].rstrip() + " ..."
 
 
 def _choices(hint: object) -> list[str]:

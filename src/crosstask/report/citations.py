@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-import yaml
-
 from crosstask import papers
 from crosstask.papers import PAPERS_BY_KEY, Paper
 from crosstask.runs.events import Row
+from crosstask.runs.record import RECIPE_FILE
+from crosstask.storage import DamagedFileError, parse_yaml
 
 METHODS_0_1 = {
     papers.TAWT: "single joint normalized-joint pretrain uniform by-size tawt tawt-samples",
@@ -51,11 +51,15 @@ def papers_of_names(methods: Sequence[str | Row | None]) -> tuple[Paper, ...]:
 def papers_of_recipe(recipe: str, paradigm: str, weighting: str | None) -> tuple[Paper, ...]:
     """The papers of a run by the names in its recipe."""
     try:
-        settings = yaml.safe_load(recipe)
-    except yaml.YAMLError:
+        settings = parse_yaml(recipe, RECIPE_FILE)
+    except DamagedFileError:
         settings = None
     if not isinstance(settings, dict):
         settings = {}
-    transfers = settings.get("transfer") or []
-    training = settings.get("training") or {}
-    return papers_of_names([paradigm, weighting, *transfers, training.get("schedule")])
+    transfers, training = settings.get("transfer"), settings.get("training")
+    methods: list[str | Row | None] = [paradigm, weighting]
+    if isinstance(transfers, list):
+        methods += transfers
+    if isinstance(training, dict):
+        methods.append(training.get("schedule"))
+    return papers_of_names(methods)

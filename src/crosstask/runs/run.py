@@ -31,7 +31,7 @@ from crosstask.runs.record import (
     read_history,
     write_rows,
 )
-from crosstask.storage import new_folder, write_text
+from crosstask.storage import new_folder, read_yaml, write_text
 
 Scores = dict[str, dict[str, dict[str, float]]]
 """By task, split and metric."""
@@ -279,10 +279,7 @@ def task_options(folder: str | Path, task: str) -> dict[str, Any]:
 
 
 def _read_recipe(path: Path) -> PlainRecipe:
-    try:
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        recipe = None
+    recipe = read_yaml(path)
     if not isinstance(recipe, dict):
         raise CrossTaskError(f"'{path}' is damaged: it holds no recipe as crosstask writes it.")
     return recipe

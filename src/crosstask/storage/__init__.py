@@ -2,14 +2,18 @@
 
 from crosstask.storage.reading import DamagedFileError, read_json, read_lines, read_text
 from crosstask.storage.writing import explain_write_errors, new_folder, remove_scratch, write_text
+from crosstask.storage.yaml import parse_handwritten, parse_yaml, read_yaml
 
 __all__ = [
     "DamagedFileError",
     "explain_write_errors",
     "new_folder",
+    "parse_handwritten",
+    "parse_yaml",
     "read_json",
     "read_lines",
     "read_text",
+    "read_yaml",
     "remove_scratch",
     "write_text",
 ]
