@@ -54,7 +54,7 @@ class ModelSelection:
 
         Args:
             metrics: the metric of each target that chooses its model.
-            values: what each target's metric says; `nan` where it is not defined.
+            values: what each target's metric says; not finite where it has no value.
             losses: mean dev loss of each target.
         """
         standing = self._standing(metrics, values, losses)
@@ -69,7 +69,7 @@ class ModelSelection:
     ) -> Standing:
         scores = []
         for target, value in values.items():
-            if math.isnan(value):
+            if not math.isfinite(value):  # not defined, or the error of a model that diverged
                 continue
             if metrics[target].greater_is_better:
                 scores.append(value)
@@ -81,7 +81,7 @@ class ModelSelection:
                 first = self.first_errors.setdefault(target, value)
                 scores.append(_relative_improvement(first, value))
         negative_loss = -sum(losses.values()) / len(losses)
-        if math.isnan(negative_loss):
+        if not math.isfinite(negative_loss):
             negative_loss = -math.inf  # comparable, and worse than any other
         return Standing(len(scores), sum(scores) / max(1, len(scores)), negative_loss)
 

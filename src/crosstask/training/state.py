@@ -1,6 +1,6 @@
 """Everything that changes during a run, as it goes into a checkpoint and comes back from it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,8 @@ class TrainingState:
     """The state of a run. What `capture` puts into a checkpoint, `restore_run` and `restore_phase` take out of it.
 
     - `set_aside`: tasks that take no further part;
-    - `failures`: by task, losses in a row that were not finite;
+    - `failures`: by task, losses or gradients in a row that were not finite;
+    - `skipped_updates`: in a row, since no part of the gradient could be used;
     - `recent_losses`: by task, losses since the last row of the record;
     - `best`: the model of the best evaluation of the phase; `selection`: that evaluation;
     - `learning_names`: names of the model's tensors that any phase trains.
@@ -44,6 +45,7 @@ class TrainingState:
         self.learning_names: set[str] = set()
         self.set_aside: set[str] = set()
         self.failures: dict[str, int] = {}
+        self.skipped_updates = 0
         self.start_phase()
 
     def start_phase(self) -> None:
@@ -51,6 +53,12 @@ class TrainingState:
         self.recent_losses: dict[str, list[float]] = {}
         self.best: dict[str, Tensor] = {}
         self.selection = ModelSelection()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every tensor of the model and the transfers that learns is finite."""
+        tensors = [*self.model.trainable_state(self.learning_names).values(), *self.transfer_modules.parameters()]
+        return all_finite(tensors)
 
     def capture(self, phase_number: int, history_rows: int, position: PhasePosition | None = None) -> Checkpoint:
         """A checkpoint; between two phases there is no position. Every rank has to call it."""
@@ -86,6 +94,7 @@ class TrainingState:
             "selection": self.selection.state_dict(),
             "set_aside": sorted(self.set_aside),
             "failures": self.failures,
+            "skipped_updates": self.skipped_updates,
             "recent": self.recent_losses,
             "history_rows": history_rows,
         }
@@ -112,6 +121,7 @@ class TrainingState:
         weighting.load_state_dict({**state["weighting"], **tensors["weighting"]})
         self.best = dict(tensors["best"])
         self.selection = ModelSelection.from_state(state["selection"])
+        self.skipped_updates = int(state.get("skipped_updates", 0))  # checkpoints of version 0.2 have none
         self.failures, self.recent_losses = dict(state["failures"]), dict(state["recent"])
         rank, device = self.devices.rank, self.devices.device
         torch.set_rng_state(tensors["random"][f"cpu.{rank}"])
@@ -132,3 +142,9 @@ class TrainingState:
             for rank, state in enumerate(self.devices.gather(local_state)):
                 states[f"{device_type}.{rank}"] = state
         return states
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every entry of these tensors is finite; one synchronization for all of them."""
+    checks = [torch.isfinite(tensor).all() for tensor in tensors if tensor.is_floating_point()]
+    return not checks or bool(torch.stack(checks).all())

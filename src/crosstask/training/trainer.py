@@ -1,5 +1,6 @@
 """The training loop: batches -> losses -> weighting -> update, with evaluations, a record and checkpoints."""
 
+import functools
 import itertools
 import math
 import time
@@ -25,10 +26,9 @@ from crosstask.runs.events import (
     HeldOutLosses,
     PhaseEnd,
     PhaseStart,
-    SetAside,
-    SkippedStep,
     TransferFacts,
     Update,
+    Warned,
     WeightingFacts,
 )
 from crosstask.runs.record import Record
@@ -36,8 +36,9 @@ from crosstask.training import checkpoints
 from crosstask.training.checkpoints import Checkpoint
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
+from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
-from crosstask.training.state import PhasePosition, TrainingState
+from crosstask.training.state import PhasePosition, TrainingState, all_finite
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
 from crosstask.transfer.base import Moment, Transfer
 from crosstask.weighting.base import HeldOut, Weighting
@@ -45,8 +46,6 @@ from crosstask.weighting.evidence import Need
 
 MAX_FEATURE_EXAMPLES = 2000
 """Examples of each task whose features a weighting is shown before training."""
-FAILURES_TO_SET_ASIDE = 10
-"""A task whose loss is not finite this many times in a row takes no further part."""
 MAX_UPDATE_ROWS = 500
 """About so many rows of mean losses are recorded per phase."""
 
@@ -154,12 +153,13 @@ class Trainer:
         self.folder, self.seed = context.folder, context.seed
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices)
+        self.failures = Failures(self.state, context.record, data.targets)
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
 
     @property
     def set_aside(self) -> set[str]:
-        """Tasks whose losses failed too often."""
+        """Tasks whose losses or gradients failed too often."""
         return self.state.set_aside
 
     def run(self, phases: Sequence[Phase], resume_from: Checkpoint | None = None) -> None:
@@ -174,6 +174,8 @@ class Trainer:
             first = self.state.restore_run(resume_from)
         for number in range(first, len(phases)):
             self._run_phase(number, phases[number], resume_from)
+            if not all_finite(self.model.state_dict().values()):
+                raise _not_finite(f"After phase '{phases[number].name}' the model's weights are not finite")
             resume_from = None  # later phases start anew
             self._save_checkpoint(number + 1)
 
@@ -213,11 +215,15 @@ class Trainer:
             losses = self._update(run, steps[first_step : first_step + settings.accumulate])
             run.num_done += 1
             self._record_update(run, losses)
+            saves = run.num_done % schedule.checkpoint_every == 0
+            if (saves or schedule.evaluates(run.num_done)) and not self._is_finite():
+                self._give_up(run)
+                break
             if schedule.evaluates(run.num_done):
                 self._evaluate(run)
                 num_evaluations = self.state.selection.evaluations_since_best
                 stops_early = settings.patience is not None and num_evaluations >= settings.patience
-            if run.num_done % schedule.checkpoint_every == 0:
+            if saves:
                 self._save_checkpoint(number, PhasePosition(phase.weighting, run.optimizer, run.num_done))
         # 3. The best model.
         self._finish_phase(run, stops_early)
@@ -238,6 +244,8 @@ class Trainer:
             advance=lambda: self.progress.advance(next(num_fitted)),
         )
         solve(session)
+        if not self._is_finite():
+            raise _not_finite(f"In phase '{phase.name}' a solver found weights that are not finite")
         self._evaluate_on_dev(phase, 1, 0, started)
         self.record.write(PhaseEnd(phase.name, 0, False, None, "solved", phase.weighting.weights))
         self.progress.stop()
@@ -292,30 +300,72 @@ class Trainer:
         """One update from one step, or from several whose gradients add up; returns the mean losses."""
         weighting, optimizer = run.phase.weighting, run.optimizer
         optimizer.zero_grad(set_to_none=True)
+        failures_before = dict(self.state.failures)
         # 1. Gradients of all steps.
         losses: dict[str, list[float]] = {}
+        steps_taken: list[Step] = []
         for step in steps:
-            for task, value in self._backward(run, step, scale=1.0 / len(steps)).items():
+            step_taken, values = self._backward(run, step, scale=1.0 / len(steps))
+            steps_taken.append(step_taken)
+            for task, value in values.items():
                 losses.setdefault(task, []).append(value)
         parameters: list[torch.nn.Parameter] = []
         for group in optimizer.param_groups:
             parameters.extend(group["params"])
         self.devices.sum_gradients(parameters)
-        for transfer in self.stepper.transfers:
-            transfer.after_backward(self.model, run.num_done)
-        # 2. The optimizer's step, unless gradients have overflowed.
-        norm = torch.nn.utils.clip_grad_norm_(parameters, run.phase.settings.clip or math.inf)
-        if torch.isfinite(norm):
+        is_finite = self._prepare_gradient(run, parameters)
+        # 2. The optimizer's step, without the tasks whose gradients are not finite.
+        if not is_finite:
+            is_finite = self._keep_finite_parts(run, steps_taken, parameters, failures_before)
+        if is_finite:
             optimizer.step()
-        else:
-            self.record.write(SkippedStep("the gradient is not finite", sorted(losses)))
+            self.state.skipped_updates = 0  # only those in a row count
         # 3. What the weighting learns from other examples at the new model.
         if weighting.held_out is not None and weighting.wants_held_out:
             self._show_held_out(run, weighting.held_out)
         return _means(losses)
 
-    def _backward(self, run: PhaseRun, step: Step, scale: float) -> dict[str, float]:
-        """Put the gradients of one step in place, as the weighting decides; returns the losses."""
+    def _prepare_gradient(self, run: PhaseRun, parameters: Sequence[torch.nn.Parameter]) -> bool:
+        """What transfers do to the gradient, and clipping; whether it may be used."""
+        for transfer in self.stepper.transfers:
+            transfer.after_backward(self.model, run.num_done)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, run.phase.settings.clip or math.inf)
+        return bool(torch.isfinite(norm))
+
+    def _keep_finite_parts(
+        self,
+        run: PhaseRun,
+        steps: Sequence[Step],
+        parameters: Sequence[torch.nn.Parameter],
+        failures_before: Mapping[str, int],
+    ) -> bool:
+        """The gradient is not finite: take it again task by task, and leave out those that fail.
+
+        The weighting has seen this update, or refused to learn from it; its weights are taken as they are. Returns
+        whether the gradient may be used now.
+        """
+        separate: list[torch.nn.Parameter] = []
+        for transfer in self.stepper.transfers:
+            separate += transfer.own_parameters()
+        parts = FiniteParts(self.devices, parameters, separate)
+        for step in steps:
+            for task, positions in step.items():
+                backward = functools.partial(self._backward_alone, run, {task: positions}, 1.0 / len(steps))
+                parts.add(task, backward)
+        self.failures.add_gradients(parts.failing_tasks, failures_before)
+        parts.put_in_place()
+        if parts.failing_tasks and not parts.num_finite:
+            return False
+        is_finite = self._prepare_gradient(run, parameters) and bool(parts.failing_tasks)
+        if not is_finite:
+            self.failures.skip_update(sorted({task for step in steps for task in step}))
+        return is_finite
+
+    def _backward(self, run: PhaseRun, step: Step, scale: float) -> tuple[Step, dict[str, float]]:
+        """Put the gradients of one step in place, as the weighting decides.
+
+        Returns the part of the step whose losses are finite, as the transfers changed it, and all losses.
+        """
         weighting = run.phase.weighting
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
         for transfer in self.stepper.transfers:
@@ -341,39 +391,26 @@ class Trainer:
         )
         with twice_differentiable(Need.SECOND_ORDER in need):
             result = self.stepper.run(self.support, step, options)
-            finite_losses = self._only_finite(result.losses, result.values)
-            if finite_losses:
+            finite_tasks = self.failures.finite_losses(result.values)
+            if finite_tasks:
                 weighting.backward(
-                    finite_losses,
+                    _only(result.losses, finite_tasks),
                     shared=self.model.shared_parameters(),
                     probabilities=run.probabilities,
                     scale=scale,
                     representations=result.representations,
                 )
-        return result.values
+        return {task: step[task] for task in finite_tasks}, result.values
 
-    def _only_finite(self, losses: dict[str, Tensor], values: Mapping[str, float]) -> dict[str, Tensor]:
-        """The losses that may reach the weights. A task that keeps failing is set aside; a target may not fail."""
-        finite: dict[str, Tensor] = {}
-        failures = self.state.failures
-        for task, loss in losses.items():
-            if math.isfinite(values[task]):
-                finite[task] = loss
-                failures[task] = 0  # only failures in a row count
-                continue
-            failures[task] = failures.get(task, 0) + 1
-            self.record.write(SkippedStep(f"the loss is {values[task]}", [task]))
-            if failures[task] >= FAILURES_TO_SET_ASIDE:
-                if task in self.data.targets:
-                    raise CrossTaskError(
-                        f"The loss of the target '{task}' was not finite {FAILURES_TO_SET_ASIDE} times in a row. "
-                        "Lower `learning_rate`, use `precision: float32`, and look for extreme values in its data."
-                    )
-                self.set_aside.add(task)
-                self.record.write(SetAside(task, f"{FAILURES_TO_SET_ASIDE} losses that are not finite"))
-        if isinstance(losses, FusedLosses):
-            return losses.only(list(finite))  # which still knows how to take each task's gradient
-        return finite
+    def _backward_alone(self, run: PhaseRun, step: Step, scale: float) -> None:
+        """Put the gradient of one task in place, with the weights as they are."""
+        weighting = run.phase.weighting
+        example_weights = None
+        if Need.EXAMPLE_WEIGHTS in weighting.needs(weighting.steps - 1):
+            example_weights = weighting.example_weights
+        result = self.stepper.run(self.support, step, PassOptions(example_weights=example_weights, scale=scale))
+        shared = self.model.shared_parameters()
+        weighting.plain_backward(result.losses, shared=shared, probabilities=run.probabilities, scale=scale)
 
     def _show_held_out(self, run: PhaseRun, held_out: HeldOut) -> None:
         """Let the weighting learn from examples that this update did not train on, without dropout."""
@@ -430,6 +467,17 @@ class Trainer:
         self.record.write(PhaseEnd(run.phase.name, run.num_done, stopped_early, best_score, model_kept, weights))
         self.progress.stop()
 
+    def _is_finite(self) -> bool:
+        """Whether every tensor that learns is finite; such a model could only get worse."""
+        return all_finite(self.model.trainable_state(self.state.learning_names).values())
+
+    def _give_up(self, run: PhaseRun) -> None:
+        """Weights are not finite: the phase ends with the best model so far, or the run with an error."""
+        failure = f"After {run.num_done} updates of phase '{run.phase.name}' the model's weights are not finite"
+        if not self.state.best:
+            raise _not_finite(failure)
+        self.record.write(Warned(f"{failure}; the best model from before is kept. Lower `learning_rate`."))
+
     def _record_update(self, run: PhaseRun, losses: Mapping[str, float]) -> None:
         """Facts of the weighting at once; mean losses now and then; the progress bar."""
         name, weights = run.phase.name, run.phase.weighting.weights
@@ -452,7 +500,8 @@ class Trainer:
         self.progress.advance(run.num_done, "  ".join(words))
 
     def _save_checkpoint(self, phase_number: int, position: PhasePosition | None = None) -> None:
-        if self.folder is None:
+        # A run that goes on from weights that are not finite learns nothing.
+        if self.folder is None or not self.state.is_finite:
             return
         self.state.num_checkpoints += 1
         # Every rank takes part, since the states of all random number generators are gathered; one writes.
@@ -460,6 +509,20 @@ class Trainer:
         if self.devices.is_main:
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
+
+
+def _not_finite(failure: str) -> CrossTaskError:
+    return CrossTaskError(
+        f"{failure}, so no model is kept. Lower `learning_rate`, use `precision: float32`, and look for extreme values "
+        "in the data."
+    )
+
+
+def _only(losses: dict[str, Tensor], tasks: Sequence[str]) -> dict[str, Tensor]:
+    """The losses of these tasks."""
+    if isinstance(losses, FusedLosses):
+        return losses.only(tasks)  # which still knows how to take each task's gradient
+    return {task: losses[task] for task in tasks}
 
 
 def _means(losses: Mapping[str, Sequence[float]]) -> dict[str, float]:

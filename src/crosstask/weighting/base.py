@@ -5,6 +5,7 @@ answers with what each task counts (`coefficients`). Everything else, from takin
 written once, in `backward`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
@@ -27,6 +28,9 @@ Query = float | Literal["dev"]
 """Which examples judge the weights: a fraction of each training set, or the dev sets."""
 Initial = Literal["by-size", "uniform"]
 """Weights to start with: every example counts the same, or every task does."""
+
+MAX_REFUSED = 10
+"""A method whose weights are not finite this many times in a row cannot go on."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class Weighting(ABC):
         self.num_ranks = 1
         self._weights: dict[str, float] = {}
         self._facts: Facts = {}
+        self._num_refused = 0
         if tasks is not None:
             self.bind(tasks, target)
 
@@ -231,19 +236,9 @@ class Weighting(ABC):
         self.check_losses(losses)
         need = self.needs(self.steps)
         self.steps += 1  # before anything else: an inspection notes the number of its step
-        # 1. What the step can show. Nothing is computed yet.
-        weights_before = self._step_weights()
-        evidence = Evidence(
-            method=self.name,
-            loss_tensors=_select(losses, [task for task in self.tasks if task in losses]),
-            observed={task: loss for task, loss in losses.items() if task not in self.tasks},
-            targets=self.targets,
-            weights=weights_before,
-            probabilities=probabilities or {},
-            scale=scale,
-            ranks=Ranks(self.reduce, self.num_ranks),
-            shared_parameters=list(shared or ()),
-        )
+        # 1. What the step can show.
+        evidence = self._evidence(losses, shared, probabilities, scale)
+        weights_before = evidence.weights
         if Need.REPRESENTATIONS in need:
             evidence.representations = representations
         # 2. A step without inspection is a plain one with the weights as they are.
@@ -255,15 +250,65 @@ class Weighting(ABC):
         weights = weights_before if self.is_delayed else self._step_weights()
         evidence.put_in_place(weights, weigh_heads=self.weighs_heads)
 
+    @final
+    def plain_backward(
+        self,
+        losses: Mapping[str, Tensor],
+        *,
+        shared: Iterable[nn.Parameter] | None = None,
+        probabilities: Mapping[str, float] | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        """Like `backward`, with the weights as they are: nothing is learned from these losses, and no step counted."""
+        self.check_losses(losses)
+        evidence = self._evidence(losses, shared, probabilities, scale)
+        evidence.put_in_place(evidence.weights)
+
+    def _evidence(
+        self,
+        losses: Mapping[str, Tensor],
+        shared: Iterable[nn.Parameter] | None,
+        probabilities: Mapping[str, float] | None,
+        scale: float,
+    ) -> Evidence:
+        """What a step can show. Nothing is computed yet."""
+        return Evidence(
+            method=self.name,
+            loss_tensors=_select(losses, [task for task in self.tasks if task in losses]),
+            observed={task: loss for task, loss in losses.items() if task not in self.tasks},
+            targets=self.targets,
+            weights=self._step_weights(),
+            probabilities=probabilities or {},
+            scale=scale,
+            ranks=Ranks(self.reduce, self.num_ranks),
+            shared_parameters=list(shared or ()),
+        )
+
     def _learn(self, evidence: Evidence) -> None:
         """Let `coefficients` change the weights, unless gradients have overflowed."""
         try:
             coefficients = self.coefficients(evidence)
         except GradientOverflowError:
             return
+        if self._refuse_if_not_finite(coefficients):
+            return
         # A new mapping: the evidence still refers to the weights from before.
         self._weights = {**self._weights, **coefficients}
         self._facts.update(evidence.facts)
+
+    def _refuse_if_not_finite(self, weights: Mapping[str, float]) -> bool:
+        """Whether weights are refused, since they would spoil the model; a method that finds no others is an error."""
+        failing = [task for task, weight in weights.items() if not math.isfinite(weight)]
+        if not failing:
+            self._num_refused = 0
+            return False
+        self._num_refused += 1
+        if self._num_refused >= MAX_REFUSED:
+            raise CrossTaskError(
+                f"weighting '{self.name}' found a weight of '{failing[0]}' that is not finite {MAX_REFUSED} times in a "
+                "row. Use another weighting, and look for extreme values in the data."
+            )
+        return True
 
     @final
     def after_step(
@@ -282,7 +327,10 @@ class Weighting(ABC):
         """
         if learning_rate is not None:
             self.learning_rate = learning_rate
+        weights_before = self._weights
         self._learn_from_held_out(held_out_losses, shared)
+        if self._refuse_if_not_finite(self._weights):
+            self._weights = weights_before
 
     def facts(self) -> Facts:
         """What was seen since the last call (similarities, norms, conflict), as plain data for the record."""
