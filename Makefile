@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint format demo docs reproduce-quick reproduce-pages clean
+.PHONY: help install test lint format demo docs reproduce-quick reproduce-pages torture clean
 
 help: ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
@@ -43,6 +43,13 @@ reproduce-quick: $(INSTALLED) ## Run small versions of some experiments of the p
 
 reproduce-pages: $(INSTALLED) ## Draw the HTML pages of all results from their runs; needs no data
 	$(BIN)/crosstask reproduce $(filter-out %-quick,$(notdir $(wildcard results/*))) --minutes 0 $(ARGS)
+
+KILLS ?= 1000
+JOBS ?= 2
+SEED ?= 0
+torture: $(INSTALLED) ## Kill runs at every moment and see that nothing is lost (KILLS=1000 JOBS=2 SEED=0)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m torture.run --kills $(KILLS) --jobs $(JOBS) --seed $(SEED) \
+		--json benchmarks/results/torture.json $(ARGS)
 
 clean: ## Remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

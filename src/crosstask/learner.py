@@ -15,7 +15,7 @@ from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section
 from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
-from crosstask.report import write_run_page
+from crosstask.report import write_missing_page, write_run_page
 from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, Warned
 from crosstask.runs.prediction_log import prediction_rows
 from crosstask.runs.predictor import Decision, Inputs
@@ -106,6 +106,7 @@ class Learner:
         session = Session(folder, recipe, self.training.precision)
         if folder is not None and folder.is_finished:
             self.run = load_run(folder.path)
+            write_missing_page(folder.path)
             return self.run
         with session.running(self.track, self.progress):
             problem = problem.limited(self.seed)

@@ -46,6 +46,16 @@ def test_each_text_is_encoded_once_and_found_again(tiny_encoder, tmp_path, monke
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".safetensors"]
 
 
+def test_a_saved_model_does_not_show_what_the_cache_held(tiny_encoder, tmp_path, monkeypatch):
+    """The tokenizer's file holds how it cut its last text; with all features in the cache it cuts none."""
+    monkeypatch.setenv("CROSSTASK_CACHE", str(tmp_path / "cache"))
+    learner = ct.Learner({"name": tiny_encoder("bert"), "freeze": True}, updates=1, progress=False)
+    for name in ("computed", "from the cache"):
+        learner.fit(stars(), output=tmp_path / name)
+    file = "model/encoder/tokenizer.json"
+    assert (tmp_path / "computed" / file).read_bytes() == (tmp_path / "from the cache" / file).read_bytes()
+
+
 def test_other_weights_or_options_are_another_encoder(tiny_encoder):
     task = stars()
     one = build_encoder({"name": tiny_encoder("bert"), "freeze": True}, [task]).inner

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from command_line import crosstask
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
 
 
@@ -28,6 +30,17 @@ def outcome(folder: Path) -> tuple[dict, dict, list]:
     for row in rows:
         row.pop("seconds", None)
     return metrics, weights, rows
+
+
+def test_a_page_that_a_kill_prevented_is_drawn_later(star_files):
+    """The page comes last: a kill before it leaves a run that has finished without one."""
+    arguments = ["train", star_files / "stars.yaml", "-o", star_files / "run"]
+    assert crosstask(*arguments).code == 0
+    page = star_files / "run" / "report.html"
+    before = page.read_text()
+    page.unlink()
+    assert crosstask(*arguments, "--resume").code == 0
+    assert page.read_text() == before
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ def train(
     [dim]crosstask train stars.yaml --resume[/dim]
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
+    from crosstask.report import write_missing_page
     from crosstask.runs.run import RunFolder, load_run
 
     file = read_recipe(recipe, seed)
@@ -39,7 +40,9 @@ def train(
     folder = RunFolder.checked(output or file.output, file.resolved(), resume=resume)
     if folder.is_finished:
         typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
-        _print_run(load_run(folder.path), folder.path)
+        run = load_run(folder.path)
+        write_missing_page(folder.path)
+        _print_run(run, folder.path)
         return
     learner = file.learner(progress=show_progress(quiet))
     targets, sources = file.tasks()

@@ -41,6 +41,12 @@ def write_run_page(folder: Path, output: Path | None = None) -> None:
     write_text(output or folder / REPORT_FILE, run_page(read_run(folder)))
 
 
+def write_missing_page(folder: Path) -> None:
+    """Write the page of a finished run that was killed before it had one."""
+    if not (folder / REPORT_FILE).exists():
+        write_run_page(folder)
+
+
 def write_comparison_page(folder: Path, output: Path | None = None) -> None:
     """Write `report.html` of a comparison from the other files of its folder."""
     from crosstask.report.comparison_page import comparison_page

@@ -12,8 +12,9 @@ from urllib.parse import quote
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
+from crosstask.report import write_missing_page
 from crosstask.runs.events import Row
-from crosstask.runs.record import METRICS_FILE
+from crosstask.runs.record import METRICS_FILE, MODEL_FOLDER
 from crosstask.runs.run import Run, RunFolder
 from crosstask.storage import remove_scratch
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
@@ -88,6 +89,8 @@ class MethodStudy:
         if folder is not None and RunFolder(folder).is_finished:
             metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
             seconds = metrics["seconds"]
+            if self.keep_models and (folder / MODEL_FOLDER).exists():
+                write_missing_page(folder)
         else:
             goes_on = folder is not None and self._prepare_folder(folder)
             metrics = self._train(learner, key, tasks, folder).metrics

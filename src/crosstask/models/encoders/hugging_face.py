@@ -241,6 +241,12 @@ class HuggingFaceEncoder(Encoder):
     def save_assets(self, folder: Path) -> None:
         """Configuration and tokenizer, as transformers writes them."""
         self.hf_config.save_pretrained(folder)
+        self._save_tokenizer(folder)
+
+    def _save_tokenizer(self, folder: Path) -> None:
+        # Its file holds how the last text was cut. Where all features came from the cache there was none yet, and the
+        # file would depend on what the cache held.
+        self.prepare([""], "text")
         self.tokenizer.save_pretrained(folder)
 
     @classmethod
@@ -276,7 +282,7 @@ class HuggingFaceEncoder(Encoder):
             _undo_standardization(model, spec)
         with quiet_transformers():
             model.save_pretrained(folder)
-            self.tokenizer.save_pretrained(folder)
+            self._save_tokenizer(folder)
         return {**self.options, "lora": False, "tagging_only": spec.kind == "tagging"}
 
     @classmethod

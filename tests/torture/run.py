@@ -1,0 +1,222 @@
+"""The kill test.
+
+PYTHONPATH=tests python -m torture.run --kills 1000
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from torture.outcome import differences
+from torture.problems import PROBLEMS, Problem, write_problems
+from torture.sequences import Reference, Stop, Verdict, Workspace, measure, random_stops, run_sequence
+from torture.starts import import_all_that
+from torture.tripwire import KILL
+
+SHARES = {"train": 0.8, "compare": 0.12, "auto": 0.08}
+"""Of all kills: a comparison takes longer."""
+COLUMNS = ("sequences", "kills", "other stops", "identical", "different", "lost", "left behind", "failed")
+
+
+@dataclass
+class Tally:
+    """The sequences of one problem, counted."""
+
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def num_kills(self) -> int:
+        """Kills that came before the end."""
+        return sum(verdict.counts.get(KILL, 0) for verdict in self.verdicts)
+
+    def row(self) -> dict[str, int]:
+        """The line of the table."""
+        num_stops = sum(sum(verdict.counts.values()) for verdict in self.verdicts)
+        return {
+            "sequences": len(self.verdicts),
+            "kills": self.num_kills,
+            "other stops": num_stops - self.num_kills,
+            "identical": sum(not verdict.different and not verdict.failed for verdict in self.verdicts),
+            "different": sum(bool(verdict.different) for verdict in self.verdicts),
+            "lost": sum(bool(verdict.lost) for verdict in self.verdicts),
+            "left behind": sum(bool(verdict.left_behind) for verdict in self.verdicts),
+            "failed": sum(bool(verdict.failed) for verdict in self.verdicts),
+        }
+
+
+@dataclass(frozen=True)
+class Order:
+    """A sequence to run."""
+
+    problem: str
+    seed: str
+    stops: Sequence[Stop]
+
+
+class Drivers:
+    """Processes that run sequences side by side; forks of this one, so that their own forks start at once."""
+
+    def __init__(self, count: int, references: Mapping[str, Reference], workspace: Workspace) -> None:
+        context = multiprocessing.get_context("fork")
+        self.connections: list[Connection] = []
+        for _ in range(count):
+            mine, theirs = context.Pipe()
+            context.Process(target=_drive, args=(theirs, references, workspace)).start()
+            theirs.close()
+            self.connections.append(mine)
+
+    def run(self, orders: Iterator[Order]) -> Iterator[Verdict]:
+        """Verdicts as they come; orders are asked for when a driver is free."""
+        busy: set[Connection] = set()
+        idle = list(self.connections)
+        while True:
+            while idle:
+                order = next(orders, None)
+                if order is None:
+                    break
+                connection = idle.pop()
+                connection.send(order)
+                busy.add(connection)
+            if not busy:
+                break
+            for connection in wait(list(busy)):
+                assert isinstance(connection, Connection)
+                yield connection.recv()
+                busy.remove(connection)
+                idle.append(connection)
+        for connection in self.connections:
+            connection.send(None)
+
+
+def _drive(connection: Connection, references: Mapping[str, Reference], workspace: Workspace) -> None:
+    problems = {problem.name: problem for problem in PROBLEMS}
+    while True:
+        order: Order | None = connection.recv()
+        if order is None:
+            os._exit(0)
+        verdict = run_sequence(problems[order.problem], references[order.problem], order.stops, workspace, order.seed)
+        connection.send(verdict)
+
+
+def make_references(problems: Sequence[Problem], workspace: Workspace) -> dict[str, Reference]:
+    """Each command twice: what differs between two that nobody stopped cannot be asked of the others."""
+    references: dict[str, Reference] = {}
+    for problem in problems:
+        reference = measure(problem, workspace, f"reference-{problem.name}")
+        again = measure(problem, workspace, f"again-{problem.name}")
+        different, more = differences(reference.outcome, again.outcome)
+        if different or more:
+            raise RuntimeError(f"{problem.name} differs from one time to the next: {different + more}")
+        references[problem.name] = reference
+        print(
+            f"{problem.name}: {reference.seconds:.1f} s, {reference.num_calls} calls of the storage layer", flush=True
+        )
+    return references
+
+
+def planned(
+    num_kills: int,
+    seed: int,
+    references: Mapping[str, Reference],
+    problems: Sequence[Problem],
+    tallies: Mapping[str, Tally],
+) -> Iterator[Order]:
+    """Sequences until there were enough kills, the problem with the fewest next."""
+    shares = Counter(problem.kind for problem in problems)
+    whole = sum(SHARES[kind] for kind in shares)
+    needed = {}
+    for problem in problems:
+        needed[problem.name] = num_kills * SHARES[problem.kind] / whole / shares[problem.kind]
+    numbers: Counter[str] = Counter()
+    while sum(tally.num_kills for tally in tallies.values()) < num_kills:
+        name = min(needed, key=lambda name: (tallies[name].num_kills / needed[name], numbers[name] / needed[name]))
+        numbers[name] += 1
+        yield make_order(f"{name}/{seed}/{numbers[name]}", references)
+
+
+def make_order(sequence_seed: str, references: Mapping[str, Reference]) -> Order:
+    """The sequence of a seed, such as `joint-tawt/0/12`; kills at moments hit other lines of code each time."""
+    name = sequence_seed.split("/")[0]
+    return Order(name, sequence_seed, random_stops(references[name], random.Random(sequence_seed)))
+
+
+def main() -> int:
+    """Run it; 1 where a single sequence did not end as it must."""
+    parser = argparse.ArgumentParser(prog="python -m torture.run", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--problems", default="", help="names with commas; all when left out")
+    parser.add_argument("--replay", metavar="NAME/SEED/NUMBER", help="one sequence alone")
+    parser.add_argument("--json", type=Path, help="where to write what came out")
+    parser.add_argument("--folder", type=Path, help="where to work; failed sequences stay there")
+    options = parser.parse_args()
+    started = time.monotonic()
+    names = options.problems.split(",") if options.problems else [problem.name for problem in PROBLEMS]
+    if options.replay:
+        names = [options.replay.split("/")[0]]
+    problems = [problem for problem in PROBLEMS if problem.name in names]
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="torture-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    workspace = Workspace(folder.resolve())
+    write_problems(workspace.data)
+    warm = workspace.new("warm")
+    import_all_that(warm, [problem.arguments(workspace.data, warm / problem.name) for problem in problems])
+    references = make_references(problems, workspace)
+    tallies = {problem.name: Tally() for problem in problems}
+    orders = planned(options.kills, options.seed, references, problems, tallies)
+    if options.replay:
+        orders = iter([make_order(options.replay, references)])
+    for verdict in Drivers(options.jobs, references, workspace).run(orders):
+        tallies[verdict.problem].verdicts.append(verdict)
+        if not verdict.is_good:
+            print(f"\nNOT GOOD: {json.dumps(verdict.to_json(), indent=1)}", flush=True)
+        total = sum(tally.num_kills for tally in tallies.values())
+        print(f"\r{total} of {options.kills} kills, {time.monotonic() - started:.0f} s", end="", flush=True)
+    print()
+    rows = {name: tally.row() for name, tally in tallies.items()}
+    rows["all"] = dict(sum((Counter(row) for row in rows.values()), Counter()))
+    print_table(rows)
+    bad = [verdict.to_json() for tally in tallies.values() for verdict in tally.verdicts if not verdict.is_good]
+    if options.json:
+        content = {
+            "kills": options.kills, "jobs": options.jobs, "seed": options.seed, "rows": rows, "not_good": bad,
+            "seconds": round(time.monotonic() - started), "environment": _environment(),
+        }  # fmt: skip
+        options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if bad:
+        print(f"{len(bad)} sequences did not end as they must; their folders are in {workspace.folder}")
+    return int(bool(bad))
+
+
+def print_table(rows: Mapping[str, Mapping[str, int]]) -> None:
+    """As Markdown."""
+    print("| command |", " | ".join(COLUMNS), "|")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for name, row in rows.items():
+        print(f"| {name} |", " | ".join(str(row.get(column, 0)) for column in COLUMNS), "|")
+
+
+def _environment() -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "packages": {name: metadata.version(name) for name in ("crosstask", "torch", "safetensors")},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

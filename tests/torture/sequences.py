@@ -1,0 +1,191 @@
+"""A sequence: a command is started and stopped, goes on and is stopped again, and in the end must have lost nothing."""
+
+import random
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from torture.outcome import Outcome, differences, outcome
+from torture.problems import OUTPUT, Problem
+from torture.starts import Ended, Start
+from torture.tripwire import FULL_DISK, INTERRUPT, KILL, SIGNALS, TERMINATE, Wire, read_journal
+
+EXIT_CODES = {KILL: 137, TERMINATE: 143, INTERRUPT: 130, FULL_DISK: 2}
+"""Of a command that was stopped so; 0 where it was faster."""
+MOST_STOPS = 4
+ONLY_ONCE = re.compile(r"checkpoints/\d+$|/runs/.*metrics\.json$")
+"""Paths that are written once: where one is written again, work that was done is lost."""
+MOST_WORKER_SECONDS = 10.0
+"""In which processes must have seen that they are alone."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What ends a start: a deed at a call of the storage layer, or at a moment, as a fraction of the time it takes."""
+
+    deed: str
+    call: int | None = None
+    moment: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.deed} at {f'call {self.call}' if self.call else f'{self.moment:.3f} of the time'}"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The command without a stop: what it leaves, how long it takes, and how often it calls the storage layer."""
+
+    outcome: Outcome
+    seconds: float
+    num_calls: int
+
+
+@dataclass
+class Verdict:
+    """How a sequence came out. Each list is empty where all is well."""
+
+    problem: str
+    seed: str
+    stops: list[str] = field(default_factory=list)  # that took place
+    counts: dict[str, int] = field(default_factory=dict)  # of these, by deed
+    failed: list[str] = field(default_factory=list)  # ends that are none of those promised
+    different: list[str] = field(default_factory=list)  # files
+    left_behind: list[str] = field(default_factory=list)  # files, processes
+    lost: list[str] = field(default_factory=list)  # work that was done twice
+    seconds: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended as if nobody had stopped it."""
+        return not (self.failed or self.different or self.left_behind or self.lost)
+
+    def to_json(self) -> dict[str, object]:
+        """As plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Folders of one kill test: the data, and a folder for each sequence, which is removed if all went well."""
+
+    folder: Path
+
+    @property
+    def data(self) -> Path:
+        """Where the recipes are."""
+        return self.folder / "data"
+
+    def new(self, name: str) -> Path:
+        """An empty folder for a sequence, with one to work in and one for what the test writes down."""
+        folder = self.folder / name
+        for part in ("work", "log"):
+            (folder / part).mkdir(parents=True)
+        return folder
+
+
+def random_stops(reference: Reference, rng: random.Random) -> list[Stop]:
+    """One to four stops. Half of them are aimed at calls of the storage layer, which fill little of the time."""
+    stops: list[Stop] = []
+    for _ in range(rng.randint(1, MOST_STOPS)):
+        deed = rng.choices([KILL, TERMINATE, INTERRUPT, FULL_DISK], [16, 1, 1, 2])[0]
+        if deed == FULL_DISK or rng.random() < 0.5:
+            stops.append(Stop(deed, call=rng.randint(1, reference.num_calls)))
+        else:
+            stops.append(Stop(deed, moment=rng.random()))
+    return stops
+
+
+def measure(problem: Problem, workspace: Workspace, name: str) -> Reference:
+    """Run a command to its end, undisturbed."""
+    folder = workspace.new(name)
+    ended = _Sequence(problem, workspace, folder).start(None)
+    if ended.code != 0:
+        raise RuntimeError(f"{problem.name} does not run even when nobody stops it ({ended.code}): {ended.err}")
+    return Reference(outcome(folder / "work"), ended.seconds, len(read_journal(folder / "log" / "journal")))
+
+
+def run_sequence(
+    problem: Problem, reference: Reference, stops: Sequence[Stop], workspace: Workspace, seed: str
+) -> Verdict:
+    """Start, stop and go on, until the command has ended by itself; then look at what there is."""
+    started = time.monotonic()
+    folder = workspace.new(seed.replace("/", "-"))
+    sequence = _Sequence(problem, workspace, folder, reference.seconds)
+    verdict = Verdict(problem.name, seed)
+    counts: Counter[str] = Counter()
+    for stop in stops:
+        ended = sequence.start(stop)
+        verdict.failed += _complaints(ended, stop.deed)
+        if ended.code == EXIT_CODES[stop.deed]:
+            verdict.stops.append(str(stop))
+            counts[stop.deed] += 1
+        if ended.code == 0 or verdict.failed:
+            break
+    # Also where it has ended already: called again it must say so, and change nothing.
+    verdict.failed += _complaints(sequence.start(None), None)
+    verdict.counts = dict(counts)
+    verdict.different, verdict.left_behind = differences(reference.outcome, outcome(folder / "work"))
+    verdict.left_behind += sequence.processes_left()
+    verdict.lost = sequence.work_done_twice()
+    verdict.seconds = time.monotonic() - started
+    if verdict.is_good:
+        shutil.rmtree(folder)
+    return verdict
+
+
+class _Sequence:
+    def __init__(self, problem: Problem, workspace: Workspace, folder: Path, seconds: float = 0.0) -> None:
+        self.problem, self.workspace, self.folder, self.seconds = problem, workspace, folder, seconds
+        self.starts: list[Start] = []
+
+    def start(self, stop: Stop | None) -> Ended:
+        """Begin, or go on with what there is."""
+        work, log = self.folder / "work", self.folder / "log"
+        wire = Wire(str(work), str(log / "journal"))
+        if stop is not None:
+            wire = Wire(wire.folder, wire.journal, stop.call, stop.deed)
+        arguments = self.problem.arguments(self.workspace.data, work / OUTPUT)
+        start = Start(arguments, work, log / f"err-{len(self.starts)}", wire)
+        self.starts.append(start)
+        if stop is not None and stop.moment is not None:
+            start.stop_after(stop.moment * self.seconds, SIGNALS[stop.deed])
+        return start.wait()
+
+    def processes_left(self) -> list[str]:
+        """Processes that outlived the commands that began them."""
+        deadline = time.monotonic() + MOST_WORKER_SECONDS
+        while True:
+            alive = [process for start in self.starts for process in start.processes()]
+            if not alive or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        for process in alive:
+            process.kill()
+        return [f"process {' '.join(process.cmdline())[:80]}" for process in alive]
+
+    def work_done_twice(self) -> list[str]:
+        """Checkpoints and results of runs that were whole on disk, and were made again."""
+        counts = Counter(
+            path
+            for call, path in read_journal(self.folder / "log" / "journal")
+            if call in ("replace", "rename") and ONLY_ONCE.search(path)
+        )
+        return [path for path, count in counts.items() if count > 1]
+
+
+def _complaints(ended: Ended, deed: str | None) -> list[str]:
+    """What is wrong with the end of a start."""
+    allowed = {0}
+    if deed is not None:
+        allowed.add(EXIT_CODES[deed])
+    if ended.code not in allowed:
+        return [f"after {deed or 'no stop'} it ended with {ended.code}: {ended.err[-2000:]}"]
+    if "Traceback" in ended.err:
+        return [f"after {deed or 'no stop'} there is a traceback: {ended.err[-2000:]}"]
+    if deed == FULL_DISK and ended.code == 2 and ended.err.count("\n") != 1:
+        return [f"a full disk takes more than a sentence: {ended.err[-2000:]}"]
+    return []

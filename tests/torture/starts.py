@@ -1,0 +1,152 @@
+"""Processes that run a command. They are forks of this one, which has everything imported: a start takes no time."""
+
+import gc
+import importlib
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+
+from torture.tripwire import Tripwire, Wire
+
+PATIENCE = 120.0
+"""Seconds after which a start hangs."""
+CRASHED = 70
+"""Exit code of a fork whose command raised an exception."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a start came to its end: the exit code as a shell says it, and what stood on its error stream."""
+
+    code: int
+    err: str
+    seconds: float
+
+
+class Start:
+    """A command that runs in a fork of this process."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, err: Path, wire: Wire) -> None:
+        self.err = err
+        self.started = time.monotonic()
+        self.pid = os.fork()
+        if not self.pid:
+            _run(arguments, folder, err, wire)  # never returns
+
+    def stop_after(self, seconds: float, stop: signal.Signals) -> None:
+        """Send a signal when so much time has gone, unless the command has ended before."""
+        time.sleep(max(0.0, self.started + seconds - time.monotonic()))
+        os.kill(self.pid, stop)  # nobody has waited for it yet, so that the number is still its own
+
+    def wait(self) -> Ended:
+        """Until it has ended."""
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - self.started > PATIENCE:
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+                return Ended(-1, f"It hung: no end after {PATIENCE} seconds.", PATIENCE)
+            time.sleep(0.003)
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            code = 128 - code
+        return Ended(code, self.err.read_text(encoding="utf-8"), time.monotonic() - self.started)
+
+    def processes(self) -> list[psutil.Process]:
+        """Processes that this start began, itself included, that are still there."""
+        members: list[psutil.Process] = []
+        for process in psutil.process_iter():
+            try:
+                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
+                    members.append(process)
+            except (ProcessLookupError, psutil.NoSuchProcess):
+                continue
+        return members
+
+
+def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire) -> None:
+    code = CRASHED
+    try:
+        os.setsid()  # what it starts is recognized by this
+        # A terminal's signals, whatever this process was told to do with them.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        errors = os.open(err, os.O_WRONLY | os.O_CREAT)
+        for stream, handle in enumerate((nowhere, nowhere, errors)):
+            os.dup2(handle, stream)
+        os.chdir(folder)
+        os.environ["CROSSTASK_CACHE"] = str(folder / "cache")
+        # A process of its own would have other numbers than its siblings, too.
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(int.from_bytes(os.urandom(4), "big"))
+        Tripwire(wire).arm()
+        code = _exit_code(arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _exit_code(arguments: Sequence[str]) -> int:
+    from crosstask.cli import main
+
+    sys.argv = ["crosstask", *arguments]
+    try:
+        main()
+    except SystemExit as exit:
+        return exit.code if isinstance(exit.code, int) else int(exit.code is not None)
+    return 0
+
+
+def in_fork(work: Callable[[], object]) -> object:
+    """What a function returns as JSON, without a trace of it in this process."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.write(writer, json.dumps(work()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def import_all_that(folder: Path, commands: Sequence[Sequence[str]]) -> None:
+    """Import here what these commands import late, so that forks find it."""
+    torch.set_num_threads(1)
+
+    def modules() -> list[str]:
+        os.chdir(folder)
+        os.environ["CROSSTASK_CACHE"] = str(folder / "cache")
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        for arguments in commands:
+            _exit_code(arguments)
+        return list(sys.modules)
+
+    for name in in_fork(modules):
+        try:
+            importlib.import_module(name)
+        except Exception:  # some cannot be imported by name: whoever needs them imports them as always
+            continue
+    gc.collect()
+    gc.freeze()
