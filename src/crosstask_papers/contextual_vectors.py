@@ -7,17 +7,19 @@ Representations via Reductions to Static Embeddings").
 
 import hashlib
 import itertools
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, save
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoders.feature_cache import cache_folder, fingerprint
+from crosstask.models.encoders.cache_folder import SHARD, cache_folder, note_once
+from crosstask.models.encoders.feature_cache import fingerprint
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+from crosstask.storage import DamagedFileError, discard, read_checked, write_checked
+from crosstask.storage.checked import children
 
 PASSAGE = 80
 """Words of a passage: about as many as sentence encoders are trained on, and few enough not to be cut."""
@@ -61,15 +63,34 @@ def contextual_sums(
     digest = hashlib.sha256(fingerprint(encoder, encoder.config()).encode())
     for sequence in itertools.chain([words], passages):
         digest.update("\x1f".join(sequence).encode("utf-8", "surrogatepass") + b"\x1e")
-    path = cache_folder() / "places" / f"{digest.hexdigest()[:32]}.safetensors"
-    if not path.is_file():
-        sums, counts = _compute_sums(words, passages, encoder, report)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:  # complete or not at all, whoever else writes it
-            save_file({"sums": sums, "counts": counts}, Path(scratch) / path.name)
-            (Path(scratch) / path.name).replace(path)
-    arrays = load_file(path)
-    return arrays["sums"], arrays["counts"]
+    folder, stem = cache_folder() / "places", digest.hexdigest()[:32]
+    sums_on_disk = _read_sums(folder, stem, (len(words), encoder.width))
+    if sums_on_disk is not None:
+        return sums_on_disk
+    sums, counts = _compute_sums(words, passages, encoder, report)
+    try:
+        write_checked(folder, stem, SHARD, save({"sums": sums, "counts": counts}))
+    except OSError as error:
+        note_once(f"Word vectors in context are not kept on disk: {error}. CROSSTASK_CACHE names another folder.")
+    return sums, counts
+
+
+def _read_sums(folder: Path, stem: str, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray] | None:
+    """What was computed before; None where it was not, or where its file is damaged."""
+    for path in children(folder):
+        if not path.name.startswith(stem):
+            continue
+        try:
+            arrays = load(read_checked(path))
+            sums, counts = arrays["sums"], arrays["counts"]
+        except OSError:  # another process has cleared the cache, or the file cannot be read
+            continue
+        except DamagedFileError:
+            discard(path)
+            continue
+        if sums.shape == shape and counts.shape == shape[:1]:
+            return sums, counts
+    return None
 
 
 @torch.inference_mode()

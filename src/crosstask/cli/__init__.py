@@ -20,6 +20,7 @@ from crosstask.cli import (  # noqa: F401  # isort: skip
     reproduce,
     methods,
     schema,
+    cache,
     demo,
 )
 

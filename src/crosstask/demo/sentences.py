@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -20,8 +21,9 @@ import numpy as np
 from crosstask.data.task import Task
 from crosstask.demo.problem import Pool, Problem
 from crosstask.errors import CrossTaskError
+from crosstask.models.encoders.cache_folder import cache_folder, note_once
 from crosstask.progress import Progress
-from crosstask.storage import write_text
+from crosstask.storage import DamagedFileError, read_lines, write_text
 from crosstask.training.config import Training
 
 PACKAGE = "vaderSentiment==3.3.2"
@@ -59,8 +61,6 @@ class Sentence:
 
 def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAINING) -> Problem:
     """The target has a hundred labels of five levels; polarity and domain have thousands."""
-    from crosstask.models.encoders.feature_cache import cache_folder
-
     sentences = choose(load_sentences(cache_folder() / "demo"), PER_DOMAIN)
     texts: list[str] = []
     levels: list[str] = []
@@ -145,12 +145,28 @@ def compute_features(texts: list[str], task: Task, progress: Progress) -> None:
 def load_sentences(folder: Path) -> list[Sentence]:
     """All sentences, from the cache or, the first time, from the package."""
     path = folder / "vader-sentences.jsonl"
-    if not path.is_file():
-        sentences = read_package(fetch_package())
-        lines = [json.dumps(sentence.__dict__, ensure_ascii=False) + "\n" for sentence in sentences]
+    with suppress(DamagedFileError):  # or there is no file
+        return _read_sentences(path)
+    sentences = read_package(fetch_package())
+    lines = [json.dumps(sentence.__dict__, ensure_ascii=False) + "\n" for sentence in sentences]
+    try:
         write_text(path, "".join(lines))
-    text = path.read_text(encoding="utf-8")
-    return [Sentence(**json.loads(line)) for line in text.split("\n") if line]
+    except CrossTaskError as error:
+        note_once(f"The next demo fetches the sentences again: {error}")
+    return sentences
+
+
+def _read_sentences(path: Path) -> list[Sentence]:
+    sentences: list[Sentence] = []
+    for row in read_lines(path):
+        try:
+            text, rating, domain = row["text"], row["rating"], row["domain"]
+        except (TypeError, LookupError) as error:
+            raise DamagedFileError(f"'{path}' is damaged: a line is no sentence.") from error
+        if not isinstance(text, str) or not isinstance(rating, float) or domain not in tuple(FILES):
+            raise DamagedFileError(f"'{path}' is damaged: a line is no sentence.")
+        sentences.append(Sentence(text, rating, domain))
+    return sentences
 
 
 def fetch_package() -> bytes:

@@ -58,6 +58,8 @@ class Encoder(nn.Module, ABC):
     """Whether it trains low-rank updates of its weights instead of the weights."""
     texts_are_read_like_words: bool = True
     """Whether vectors of texts and of words are comparable, so that a linear layer means the same on both."""
+    origin: str = ""
+    """Where a pretrained encoder is from, as the recipe names it."""
     option_defaults: ClassVar[Options] = {}
     """Defaults of those options that `from_tasks` takes as `**options`, for the documentation."""
 
@@ -86,6 +88,10 @@ class Encoder(nn.Module, ABC):
     def weights_identity(cls, tasks: Sequence[Task], options: Options) -> str | None:
         """Identifies the encoder that `from_tasks` would return, without loading it; None where that is unknown."""
         return None
+
+    def reading_identity(self) -> str:
+        """What decides its output besides weights and options: a vocabulary, a tokenizer."""
+        return ""
 
     @abstractmethod
     def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:

@@ -1,19 +1,23 @@
 """Files of crosstask's own: complete or not there when written, and never trusted when read."""
 
+from crosstask.storage.checked import discard, read_checked, write_checked
 from crosstask.storage.reading import DamagedFileError, read_json, read_lines, read_text
 from crosstask.storage.writing import explain_write_errors, new_folder, remove_scratch, write_text
 from crosstask.storage.yaml import parse_handwritten, parse_yaml, read_yaml
 
 __all__ = [
     "DamagedFileError",
+    "discard",
     "explain_write_errors",
     "new_folder",
     "parse_handwritten",
     "parse_yaml",
+    "read_checked",
     "read_json",
     "read_lines",
     "read_text",
     "read_yaml",
     "remove_scratch",
+    "write_checked",
     "write_text",
 ]

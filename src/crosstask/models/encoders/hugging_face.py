@@ -128,7 +128,9 @@ class HuggingFaceEncoder(Encoder):
             "tagging_only": tagging_only,
             "trust_remote_code": settings["trust_remote_code"],
         }
-        return cls(_take_body(model), tokenizer, stored)
+        encoder = cls(_take_body(model), tokenizer, stored)
+        encoder.origin = str(path)
+        return encoder
 
     @classmethod
     def check_options(cls, options: Options) -> None:
@@ -161,6 +163,19 @@ class HuggingFaceEncoder(Encoder):
                 files.append((str(file.relative_to(folder)), status.st_size, status.st_mtime_ns))
         version, resolved = metadata.version("crosstask"), str(folder.resolve())
         return repr((version, resolved, sorted(options.items()), _tagging_only(tasks), sorted(files)))
+
+    def reading_identity(self) -> str:
+        """The tokenizer and the architecture's configuration."""
+        config = self.hf_config.to_dict()
+        for key in ("_name_or_path", "transformers_version"):  # where it is from, not what it computes
+            config.pop(key, None)
+        if self.tokenizer.is_fast:
+            tokenizer = self.tokenizer.backend_tokenizer.to_str()
+            # What stands before is how the last call cut and padded its texts.
+            tokenizer = tokenizer[tokenizer.index('"added_tokens"') :]
+        else:
+            tokenizer = repr(sorted(self.tokenizer.get_vocab().items()))
+        return f"{sorted(config.items())} {tokenizer}"
 
     # From inputs to representations
 

@@ -239,6 +239,10 @@ class WordEncoder(Encoder):
         section = {key: value for key, value in options.items() if key in readable}
         return {"name": PlainWords.name, **section}, [without_layers(name)]
 
+    def reading_identity(self) -> str:
+        """The words in the order of their ids: vectors of random values alone do not show whose they are."""
+        return "\n".join(self.words.vocabulary.words)
+
     def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
         """Word ids; for token lists also the position of each word (-1: cut off)."""
         if form not in self.forms:
