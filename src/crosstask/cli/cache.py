@@ -11,7 +11,7 @@ from crosstask.cli._recipe import plain_table
 from crosstask.errors import CrossTaskError
 
 if TYPE_CHECKING:
-    from crosstask.models.encoders.cache_folder import CacheContent, EncoderFeatures
+    from crosstask.models.encoders.cache_folder import CacheContent
 
 
 @app.command()
@@ -78,14 +78,8 @@ def _show(content: "CacheContent") -> None:
         for heading in ("inputs", "size", "last used"):
             table.add_column(heading, justify="right")
         for features in content.encoders:
-            last_used = datetime.fromtimestamp(features.last_used).strftime("%Y-%m-%d")
-            cells = (
-                _name(features),
-                features.fingerprint[:8],
-                f"{features.inputs:,}",
-                _size(features.bytes),
-                last_used,
-            )
+            cells = [", ".join(features.names) or "unknown", features.fingerprint[:8], f"{features.inputs:,}"]
+            cells += [_size(features.bytes), _day(features.last_used)]
             table.add_row(*(Text(_printable(cell)) for cell in cells))
         console.print(table)
     if content.other_bytes:
