@@ -20,7 +20,7 @@ _EXPORTS = {
     "rank": "crosstask.transferability.rank",
     "Training": "crosstask.training.config",
     "Run": "crosstask.runs.run",
-    "load": "crosstask.runs.run",
+    "load": "crosstask.runs.loading",
     "task_distance": "crosstask.transferability.distance",
     "transfer_matrix": "crosstask.studies.transfer_matrix",
     "capacity": "crosstask.studies.capacity",

@@ -5,8 +5,8 @@ from crosstask.data.task import Examples as Examples
 from crosstask.data.task import Task as Task
 from crosstask.errors import CrossTaskError as CrossTaskError
 from crosstask.learner import Learner as Learner
+from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
-from crosstask.runs.run import load as load
 from crosstask.studies.capacity import capacity as capacity
 from crosstask.studies.compare import compare as compare
 from crosstask.studies.transfer_matrix import transfer_matrix as transfer_matrix

@@ -23,6 +23,18 @@ class CrossTaskError(Exception):
         super().__init__(readable(str(message)))
 
 
+class MissingPackageError(CrossTaskError):
+    """An optional package is needed that is not installed."""
+
+
+class RemoteCodeError(CrossTaskError):
+    """A model needs code that comes with it, which is not run without the user's word."""
+
+
+class RemoteCodeWarning(UserWarning):
+    """Code that comes with a model is about to run, because the user has asked for it."""
+
+
 def did_you_mean(name: object, known_names: Iterable[object]) -> str:
     """A sentence that suggests the closest known name, or lists what there is when nothing comes close.
 
@@ -75,7 +87,7 @@ def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise CrossTaskError(
+        raise MissingPackageError(
             f"{purpose} needs the package '{module.split('.')[0]}', which is not installed. "
             f'Install it with: pip install "crosstask[{extra}]"'
         ) from error

@@ -1,7 +1,9 @@
-"""Whether the Hugging Face hub can be reached; tried once, to avoid waiting for retries that cannot succeed."""
+"""The Hugging Face hub: whether it can be reached, tried once to avoid waiting in vain, and a way to do without it."""
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -25,3 +27,16 @@ def hub_is_reachable() -> bool:
     except OSError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """Inside it nothing is asked of the hub, whatever a model's files name: what is not on disk is missing."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

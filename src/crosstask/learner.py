@@ -12,15 +12,16 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import make_transfer, make_weighting, papers_of
 from crosstask.models.batches import Prepared
-from crosstask.models.build import build_encoder, feature_section
+from crosstask.models.build import build_encoder, feature_section, trusts_remote_code
 from crosstask.models.evaluate import evaluate
 from crosstask.models.multitask import Model
 from crosstask.report import write_missing_page, write_run_page
 from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, Warned
+from crosstask.runs.loading import load_run
 from crosstask.runs.prediction_log import prediction_rows
 from crosstask.runs.predictor import Decision, Inputs
 from crosstask.runs.record import Record
-from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores, load_run
+from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores
 from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
@@ -105,7 +106,7 @@ class Learner:
         folder, recipe = self._run_folder(problem, output, resume)
         session = Session(folder, recipe, self.training.precision)
         if folder is not None and folder.is_finished:
-            self.run = load_run(folder.path)
+            self.run = load_run(folder.path, trust_remote_code=trusts_remote_code(self.encoder))
             write_missing_page(folder.path)
             return self.run
         with session.running(self.track, self.progress):

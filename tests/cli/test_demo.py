@@ -19,7 +19,7 @@ from crosstask.demo.digits import CLOSED_LOOPS, TRAINING, digits_problem
 from crosstask.demo.problem import Pool
 from crosstask.demo.sentences import FILES, Sentence, choose, load_sentences, read_package
 from crosstask.errors import CrossTaskError
-from crosstask.runs.run import load
+from crosstask.runs.loading import load
 from crosstask.studies.compare_runs import run_key
 from crosstask.training.paradigms import PARADIGMS
 

@@ -10,9 +10,9 @@ import crosstask as ct
 from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.runs import prediction_log as measured
+from crosstask.runs.loading import load
 from crosstask.runs.prediction_log import MAX_CHARACTERS, MAX_WORDS, prediction_rows
 from crosstask.runs.record import PREDICTIONS_FILE, read_history
-from crosstask.runs.run import load
 
 
 def rows_of(kind, form, inputs, gold, scores, labels=("no", "yes"), probabilities=None):

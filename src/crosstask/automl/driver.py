@@ -25,6 +25,7 @@ from crosstask.automl.source_selection import (
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
+from crosstask.models.build import trusts_remote_code
 from crosstask.runs.record import finite
 from crosstask.runs.run import Run
 from crosstask.studies.grid import Fact, Grid, open_grid
@@ -81,7 +82,7 @@ def find_model(request: Request, board: Board) -> Found:
     request.check()
     grid = request.open()
     if request.folder is not None:
-        finished = read_found(request.folder)
+        finished = read_found(request.folder, trust_remote_code=trusts_remote_code(request.encoder))
         if finished is not None:
             return finished
     with board.shown():

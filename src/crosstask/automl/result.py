@@ -4,11 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from crosstask.automl.leaderboard import Line, table
-from crosstask.runs.run import Run, RunFolder, load
-from crosstask.storage import write_text
+from crosstask.runs.loading import load_run
+from crosstask.runs.run import Run, RunFolder
+from crosstask.storage import read_json, write_text
 from crosstask.studies.method import Section
 
 RUN_FOLDER, EXPORT_FOLDER = "run", "model"
@@ -77,12 +78,18 @@ class Found:
             _write_json(self.folder / AUTO_FILE, self.facts)
 
 
-def read_found(folder: Path) -> Found | None:
-    """What a search in this folder has found; None if it has not finished."""
+def read_found(folder: Path, *, trust_remote_code: bool = False) -> Found | None:
+    """What a search in this folder has found; None if it has not finished.
+
+    Args:
+        folder: of the search.
+        trust_remote_code: whether code that comes with the model may run.
+    """
     path = folder / AUTO_FILE
     if not path.is_file() or not RunFolder(folder / RUN_FOLDER).is_finished:
         return None
-    return Found(cast(Run, load(folder / RUN_FOLDER)), json.loads(path.read_text(encoding="utf-8")), folder)
+    facts = read_json(path, dict[str, Any])
+    return Found(load_run(folder / RUN_FOLDER, trust_remote_code=trust_remote_code), facts, folder)
 
 
 def _write_json(path: Path, data: object) -> None:

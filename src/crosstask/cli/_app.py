@@ -1,15 +1,18 @@
 """The application, its one way to fail, and the options that several commands share."""
 
+import contextlib
 import os
 import re
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from crosstask.errors import CrossTaskError
+from crosstask.errors import CrossTaskError, RemoteCodeWarning
 
 RESUMABLE_COMMANDS = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
 """Called again, they go on where they were stopped."""
@@ -21,7 +24,8 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command and print in one line what went wrong, if something did."""
         try:
-            result = super().invoke(ctx)
+            with _warnings_as_lines():
+                result = super().invoke(ctx)
             sys.stdout.flush()  # here, so that a reader that has gone away is noticed here
             return result
         except CrossTaskError as error:
@@ -41,6 +45,23 @@ class Commands(TyperGroup):
         except BrokenPipeError:  # as in `crosstask predict ... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in the buffer has no reader
             raise typer.Exit(0) from None
+
+
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Print a warning that is meant for the user as a line, not as a place in the source."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RemoteCodeWarning)
+        show_in_source = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
+            if issubclass(category, RemoteCodeWarning):
+                typer.echo(f"Warning: {message}", err=True)
+            else:
+                show_in_source(message, category, *location, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 app = typer.Typer(
@@ -65,6 +86,10 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or
 TaskOption = Annotated[str | None, typer.Option(metavar="NAME", help="Which task; the target when left out.")]
 SeedOption = Annotated[int | None, typer.Option(min=0, metavar="NUMBER", help="Another seed than the recipe's.")]
 JsonOption = Annotated[bool, flag("--json", help="As JSON.")]
+TrustOption = Annotated[
+    bool,
+    flag("--trust-remote-code", help="Run Python code that comes with the model, with all your rights. Few need it."),
+]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
 JobsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")]

@@ -19,8 +19,8 @@ from crosstask.data.readers.table import Table, as_text, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.progress import make_progress, shown
+from crosstask.runs.loading import load, task_options
 from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_name
-from crosstask.runs.run import load, task_options
 from crosstask.storage import write_text
 
 TABLES = ("csv", "tsv", "jsonl")
@@ -41,7 +41,8 @@ class PredictOptions:
 
     - `format`: one of `FORMATS`;
     - `text`: the column of the text, or the two columns of a pair;
-    - `probabilities`: whether to write the probability of each label too.
+    - `probabilities`: whether to write the probability of each label too;
+    - `trust_remote_code`: whether code that comes with the model may run.
     """
 
     task: str | None = None
@@ -49,6 +50,7 @@ class PredictOptions:
     text: Sequence[str] | None = None
     probabilities: bool = False
     encoding: str | None = None
+    trust_remote_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
 
     Columns, delimiter and encoding are those of the run's recipe unless `options` name others.
     """
-    model = load(folder)
+    model = load(folder, trust_remote_code=options.trust_remote_code)
     spec = model.spec(options.task)
     recipe = task_options(folder, spec.name)
     input_format = _input_format(data, options.format, spec, recipe)

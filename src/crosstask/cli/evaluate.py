@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstask.cli._app import RunArgument, TaskOption, app, flag
+from crosstask.cli._app import RunArgument, TaskOption, TrustOption, app, flag
 from crosstask.cli._recipe import print_json, score_text
 from crosstask.errors import CrossTaskError
 
@@ -21,6 +21,7 @@ def evaluate(
     ] = None,
     task: TaskOption = None,
     json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Score a trained model on labeled data.
 
@@ -29,10 +30,10 @@ def evaluate(
     [dim]crosstask evaluate runs/stars[/dim]
     [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
     """
+    from crosstask.runs.loading import load
     from crosstask.runs.record import finite
-    from crosstask.runs.run import load
 
-    model = load(run)
+    model = load(run, trust_remote_code=trust_remote_code)
     spec = model.spec(task)
     examples = _labeled_examples(run, data, spec)
     scores = model.score(examples, spec.name)
@@ -50,7 +51,7 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
     from crosstask.data.options import TASK_KEYS
     from crosstask.data.readers import read
     from crosstask.data.task import Task
-    from crosstask.runs.run import task_options
+    from crosstask.runs.loading import task_options
 
     options = task_options(run, spec.name)
     source = options.get("test")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli._app import RunArgument, TaskOption, app
+from crosstask.cli._app import RunArgument, TaskOption, TrustOption, app
 
 
 @app.command()
@@ -13,6 +13,7 @@ def export(
     run: RunArgument,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder to write.")],
     task: TaskOption = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Write a plain Hugging Face folder that loads without crosstask.
 
@@ -20,9 +21,9 @@ def export(
 
     [dim]crosstask export runs/stars stars-model[/dim]
     """
-    from crosstask.runs.run import load
+    from crosstask.runs.loading import load
 
-    path = load(run).export(folder, task)
+    path = load(run, trust_remote_code=trust_remote_code).export(folder, task)
     # transformers' own marker of a model.
     loader = "plain transformers" if (path / "config.json").is_file() else "crosstask.load"
     typer.echo(f"Wrote {path}, which loads with {loader}.")

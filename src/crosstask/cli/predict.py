@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli._app import RunArgument, TaskOption, app, flag
+from crosstask.cli._app import RunArgument, TaskOption, TrustOption, app, flag
 
 
 @app.command()
@@ -35,6 +35,7 @@ def predict(
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
     ] = None,
+    trust_remote_code: TrustOption = False,
 ) -> None:
     """Label new data.
 
@@ -47,4 +48,4 @@ def predict(
     """
     from crosstask.cli._prediction_files import PredictOptions, predict_file
 
-    predict_file(run, data, output, PredictOptions(task, format, text, probabilities, encoding))
+    predict_file(run, data, output, PredictOptions(task, format, text, probabilities, encoding, trust_remote_code))

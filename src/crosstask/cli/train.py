@@ -32,15 +32,17 @@ def train(
     [dim]crosstask train stars.yaml --resume[/dim]
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
+    from crosstask.models.build import trusts_remote_code
     from crosstask.report import write_missing_page
-    from crosstask.runs.run import RunFolder, load_run
+    from crosstask.runs.loading import load_run
+    from crosstask.runs.run import RunFolder
 
     file = read_recipe(recipe, seed)
     # Before any data is read.
     folder = RunFolder.checked(output or file.output, file.resolved(), resume=resume)
     if folder.is_finished:
         typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
-        run = load_run(folder.path)
+        run = load_run(folder.path, trust_remote_code=trusts_remote_code(file.recipe.encoder))
         write_missing_page(folder.path)
         _print_run(run, folder.path)
         return
@@ -61,13 +63,15 @@ def _print_run(run: "Run", folder: Path) -> None:
     from crosstask.runs.record import REPORT_FILE
 
     for row in run.history:
-        if row["event"] in ("warning", "set_aside"):
-            note = row.get("text") or f"set aside: {row['reason']}"
+        if row.get("event") in ("warning", "set_aside"):
+            note = row.get("text") or f"set aside: {row.get('reason')}"
             if row.get("task"):
                 note = f"task {row['task']!r}: {note}"
             typer.echo(f"Note: {note}", err=True)
     for target in run.targets:
         for split, scores in run.scores.get(target, {}).items():
+            if not scores:
+                continue
             metric, value = next(iter(scores.items()))  # the first is the one that chooses the model
             typer.echo(f"{target}: {metric} {score_text(value)} on {split}")
     typer.echo(f"Run folder: {folder} (to look at: {REPORT_FILE})")

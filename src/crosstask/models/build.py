@@ -9,7 +9,8 @@ from crosstask.models.encoder import Config, Encoder, FeatureSection, Options
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.encoders.frozen import FrozenEncoder
-from crosstask.validation import name_and_options
+from crosstask.models.memory import within_machine
+from crosstask.validation import check_options, name_and_options
 
 Section = str | Options
 """An `encoder` section: a name, or a mapping with `name` and options."""
@@ -21,6 +22,11 @@ def class_and_options(section: Section) -> tuple[type[Encoder], Config]:
     if name in ENCODERS:
         return encoder_class(name), options
     return encoder_class("hugging-face"), {"path": name, **options}
+
+
+def trusts_remote_code(section: Section) -> bool:
+    """Whether the user's own section allows code that comes with the encoder to run."""
+    return not isinstance(section, str) and section.get("trust_remote_code") is True
 
 
 def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
@@ -37,14 +43,16 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
     for key in ("hidden", "cache"):
         if freeze and key in options:
             frozen_options[key] = options.pop(key)
+    check_options("encoder", FrozenEncoder, frozen_options, without=("inner",))
     cls.check_options(options)
     if freeze and any(task.spec.form == "vector" for task in tasks):
         raise CrossTaskError("encoder: `freeze` is for texts; numeric vectors are features already.")
-    encoder = cls.from_tasks(tasks, **options)
-    for task in tasks:
-        encoder.check(task)
-    if freeze:
-        return FrozenEncoder(encoder, **frozen_options)
+    with within_machine("encoder", "Choose smaller ones."):
+        encoder = cls.from_tasks(tasks, **options)
+        for task in tasks:
+            encoder.check(task)
+        if freeze:
+            encoder = FrozenEncoder(encoder, **frozen_options)
     return encoder
 
 

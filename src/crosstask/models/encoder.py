@@ -134,8 +134,14 @@ class Encoder(nn.Module, ABC):
 
     @classmethod
     @abstractmethod
-    def restore(cls, config: Options, folder: Path) -> Self:
-        """The architecture of a saved encoder; its weights are loaded by the caller."""
+    def restore(cls, config: Options, folder: Path, *, trust_remote_code: bool = False) -> Self:
+        """The architecture of a saved encoder; its weights are loaded by the caller.
+
+        Args:
+            config: what `config` returned.
+            folder: where `save_assets` wrote.
+            trust_remote_code: whether code in the folder may run. Nothing in the folder itself can allow that.
+        """
 
     def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
         """Write this encoder and a task's head as a plain Hugging Face folder, which loads without crosstask.

@@ -4,14 +4,15 @@ import copy
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 
 from crosstask.data.task import TaskSpec
 from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Config, Options
+from crosstask.models.encoder import Options
 from crosstask.models.hooks import Insert
-from crosstask.models.multitask import FORMAT_VERSION, Model, write_description
+from crosstask.models.multitask import FORMAT_VERSION, Description, Model, SavedTask, task_specs, write_description
 from crosstask.storage import new_folder
 
 
@@ -34,22 +35,33 @@ def export(model: Model, task: str, folder: Path, *, card: Options | None = None
         if options is None:
             model.save(scratch)
         else:
-            description = {"format": FORMAT_VERSION, "hugging_face": options, "tasks": [spec.to_json()]}
+            description: Description = {
+                "format": FORMAT_VERSION,
+                "hugging_face": options,
+                "tasks": [cast(SavedTask, spec.to_json())],
+            }
             write_description(scratch, description)
         text = _card(spec, card or {}, loads_by_transformers=options is not None)
         (scratch / "README.md").write_text(text, encoding="utf-8")
     return folder
 
 
-def load_exported(folder: Path, description: Config) -> Model:
-    """Read a Hugging Face folder that `export` wrote."""
+def load_exported(folder: Path, description: Description, *, trust_remote_code: bool = False) -> Model:
+    """Read a Hugging Face folder that `export` wrote.
+
+    Args:
+        folder: the folder.
+        description: its `crosstask.json`.
+        trust_remote_code: whether code in the folder may run. Nothing in the folder itself can allow that.
+    """
     from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 
-    (task,) = description["tasks"]
-    spec = TaskSpec.from_json(task)
+    (spec,) = task_specs(description)
     if spec.kind == "regression":  # the folder's last layer already outputs the data's units
         spec = TaskSpec.from_json({**spec.to_json(), "mean": 0.0, "scale": 1.0})
-    encoder, head = HuggingFaceEncoder.load_stock(description["hugging_face"], spec, folder)
+    encoder, head = HuggingFaceEncoder.load_stock(
+        description["hugging_face"], spec, folder, trust_remote_code=trust_remote_code
+    )
     model = Model(encoder, [spec])
     model.heads[0] = head
     return model.eval()

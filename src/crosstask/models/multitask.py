@@ -4,21 +4,53 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Annotated, Any, NotRequired, cast
 
 import torch
-from safetensors.torch import load_file, save_file
+from pydantic import Field
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
-from crosstask.data.examples import TaskSpec
+from crosstask.data.examples import Form, Kind, TaskSpec
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Config, Encoder, Representation
 from crosstask.models.encoders import encoder_class
 from crosstask.models.hooks import Insert, insert_class, pass_context, running_in
+from crosstask.models.saved_weights import SavedWeights
+from crosstask.storage import check_shape, explain_damage, read_json
+from crosstask.validation import shown
 
 MODEL_FILE, WEIGHTS_FILE, ASSETS_FOLDER = "crosstask.json", "model.safetensors", "encoder"
 FORMAT_VERSION = 1
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class SavedTask(TypedDict):
+    """A task of a saved model: what `TaskSpec.to_json` writes."""
+
+    name: str
+    kind: Kind
+    form: Form
+    labels: list[str]
+    metric: NotRequired[str | None]
+    mean: NotRequired[FiniteNumber]
+    scale: NotRequired[FiniteNumber]
+    common_label: NotRequired[Annotated[int, Field(ge=0)]]
+
+
+class Description(TypedDict):
+    """`crosstask.json`: everything about a model but its weights and its encoder's files.
+
+    A folder that transformers reads too has `hugging_face` in place of `encoder`.
+    """
+
+    format: int
+    encoder: NotRequired[Config]
+    hugging_face: NotRequired[Config]
+    tasks: list[SavedTask]
+    inserts: NotRequired[list[Config]]
 
 
 class Model(nn.Module):
@@ -106,10 +138,10 @@ class Model(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ASSETS_FOLDER).mkdir(exist_ok=True)
         self.encoder.save_assets(folder / ASSETS_FOLDER)
-        description: Config = {
+        description: Description = {
             "format": FORMAT_VERSION,
             "encoder": {"name": self.encoder.name, **self.encoder.config()},
-            "tasks": [spec.to_json() for spec in self.specs.values()],
+            "tasks": [cast(SavedTask, spec.to_json()) for spec in self.specs.values()],
         }
         if len(self.inserts):
             description["inserts"] = [{"name": insert.name, **insert.config()} for insert in self.insert_list()]
@@ -119,17 +151,26 @@ class Model(nn.Module):
         save_file(state, folder / WEIGHTS_FILE)
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Model":
-        """Read what `save` wrote."""
+    def load(cls, folder: str | Path, *, trust_remote_code: bool = False) -> "Model":
+        """Read what `save` wrote.
+
+        Args:
+            folder: as given to `save`.
+            trust_remote_code: whether code in the folder may run, with all your rights. Nothing in the folder itself
+                can allow that.
+        """
         folder = Path(folder)
         description = read_description(folder)
-        options = dict(description["encoder"])
-        encoder = encoder_class(options.pop("name")).restore(options, folder / ASSETS_FOLDER)
-        model = cls(encoder, [TaskSpec.from_json(data) for data in description["tasks"]])
-        for section in description.get("inserts", ()):
-            config = dict(section)
-            model.insert(insert_class(config.pop("name")).restore(config, model))
-        model.load_state_dict(load_file(folder / WEIGHTS_FILE))
+        with explain_damage(f"The model in '{folder}'"):
+            specs = task_specs(description)
+            weights = SavedWeights(folder / WEIGHTS_FILE)
+            # More than the weights need is not built, whatever sizes the description asks for.
+            with weights.limit(num_heads=len(specs)):
+                encoder = _restore_encoder(description, folder / ASSETS_FOLDER, trust_remote_code)
+                model = cls(encoder, specs)
+                for section in description.get("inserts", ()):
+                    model.insert(_restore_insert(section, model))
+            weights.load_into(model)
         return model.eval()
 
     def device(self) -> torch.device:
@@ -141,23 +182,46 @@ def _trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
-def write_description(folder: Path, description: Config) -> None:
+def _restore_encoder(description: Description, folder: Path, trust_remote_code: bool) -> Encoder:
+    options = dict(description["encoder"])
+    return encoder_class(options.pop("name")).restore(options, folder, trust_remote_code=trust_remote_code)
+
+
+def _restore_insert(section: Config, model: Model) -> Insert:
+    config = dict(section)
+    cls = insert_class(config.pop("name"))
+    return cls.restore(config, model)
+
+
+def task_specs(description: Description) -> list[TaskSpec]:
+    """The tasks of a model, each with a name of its own."""
+    specs: dict[str, TaskSpec] = {}
+    for data in description["tasks"]:
+        spec = TaskSpec.from_json(data)
+        if spec.name in specs:
+            raise CrossTaskError(f"two tasks have the name {shown(spec.name)}.")
+        specs[spec.name] = spec
+    if not specs:
+        raise CrossTaskError("it has no tasks.")
+    return list(specs.values())
+
+
+def write_description(folder: Path, description: Description) -> None:
     """Write the model file of a folder."""
     (folder / MODEL_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
-def read_description(folder: Path) -> Config:
+def read_description(folder: Path) -> Description:
     """The model file of a folder, or an error that says what is missing."""
     path = folder / MODEL_FILE
     if not path.is_file():
         raise CrossTaskError(f"'{folder}' holds no crosstask model: there is no {MODEL_FILE} in it.")
-    try:
-        description: Config = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise CrossTaskError(f"'{path}' is damaged: {error}.") from error
-    if description.get("format") != FORMAT_VERSION:
+    data = read_json(path, dict[str, Any])
+    version = data.get("format")
+    if version != FORMAT_VERSION:
         raise CrossTaskError(
-            f"'{path}' was written in format {description.get('format')}; this version reads {FORMAT_VERSION}. "
+            f"'{path}' was written in format {shown(version)}; this version reads {FORMAT_VERSION}. "
             "Install the version of crosstask that wrote it."
         )
+    description: Description = check_shape(data, Description, str(path))
     return description

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from crosstask.errors import CrossTaskError
 from crosstask.runs.events import Event, Row
-from crosstask.storage import explain_write_errors, write_text
+from crosstask.storage import DamagedFileError, explain_write_errors, read_lines, write_text
+from crosstask.validation import shown
 
 RECIPE_FILE = "recipe.yaml"
 ENVIRONMENT_FILE = "environment.json"
@@ -68,7 +69,7 @@ class Record:
 
     def of(self, event: str) -> list[Row]:
         """The rows of one name."""
-        return [row for row in self.rows if row["event"] == event]
+        return [row for row in self.rows if row.get("event") == event]
 
     def events(self, kind: type[SomeEvent]) -> list[SomeEvent]:
         """The events of one type."""
@@ -101,10 +102,8 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 def read_history(path: Path) -> list[Row]:
     """The rows of a history file; a last line that a kill cut short is left out."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    rows: list[Row] = read_lines(path)
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise DamagedFileError(f"'{path}, line {number}' is damaged: expected a mapping, found {shown(row)}.")
     return rows

@@ -2,18 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired
 
 import yaml
-from safetensors import SafetensorError
 from typing_extensions import TypedDict
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.export import load_exported
-from crosstask.models.multitask import MODEL_FILE, Model, read_description
+from crosstask.models.multitask import Model
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row, TransferFacts
 from crosstask.runs.predictor import Predictor
@@ -58,27 +56,70 @@ class Metrics(TypedDict):
     seconds: float
 
 
+class SavedMetrics(TypedDict):
+    """`Metrics` as the file holds them: null for a score or weight that is not finite."""
+
+    targets: list[str]
+    paradigm: str
+    uses_sources: NotRequired[bool]
+    papers: NotRequired[list[str]]
+    scores: dict[str, dict[str, dict[str, float | None]]]
+    weights: dict[str, dict[str, float | None]]
+    trained_on: dict[str, int]
+    set_aside: list[str]
+    seconds: float | None
+
+
 class Run(Predictor):
-    """A trained model with all that its training wrote down."""
+    """A trained model with all that its training wrote down.
+
+    A run that was loaded reads the rest of its folder when it is asked for: a model predicts without its history.
+    """
 
     def __init__(
         self,
         model: Model,
         *,
-        record: Record,
         metrics: Metrics,
-        recipe: PlainRecipe,
+        record: Record | None = None,
+        recipe: PlainRecipe | None = None,
         folder: "RunFolder | None" = None,
-        measured: Sequence[Row] = (),
+        measured: Sequence[Row] | None = None,
         write_page: Callable[[Path], None] | None = None,
     ) -> None:
         super().__init__(model, metrics["targets"])
-        self.recipe = recipe
-        self.record = record
         self.metrics = metrics
         self.folder = folder
-        self.measured = measured
         self._write_page = write_page
+        # What is known takes the place of what the properties below would read.
+        if record is not None:
+            self.record = record
+        if recipe is not None:
+            self.recipe = recipe
+        if measured is not None:
+            self.measured = measured
+
+    @cached_property
+    def record(self) -> Record:
+        """Everything that was recorded."""
+        record = Record()
+        if self.folder is not None:
+            record.rows = read_history(self.folder.path / HISTORY_FILE)
+        return record
+
+    @cached_property
+    def recipe(self) -> PlainRecipe:
+        """What was trained, as plain data."""
+        if self.folder is None:
+            return {}
+        return read_recipe(self.folder.path / RECIPE_FILE)
+
+    @cached_property
+    def measured(self) -> Sequence[Row]:
+        """Predictions on the splits that were measured; the file is only there if something was."""
+        if self.folder is None or not (self.folder.path / PREDICTIONS_FILE).is_file():
+            return []
+        return read_history(self.folder.path / PREDICTIONS_FILE)
 
     @property
     def history(self) -> list[Row]:
@@ -88,7 +129,7 @@ class Run(Predictor):
     @property
     def weights(self) -> dict[str, float]:
         """The tasks' weights in the end; of the phase that had the most tasks."""
-        return max(self.metrics["weights"].values(), key=len)
+        return max(self.metrics["weights"].values(), key=len, default={})
 
     @property
     def scores(self) -> Scores:
@@ -186,7 +227,7 @@ class RunFolder:
                 "Train without --resume, or name its folder with --output."
             )
         now = yaml.safe_load(dump_yaml(self.recipe))  # tuples become lists, as in the file
-        changed = sorted(_changes(_read_recipe(path), now))
+        changed = sorted(_changes(read_recipe(path), now))
         if changed:
             listed = ", ".join(f"`{key}`" for key in changed)
             raise CrossTaskError(
@@ -222,63 +263,8 @@ class RunFolder:
         return (self.path / METRICS_FILE).is_file() and not self.checkpoints.exists()
 
 
-def load(folder: str | Path) -> Predictor:
-    """A trained model from a run folder, from the `model` folder inside one, or from an exported folder."""
-    path = Path(folder)
-    if not path.is_dir():
-        raise CrossTaskError(f"There is no folder '{folder}'.")
-    if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
-        return load_run(path)
-    with _explain_damage(path):
-        # An export of a pretrained encoder is a folder of Hugging Face with a head; any other is a model as saved.
-        description = read_description(path)
-        if "hugging_face" in description:
-            return Predictor(load_exported(path, description))
-        return Predictor(Model.load(path))
-
-
-def load_run(folder: str | Path) -> Run:
-    """A finished run from its folder."""
-    path = Path(folder)
-    # Finished without a model and not finished yet need different advice.
-    if RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
-        raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")
-    if not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
-        raise CrossTaskError(f"The run in '{folder}' has not finished: continue it with `crosstask train --resume`.")
-    with _explain_damage(path):
-        metrics: Metrics = json.loads((path / METRICS_FILE).read_text(encoding="utf-8"))
-        record = Record()
-        record.rows = read_history(path / HISTORY_FILE)
-        model, recipe = Model.load(path / MODEL_FOLDER), _read_recipe(path / RECIPE_FILE)
-        measured = []  # the file is only there if something was measured
-        if (path / PREDICTIONS_FILE).is_file():
-            measured = read_history(path / PREDICTIONS_FILE)
-        return Run(model, record=record, metrics=metrics, recipe=recipe, folder=RunFolder(path), measured=measured)
-
-
-@contextmanager
-def _explain_damage(folder: Path) -> Iterator[None]:
-    """Turn what goes wrong while a model is read into a sentence."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
-        raise CrossTaskError(f"The model in '{folder}' is damaged or not whole: {reason}.") from error
-
-
-def task_options(folder: str | Path, task: str) -> dict[str, Any]:
-    """How the run's recipe reads a task; nothing for a model that was exported or made in Python."""
-    path = Path(folder) / RECIPE_FILE
-    if not path.is_file():
-        return {}
-    recipe = _read_recipe(path)
-    options = dict(recipe.get("tasks", {}).get(task, {}))
-    if not isinstance(options.get("train"), str):  # a run of Python: `train` is a size, not a file
-        return {}
-    return {"seed": recipe.get("seed", 0), **options}
-
-
-def _read_recipe(path: Path) -> PlainRecipe:
+def read_recipe(path: Path) -> PlainRecipe:
+    """The recipe in a run folder."""
     recipe = read_yaml(path)
     if not isinstance(recipe, dict):
         raise CrossTaskError(f"'{path}' is damaged: it holds no recipe as crosstask writes it.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -49,7 +50,7 @@ def read_json(path: Path, shape: Any = None, *, max_bytes: int = MAX_BYTES) -> A
         max_bytes: the largest file that is read.
     """
     value = _parse(read_text(path, max_bytes=max_bytes), str(path))
-    return value if shape is None else _checked(value, shape, str(path))
+    return value if shape is None else check_shape(value, shape, str(path))
 
 
 def read_lines(path: Path, *, max_bytes: int = MAX_BYTES) -> list[Any]:
@@ -65,6 +66,24 @@ def read_lines(path: Path, *, max_bytes: int = MAX_BYTES) -> list[Any]:
     return rows
 
 
+@contextlib.contextmanager
+def explain_damage(what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while files are parsed into a sentence about `what` they hold.
+
+    For the border where foreign code (transformers, tokenizers, torch) reads foreign bytes: each of these packages has
+    errors of its own, down to bare `Exception`. Errors that are sentences about a file already stay as they are.
+    """
+    try:
+        yield
+    except CrossTaskError as error:
+        if type(error) is not CrossTaskError:
+            raise
+        raise DamagedFileError(f"{what} is damaged or not whole: {error}") from error
+    except Exception as error:  # see above
+        reason = str(error).strip().split("\n")[0].rstrip(".")[:300] or type(error).__name__
+        raise DamagedFileError(f"{what} is damaged or not whole: {reason}.") from error
+
+
 def _parse(text: str, where: str) -> Any:
     try:
         return json.loads(text)
@@ -74,7 +93,8 @@ def _parse(text: str, where: str) -> Any:
         raise DamagedFileError(f"'{where}' is damaged: {error}.") from error
 
 
-def _checked(value: object, shape: Any, where: str) -> Any:
+def check_shape(value: object, shape: Any, where: str) -> Any:
+    """A value of a JSON file that must have the type `shape`; `where` names it in the error."""
     from pydantic import TypeAdapter, ValidationError
 
     try:

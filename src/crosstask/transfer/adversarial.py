@@ -133,6 +133,8 @@ class PrivateEncoders(Insert):
     @classmethod
     def restore(cls, config: Mapping[str, Any], model: "Model") -> Self:
         """Private encoders with the architecture of the model's encoder."""
+        if not model.specs.keys() >= set(config["tasks"]):  # a copy of the encoder for each
+            raise CrossTaskError(f"the insert '{cls.name}' names tasks that the model does not have.")
         return cls(config["tasks"], model.encoder)
 
     def for_task(self, model: "Model", task: str) -> Insert:

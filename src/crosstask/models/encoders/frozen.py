@@ -220,10 +220,12 @@ class FrozenEncoder(Encoder):
         self.inner.save_assets(folder)
 
     @classmethod
-    def restore(cls, config: Options, folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path, *, trust_remote_code: bool = False) -> Self:
         """A saved model computes the features of new texts as they come, without a cache."""
-        inner = dict(config["inner"])
-        return cls(encoder_class(inner.pop("name")).restore(inner, folder), config["hidden"], cache=False)
+        options = dict(config["inner"])
+        inner_class = encoder_class(options.pop("name"))
+        inner = inner_class.restore(options, folder, trust_remote_code=trust_remote_code)
+        return cls(inner, config["hidden"], cache=False)
 
 
 def _by_example(values: Tensor | None, count: int) -> Sequence[np.ndarray | None]:

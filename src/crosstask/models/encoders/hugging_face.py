@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
-from crosstask.hub import hub_is_reachable
+from crosstask.hub import hub_is_reachable, offline
 from crosstask.models.arrays import PreparedInput, attention_mask, column, pad
 from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, Options, Representation
 from crosstask.models.encoders import encoder_names
+from crosstask.models.encoders.transformer_files import read_architecture, read_tokenizer, warn_of_remote_code
 from crosstask.models.heads import (
     MODEL_INPUTS,
     LinearHead,
@@ -28,13 +29,16 @@ from crosstask.models.heads import (
     quiet_transformers,
 )
 from crosstask.models.hooks import Site, recomputation_contexts
-from crosstask.validation import check_options
+from crosstask.models.saved_weights import SavedWeights
+from crosstask.validation import check_options, check_values, shown
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 # Architectures whose position ids start behind the padding index: that many positions fewer can be used.
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
+STOCK_WEIGHTS_FILE = "model.safetensors"
+"""As transformers names it."""
 LORA_DEFAULTS: Config = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear"}
 
 
@@ -87,11 +91,21 @@ class HuggingFaceEncoder(Encoder):
     option_defaults: ClassVar[Options] = TRANSFORMER_DEFAULTS
     body: "PreTrainedModel"
 
-    def __init__(self, body: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", options: Options) -> None:
+    def __init__(
+        self,
+        body: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        options: Options,
+        *,
+        trust_remote_code: bool = False,
+    ) -> None:
         super().__init__()
         self.body = body
         self.tokenizer = tokenizer
         self.options = dict(options)
+        # Never among the options that are saved: who loads the model decides again.
+        self.options.pop("trust_remote_code", None)
+        self.trust_remote_code = trust_remote_code
         self.hf_config: PretrainedConfig = self.body.config
         self.width = int(self.hf_config.hidden_size)
         self.has_lora = bool(self.options["lora"])
@@ -126,9 +140,8 @@ class HuggingFaceEncoder(Encoder):
             "lora": dict(lora) if isinstance(lora, Mapping) else bool(lora),
             "gradient_checkpointing": settings["gradient_checkpointing"],
             "tagging_only": tagging_only,
-            "trust_remote_code": settings["trust_remote_code"],
         }
-        encoder = cls(_take_body(model), tokenizer, stored)
+        encoder = cls(_take_body(model), tokenizer, stored, trust_remote_code=settings["trust_remote_code"])
         encoder.origin = str(path)
         return encoder
 
@@ -225,7 +238,7 @@ class HuggingFaceEncoder(Encoder):
         """The architecture's own head, or dropout and a linear layer on the mean."""
         if self.options["pooling"] == "mean" and spec.kind != "tagging":
             return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
-        return StockHead(self.hf_config, spec, self.options["trust_remote_code"])
+        return StockHead(self.hf_config, spec, self.trust_remote_code)
 
     def sites(self) -> list[Site]:
         """The input of the first layer, then the output of each layer."""
@@ -265,16 +278,15 @@ class HuggingFaceEncoder(Encoder):
         self.tokenizer.save_pretrained(folder)
 
     @classmethod
-    def restore(cls, config: Options, folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path, *, trust_remote_code: bool = False) -> Self:
         """Body without pretrained weights, tokenizer, options."""
-        with quiet_transformers():
-            import transformers
-
-            trust = config["trust_remote_code"]
-            architecture = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust)
-            model = auto_class(config["tagging_only"]).from_config(architecture, trust_remote_code=trust)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trust)
-        return cls(_take_body(model), tokenizer, config)
+        check_values("encoder", cls.from_tasks, config)
+        architecture = read_architecture(Path(folder), trust_remote_code=trust_remote_code)
+        with quiet_transformers(), offline():
+            classifier = auto_class(config["tagging_only"])
+            model = classifier.from_config(architecture, trust_remote_code=trust_remote_code)
+        tokenizer = read_tokenizer(folder, trust_remote_code=trust_remote_code)
+        return cls(_take_body(model), tokenizer, config, trust_remote_code=trust_remote_code)
 
     def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
         """As the model that the head is from, with this encoder's weights in its body."""
@@ -301,22 +313,21 @@ class HuggingFaceEncoder(Encoder):
         return {**self.options, "lora": False, "tagging_only": spec.kind == "tagging"}
 
     @classmethod
-    def load_stock(cls, config: Options, spec: TaskSpec, folder: Path) -> tuple[Self, StockHead]:
+    def load_stock(
+        cls, config: Options, spec: TaskSpec, folder: Path, *, trust_remote_code: bool = False
+    ) -> tuple[Self, StockHead]:
         """Encoder and head from a folder that `save_stock` wrote."""
-        encoder = cls.restore(config, folder)
-        with quiet_transformers():
-            model = auto_class(spec.kind == "tagging").from_pretrained(folder, dtype=torch.float32)
+        check_values("encoder", cls.from_tasks, config)
+        architecture = read_architecture(folder, trust_remote_code=trust_remote_code)
+        architecture = labeled_config(architecture, spec)
+        model = _load_classifier(architecture, SavedWeights(folder / STOCK_WEIGHTS_FILE), spec, trust_remote_code)
+        tokenizer = read_tokenizer(folder, trust_remote_code=trust_remote_code)
+        encoder = cls(_take_body(model), tokenizer, config, trust_remote_code=trust_remote_code)
         head = encoder.make_head(spec)
         assert isinstance(head, StockHead)
         prefix = f"{model.base_model_prefix}."
-        body_state: dict[str, Tensor] = {}
-        head_state: dict[str, Tensor] = {}
-        for name, tensor in model.state_dict().items():
-            if name.startswith(prefix):
-                body_state[name.removeprefix(prefix)] = tensor
-            else:
-                head_state[name] = tensor
-        encoder.body.load_state_dict(body_state)
+        state = model.state_dict()
+        head_state = {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
         head.model.load_state_dict(head_state)
         return encoder, head
 
@@ -343,6 +354,8 @@ def _load_pretrained(
     """A pretrained classifier and its tokenizer from a folder or the hub, with `dropout` and `attention` as set."""
     folder = minilm_folder() if path == "minilm" else path
     loading: Config = {"trust_remote_code": settings["trust_remote_code"]}
+    if settings["trust_remote_code"]:
+        warn_of_remote_code(path)
     if not Path(folder).is_dir() and not hub_is_reachable():
         loading["local_files_only"] = True  # what was fetched before is still there
     model_options = dict(loading)
@@ -362,6 +375,23 @@ def _load_pretrained(
         model = classifier.from_pretrained(folder, config=config, dtype=torch.float32, **model_options)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer_options)
     return model, tokenizer
+
+
+def _load_classifier(
+    architecture: "PretrainedConfig", weights: SavedWeights, spec: TaskSpec, trust_remote_code: bool
+) -> "PreTrainedModel":
+    """A classifier with the weights of a file, which must be all that it needs and nothing else."""
+    with quiet_transformers(), offline(), weights.limit(num_heads=2):
+        with torch.device("meta"):  # without memory, only to learn which class it is
+            outline = auto_class(spec.kind == "tagging").from_config(architecture, trust_remote_code=trust_remote_code)
+        # Not by the folder's name: transformers would look for adapters and other weights there, and elsewhere.
+        model, differences = type(outline).from_pretrained(
+            None, config=architecture, state_dict=weights.load(), dtype=torch.float32, output_loading_info=True
+        )
+    for difference, names in differences.items():  # missing_keys, unexpected_keys, ...
+        if names:
+            raise weights.damaged(f"{difference.replace('_', ' ')}: {shown(sorted(map(str, names)))}")
+    return model
 
 
 def _set_dropout(config: "PretrainedConfig", dropout: float) -> None:

@@ -113,7 +113,7 @@ class VectorEncoder(Encoder):
         return [Site(self.entry, "output", self.inputs)]
 
     @classmethod
-    def restore(cls, config: Options, folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path, *, trust_remote_code: bool = False) -> Self:
         return cls(**config)
 
     def config(self) -> Config:

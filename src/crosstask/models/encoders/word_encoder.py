@@ -303,7 +303,7 @@ class WordEncoder(Encoder):
         self.words.vocabulary.save(folder)
 
     @classmethod
-    def restore(cls, config: Options, folder: Path) -> Self:
+    def restore(cls, config: Options, folder: Path, *, trust_remote_code: bool = False) -> Self:
         """The architecture and the vocabulary of a saved encoder."""
         options = dict(config)
         return cls(WordEmbedding.restore(options.pop("words"), folder), **options)

@@ -1,0 +1,86 @@
+"""Trained models from folders: a run's, the model in one, or an exported one. The folder may be anybody's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from crosstask.errors import CrossTaskError
+from crosstask.models.encoders.transformer_files import warn_of_remote_code
+from crosstask.models.export import load_exported
+from crosstask.models.multitask import MODEL_FILE, Model, read_description
+from crosstask.runs.predictor import Predictor
+from crosstask.runs.record import ENVIRONMENT_FILE, METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
+from crosstask.runs.run import Metrics, Run, RunFolder, SavedMetrics, read_recipe
+from crosstask.storage import DamagedFileError, explain_damage, read_json
+from crosstask.validation import shown
+
+
+def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
+    """A trained model from a run folder, from the `model` folder inside one, or from an exported folder.
+
+    Loading runs no code of the folder and downloads nothing.
+
+    Args:
+        folder: the folder, which may come from somebody else.
+        trust_remote_code: run Python code that comes with the model, with all your rights. Few models need that; read
+            the code first. A warning says that it runs.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise CrossTaskError(f"There is no folder '{folder}'.")
+    if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
+        return load_run(path, trust_remote_code=trust_remote_code)
+    return Predictor(_load_model(path, trust_remote_code))
+
+
+def load_run(folder: str | Path, *, trust_remote_code: bool = False) -> Run:
+    """A finished run from its folder; what training wrote down is read when it is asked for.
+
+    Args:
+        folder: the folder, which may come from somebody else.
+        trust_remote_code: as for `load`.
+    """
+    path = Path(folder)
+    # Finished without a model and not finished yet need different advice.
+    if RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
+        raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")
+    if not ((path / MODEL_FOLDER / MODEL_FILE).is_file() and (path / METRICS_FILE).is_file()):
+        raise CrossTaskError(f"The run in '{folder}' has not finished: continue it with `crosstask train --resume`.")
+    metrics = cast(Metrics, read_json(path / METRICS_FILE, SavedMetrics))
+    model = _load_model(path / MODEL_FOLDER, trust_remote_code)
+    _check_targets(path / METRICS_FILE, metrics["targets"], model)
+    return Run(model, metrics=metrics, folder=RunFolder(path))
+
+
+def _load_model(folder: Path, trust_remote_code: bool) -> Model:
+    if trust_remote_code:
+        warn_of_remote_code(str(folder))
+    # An export of a pretrained encoder is a folder of Hugging Face with a head; any other is a model as saved.
+    description = read_description(folder)
+    if "hugging_face" in description:
+        with explain_damage(f"The model in '{folder}'"):
+            return load_exported(folder, description, trust_remote_code=trust_remote_code)
+    return Model.load(folder, trust_remote_code=trust_remote_code)
+
+
+def _check_targets(path: Path, targets: Sequence[str], model: Model) -> None:
+    if not targets:
+        raise DamagedFileError(f"'{path}' is damaged: it names no target.")
+    for target in targets:
+        if target not in model.specs:
+            raise DamagedFileError(f"'{path}' is damaged: the model has no task {shown(target)}.")
+
+
+def task_options(folder: str | Path, task: str) -> dict[str, Any]:
+    """How the run's recipe reads a task; nothing for a model that was exported or made in Python."""
+    path = Path(folder) / RECIPE_FILE
+    if not path.is_file():
+        return {}
+    recipe = read_recipe(path)
+    tasks = recipe.get("tasks", {})
+    if not isinstance(tasks, dict) or not isinstance(tasks.get(task, {}), dict):
+        raise DamagedFileError(f"'{path}' is damaged: `tasks` holds no section '{task}' with options.")
+    options = dict(tasks.get(task, {}))
+    if not isinstance(options.get("train"), str):  # a run of Python: `train` is a size, not a file
+        return {}
+    return {"seed": recipe.get("seed", 0), **options}
