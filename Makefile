@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint format demo docs reproduce-quick reproduce-pages torture clean
+.PHONY: help install test fuzz lint format demo docs reproduce-quick reproduce-pages torture clean
 
 help: ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
@@ -16,6 +16,12 @@ install: $(INSTALLED) ## Make .venv and install the package with all that it nee
 
 test: $(INSTALLED) ## Run all tests and doctests, two at a time (ARGS="-k name" runs some)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+SECONDS ?= 600
+JOBS ?= 2
+fuzz: $(INSTALLED) ## Try mutated inputs of every kind (SECONDS=3600 JOBS=2 SEED=7 INPUTS=100000 ARGS="--kinds files")
+	OMP_NUM_THREADS=1 PYTHONPATH=src:tests $(BIN)/python -m fuzz --jobs $(JOBS) $(if $(SEED),--seed $(SEED)) \
+		$(if $(INPUTS),--inputs $(INPUTS),--seconds $(SECONDS)) --json benchmarks/results/fuzz.json $(ARGS)
 
 lint: $(INSTALLED) ## Check style, format, types and the direction of imports
 	$(BIN)/ruff check .
