@@ -1,14 +1,26 @@
 """What a command leaves on disk, without what a clock says."""
 
+import csv
+import io
+import json
 import re
 from pathlib import Path
 
 CLOCK = [
-    (re.compile(rb'("seconds": )[0-9.e-]+'), rb"\1S"),
+    (re.compile(rb'("seconds": )([0-9.e-]+|null)'), rb"\1S"),
+    (re.compile(rb'("(reading|ranking|features|search|last fit)": )[0-9.]+'), rb"\1S"),
     (re.compile(rb"[0-9.]+ (seconds|minutes)"), rb"S \1"),
     (re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), rb"D"),
 ]
 """Times in JSON and in the words of a page."""
+SECONDS_COLUMN = {
+    ".md": (re.compile(rb"[0-9.]* \|$", re.MULTILINE), rb"S |"),
+    ".tex": (re.compile(rb"[0-9.]* \\\\$", re.MULTILINE), rb"S"),
+    ".html": (re.compile(rb'<td class="number">([0-9]+\.[0-9])?</td>'), rb"S"),
+}
+"""The column of a comparison's tables that says how long a run took; no score has one digit."""
+COSTS = "costs"
+"""In the plan of a search: what an update takes."""
 
 Outcome = dict[str, bytes | None]
 """The content of every file by its path, times aside; None for folders."""
@@ -18,11 +30,43 @@ def outcome(folder: Path) -> Outcome:
     """Everything in a folder."""
     contents: Outcome = {}
     for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        contents[name] = None
-        if path.is_file():
-            contents[name] = without_times(path.read_bytes()) if path.suffix != ".safetensors" else path.read_bytes()
+        contents[str(path.relative_to(folder))] = _content(path) if path.is_file() else None
     return contents
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix == ".safetensors":
+        return content
+    if path.name == "cells.jsonl":
+        content = _cells(content)
+    if path.name == "comparison.csv":
+        content = _without_column(content, "seconds")
+    if path.suffix in SECONDS_COLUMN and path.stem in ("comparison", "report"):
+        pattern, replacement = SECONDS_COLUMN[path.suffix]
+        content = pattern.sub(replacement, content)
+    return without_times(content)
+
+
+def _cells(content: bytes) -> bytes:
+    """The rows of a study: who ran them when is another matter, and workers finish in any order."""
+    rows: list[str] = []
+    for line in content.decode().splitlines():
+        row = json.loads(line)
+        row.pop(COSTS, None)
+        if row["event"] != "session":
+            rows.append(json.dumps(row))
+    return "\n".join(sorted(rows, key=without_seconds)).encode()
+
+
+def without_seconds(row: str) -> bytes:
+    """A row, to sort by."""
+    return without_times(row.encode())
+
+
+def _without_column(content: bytes, name: str) -> bytes:
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    return json.dumps([{key: value for key, value in row.items() if key != name} for row in rows]).encode()
 
 
 def without_times(content: bytes) -> bytes:

@@ -3,7 +3,7 @@
 import csv
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -30,8 +30,7 @@ class Problem:
     kind: str
     recipe: Mapping[str, object]
     options: tuple[str, ...] = ()
-    texts_per_task: int = 40
-    has_workers: bool = field(default=False, kw_only=True)
+    has_workers: bool = False
 
     def arguments(self, data: Path, output: Path) -> list[str]:
         """The command line, for a start or, where the folder is there, to go on."""
@@ -45,6 +44,12 @@ def _train(name: str, **recipe: object) -> Problem:
     return Problem(name, "train", recipe)
 
 
+def _compare(name: str, jobs: int, more: tuple[str, ...] = ()) -> Problem:
+    recipe = {"training": {"updates": 6, "batch_size": 8, "checkpoint_every": 2}}
+    options = ("--methods", "single,joint+tawt", "--seeds", "2", "--jobs", str(jobs), *more)
+    return Problem(name, "compare", recipe, options, has_workers=jobs > 1)
+
+
 PROBLEMS = [
     _train("joint-tawt", paradigm="joint", weighting={"name": "tawt", "every": 2}),
     _train("pretrain", paradigm="pretrain"),
@@ -54,6 +59,10 @@ PROBLEMS = [
     _train("stacking", paradigm="stacking", encoder=FROZEN_ENCODER),
     _train("accumulate", paradigm="joint", training={**TRAINING, "accumulate": 2, "epochs": 6}),
     _train("patience", paradigm="joint", training={**TRAINING, "patience": 2, "epochs": 30, "learning_rate": 0.1}),
+    _compare("compare", jobs=1),
+    _compare("compare-keep", jobs=1, more=("--keep-runs",)),
+    _compare("compare-workers", jobs=2, more=("--keep-runs",)),
+    Problem("auto", "auto", {"training": {"updates": 6, "batch_size": 8}}, ("--minutes", "30", "--quiet")),
     _train("small", paradigm="single", training={"updates": 2, "batch_size": 8, "checkpoint_every": 1}),
 ]
 """All of them; `small` is the one whose every call of the storage layer is hit once."""

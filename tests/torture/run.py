@@ -21,10 +21,11 @@ from pathlib import Path
 
 from torture.outcome import differences
 from torture.problems import PROBLEMS, Problem, write_problems
-from torture.sequences import Reference, Stop, Verdict, Workspace, measure, random_stops, run_sequence
+from torture.sequences import TWICE_EVERY, Reference, Stop, Verdict, Workspace, measure, random_stops, run_sequence
 from torture.starts import import_all_that
-from torture.tripwire import KILL
+from torture.tripwire import KILL, arm_worker
 
+PROBLEMS_BY_NAME = {problem.name: problem for problem in PROBLEMS}
 SHARES = {"train": 0.8, "compare": 0.12, "auto": 0.08}
 """Of all kills: a comparison takes longer."""
 COLUMNS = ("sequences", "kills", "other stops", "identical", "different", "lost", "left behind", "failed")
@@ -63,6 +64,7 @@ class Order:
     problem: str
     seed: str
     stops: Sequence[Stop]
+    twice: bool = False
 
 
 class Drivers:
@@ -101,13 +103,12 @@ class Drivers:
 
 
 def _drive(connection: Connection, references: Mapping[str, Reference], workspace: Workspace) -> None:
-    problems = {problem.name: problem for problem in PROBLEMS}
     while True:
         order: Order | None = connection.recv()
         if order is None:
             os._exit(0)
-        verdict = run_sequence(problems[order.problem], references[order.problem], order.stops, workspace, order.seed)
-        connection.send(verdict)
+        problem, reference = PROBLEMS_BY_NAME[order.problem], references[order.problem]
+        connection.send(run_sequence(problem, reference, order.stops, workspace, order.seed, twice=order.twice))
 
 
 def make_references(problems: Sequence[Problem], workspace: Workspace) -> dict[str, Reference]:
@@ -148,8 +149,10 @@ def planned(
 
 def make_order(sequence_seed: str, references: Mapping[str, Reference]) -> Order:
     """The sequence of a seed, such as `joint-tawt/0/12`; kills at moments hit other lines of code each time."""
-    name = sequence_seed.split("/")[0]
-    return Order(name, sequence_seed, random_stops(references[name], random.Random(sequence_seed)))
+    name, _, number = sequence_seed.split("/")
+    rng = random.Random(sequence_seed)
+    stops = random_stops(PROBLEMS_BY_NAME[name], references[name], rng)
+    return Order(name, sequence_seed, stops, twice=int(number) % TWICE_EVERY == 0)
 
 
 def main() -> int:
@@ -218,5 +221,7 @@ def _environment() -> dict[str, object]:
     }
 
 
+if __name__ == "__mp_main__":  # a worker of a comparison, which imports the script that began it
+    arm_worker()
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,6 +17,10 @@ from torture.tripwire import FULL_DISK, INTERRUPT, KILL, SIGNALS, TERMINATE, Wir
 EXIT_CODES = {KILL: 137, TERMINATE: 143, INTERRUPT: 130, FULL_DISK: 2}
 """Of a command that was stopped so; 0 where it was faster."""
 MOST_STOPS = 4
+COMMAND, WORKER, GROUP = "command", "worker", "group"
+"""Who is stopped: the process of the command, one that it has started, or all of them."""
+TWICE_EVERY = 10
+"""Every so many sequences are gone on with by two processes at once."""
 ONLY_ONCE = re.compile(r"checkpoints/\d+$|/runs/.*metrics\.json$")
 """Paths that are written once: where one is written again, work that was done is lost."""
 MOST_WORKER_SECONDS = 10.0
@@ -30,9 +34,16 @@ class Stop:
     deed: str
     call: int | None = None
     moment: float | None = None
+    whom: str = COMMAND
 
     def __str__(self) -> str:
-        return f"{self.deed} at {f'call {self.call}' if self.call else f'{self.moment:.3f} of the time'}"
+        when = f"call {self.call}" if self.call else f"{self.moment:.3f} of the time"
+        return f"{self.deed} ({self.whom}) at {when}"
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command that is stopped so; it goes on without one of its workers."""
+        return 0 if self.whom == WORKER else EXIT_CODES[self.deed]
 
 
 @dataclass(frozen=True)
@@ -87,15 +98,20 @@ class Workspace:
         return folder
 
 
-def random_stops(reference: Reference, rng: random.Random) -> list[Stop]:
+def random_stops(problem: Problem, reference: Reference, rng: random.Random) -> list[Stop]:
     """One to four stops. Half of them are aimed at calls of the storage layer, which fill little of the time."""
     stops: list[Stop] = []
     for _ in range(rng.randint(1, MOST_STOPS)):
         deed = rng.choices([KILL, TERMINATE, INTERRUPT, FULL_DISK], [16, 1, 1, 2])[0]
-        if deed == FULL_DISK or rng.random() < 0.5:
-            stops.append(Stop(deed, call=rng.randint(1, reference.num_calls)))
+        whom = COMMAND
+        if problem.has_workers and deed == KILL:
+            whom = rng.choice([COMMAND, WORKER, GROUP])
+        elif problem.has_workers and deed != FULL_DISK:
+            whom = rng.choice([COMMAND, GROUP])
+        if deed == FULL_DISK or (whom != GROUP and rng.random() < 0.5):
+            stops.append(Stop(deed, call=rng.randint(1, reference.num_calls), whom=whom))
         else:
-            stops.append(Stop(deed, moment=rng.random()))
+            stops.append(Stop(deed, moment=rng.random(), whom=whom))
     return stops
 
 
@@ -109,7 +125,13 @@ def measure(problem: Problem, workspace: Workspace, name: str) -> Reference:
 
 
 def run_sequence(
-    problem: Problem, reference: Reference, stops: Sequence[Stop], workspace: Workspace, seed: str
+    problem: Problem,
+    reference: Reference,
+    stops: Sequence[Stop],
+    workspace: Workspace,
+    seed: str,
+    *,
+    twice: bool = False,
 ) -> Verdict:
     """Start, stop and go on, until the command has ended by itself; then look at what there is."""
     started = time.monotonic()
@@ -119,13 +141,15 @@ def run_sequence(
     counts: Counter[str] = Counter()
     for stop in stops:
         ended = sequence.start(stop)
-        verdict.failed += _complaints(ended, stop.deed)
-        if ended.code == EXIT_CODES[stop.deed]:
+        verdict.failed += _complaints(ended, stop)
+        if ended.code == stop.code and (stop.whom != WORKER or sequence.worker_was_stopped):
             verdict.stops.append(str(stop))
             counts[stop.deed] += 1
         if ended.code == 0 or verdict.failed:
             break
     # Also where it has ended already: called again it must say so, and change nothing.
+    if twice:
+        verdict.failed += sequence.go_on_twice()
     verdict.failed += _complaints(sequence.start(None), None)
     verdict.counts = dict(counts)
     verdict.different, verdict.left_behind = differences(reference.outcome, outcome(folder / "work"))
@@ -144,16 +168,48 @@ class _Sequence:
 
     def start(self, stop: Stop | None) -> Ended:
         """Begin, or go on with what there is."""
-        work, log = self.folder / "work", self.folder / "log"
-        wire = Wire(str(work), str(log / "journal"))
-        if stop is not None:
-            wire = Wire(wire.folder, wire.journal, stop.call, stop.deed)
-        arguments = self.problem.arguments(self.workspace.data, work / OUTPUT)
-        start = Start(arguments, work, log / f"err-{len(self.starts)}", wire)
-        self.starts.append(start)
+        start = self._begin(stop)
+        self.worker_was_stopped = False
         if stop is not None and stop.moment is not None:
-            start.stop_after(stop.moment * self.seconds, SIGNALS[stop.deed])
-        return start.wait()
+            seconds, number = stop.moment * self.seconds, SIGNALS[stop.deed]
+            if stop.whom == WORKER:
+                self.worker_was_stopped = start.stop_worker_after(seconds, number)
+            elif stop.whom == GROUP:
+                start.stop_all_after(seconds, number)
+            else:
+                start.stop_after(seconds, number)
+        ended = start.wait()
+        if stop is not None and stop.call is not None:
+            self.worker_was_stopped = (self.folder / "log" / f"tripped-{len(self.starts)}").exists()
+        return ended
+
+    def go_on_twice(self) -> list[str]:
+        """Two processes go on at once: one does, the other is refused in one sentence, or finds all done."""
+        ends = [start.wait() for start in (self._begin(None), self._begin(None))]
+        codes = sorted(ended.code for ended in ends)
+        complaints: list[str] = []
+        if codes not in ([0, 0], [0, 2]):
+            complaints.append(f"two at once ended with {codes}: {[ended.err[-1000:] for ended in ends]}")
+        for ended in ends:
+            if ended.code == 2 and (ended.err.count("\n") != 1 or "Traceback" in ended.err):
+                complaints.append(f"two at once: not one sentence but {ended.err[-1000:]}")
+        return complaints
+
+    def _begin(self, stop: Stop | None) -> Start:
+        work, log = self.folder / "work", self.folder / "log"
+        idle = Wire(str(work), str(log / "journal"))
+        wire, workers_wire = idle, idle
+        if stop is not None:
+            marker = str(log / f"tripped-{len(self.starts) + 1}")
+            loaded = Wire(idle.folder, idle.journal, stop.call, stop.deed, marker)
+            if stop.whom == WORKER:
+                workers_wire = loaded
+            else:
+                wire = loaded
+        arguments = self.problem.arguments(self.workspace.data, work / OUTPUT)
+        start = Start(arguments, work, log / f"err-{len(self.starts) + 1}", wire, workers_wire)
+        self.starts.append(start)
+        return start
 
     def processes_left(self) -> list[str]:
         """Processes that outlived the commands that began them."""
@@ -177,15 +233,15 @@ class _Sequence:
         return [path for path, count in counts.items() if count > 1]
 
 
-def _complaints(ended: Ended, deed: str | None) -> list[str]:
+def _complaints(ended: Ended, stop: Stop | None) -> list[str]:
     """What is wrong with the end of a start."""
     allowed = {0}
-    if deed is not None:
-        allowed.add(EXIT_CODES[deed])
+    if stop is not None:
+        allowed.add(stop.code)
     if ended.code not in allowed:
-        return [f"after {deed or 'no stop'} it ended with {ended.code}: {ended.err[-2000:]}"]
+        return [f"after {stop} it ended with {ended.code}: {ended.err[-2000:]}"]
     if "Traceback" in ended.err:
-        return [f"after {deed or 'no stop'} there is a traceback: {ended.err[-2000:]}"]
-    if deed == FULL_DISK and ended.code == 2 and ended.err.count("\n") != 1:
+        return [f"after {stop} there is a traceback: {ended.err[-2000:]}"]
+    if ended.code == 2 and ended.err.count("\n") != 1:
         return [f"a full disk takes more than a sentence: {ended.err[-2000:]}"]
     return []

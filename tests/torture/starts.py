@@ -1,5 +1,6 @@
 """Processes that run a command. They are forks of this one, which has everything imported: a start takes no time."""
 
+import contextlib
 import gc
 import importlib
 import json
@@ -17,7 +18,7 @@ import numpy as np
 import psutil
 import torch
 
-from torture.tripwire import Tripwire, Wire
+from torture.tripwire import VARIABLE, Tripwire, Wire
 
 PATIENCE = 120.0
 """Seconds after which a start hangs."""
@@ -37,17 +38,34 @@ class Ended:
 class Start:
     """A command that runs in a fork of this process."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, err: Path, wire: Wire) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_wire: Wire | None = None
+    ) -> None:
         self.err = err
         self.started = time.monotonic()
         self.pid = os.fork()
         if not self.pid:
-            _run(arguments, folder, err, wire)  # never returns
+            _run(arguments, folder, err, wire, workers_wire or wire)  # never returns
 
     def stop_after(self, seconds: float, stop: signal.Signals) -> None:
         """Send a signal when so much time has gone, unless the command has ended before."""
         time.sleep(max(0.0, self.started + seconds - time.monotonic()))
         os.kill(self.pid, stop)  # nobody has waited for it yet, so that the number is still its own
+
+    def stop_all_after(self, seconds: float, stop: signal.Signals) -> None:
+        """Likewise, to the command and all processes that it has started, as a terminal or a cluster does."""
+        time.sleep(max(0.0, self.started + seconds - time.monotonic()))
+        os.killpg(self.pid, stop)
+
+    def stop_worker_after(self, seconds: float, stop: signal.Signals) -> bool:
+        """Likewise, to one process that the command has started; whether there was one."""
+        time.sleep(max(0.0, self.started + seconds - time.monotonic()))
+        for process in psutil.Process(self.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "spawn_main" in " ".join(process.cmdline()):
+                    process.send_signal(stop)
+                    return True
+        return False
 
     def wait(self) -> Ended:
         """Until it has ended."""
@@ -77,7 +95,7 @@ class Start:
         return members
 
 
-def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire) -> None:
+def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_wire: Wire) -> None:
     code = CRASHED
     try:
         os.setsid()  # what it starts is recognized by this
@@ -93,6 +111,7 @@ def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire) -> None:
         # A process of its own would have other numbers than its siblings, too.
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(int.from_bytes(os.urandom(4), "big"))
+        os.environ[VARIABLE] = workers_wire.for_workers()
         Tripwire(wire).arm()
         code = _exit_code(arguments)
     except BaseException:

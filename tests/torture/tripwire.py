@@ -36,13 +36,15 @@ class Wire:
     - `folder`: calls on files elsewhere do not count;
     - `journal`: file that gets a line for every call, and thus says what was done before a kill;
     - `call`: the number of the call, from 1; without one nothing happens;
-    - `deed`: what happens there.
+    - `deed`: what happens there;
+    - `marker`: file that the deed leaves: it happens in one process, once.
     """
 
     folder: str
     journal: str
     call: int | None = None
     deed: str = KILL
+    marker: str = ""
 
     def for_workers(self) -> str:
         """As the environment holds it."""
@@ -132,7 +134,7 @@ class Tripwire:
     def _before(self, name: str, half: Callable[[], None] | None = None) -> None:
         """Count a call, and do what is to be done if it is the one."""
         self.count += 1
-        if self.count == self.wire.call:
+        if self.count == self.wire.call and self._is_first():
             if half is not None and self.wire.deed in (KILL, FULL_DISK):
                 half()
             if self.wire.deed == FULL_DISK:
@@ -144,6 +146,13 @@ class Tripwire:
             if name == "save":  # as the library says it
                 raise safetensors.SafetensorError(f"I/O error: {os.strerror(number)} (os error {number})")
             raise OSError(number, os.strerror(number))
+
+    def _is_first(self) -> bool:
+        try:
+            os.close(os.open(self.wire.marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
 
     def _path(self, file: Any) -> str | None:
         """The path of a file inside the folder; None of any other."""
