@@ -14,6 +14,7 @@ from crosstask.methods import make_transfer, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section, trusts_remote_code
 from crosstask.models.evaluate import evaluate
+from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
 from crosstask.report import write_missing_page, write_run_page
 from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, Warned
@@ -118,7 +119,8 @@ class Learner:
             # Before features are computed: a refusal should come at once.
             phases = self._plan(problem, model)
             train, dev = _prepare(model, problem.trained_tasks)
-            start_transfers(self.trained_transfers, model, problem.trained_tasks, problem.target_names)
+            with within_machine("transfer"):
+                start_transfers(self.trained_transfers, model, problem.trained_tasks, problem.target_names)
             # Nothing is written before this line: what could go wrong with the user's input has not.
             checkpoint = session.open()
             if checkpoint is None:
@@ -197,7 +199,8 @@ class Learner:
         torch.manual_seed(self.seed)
         encoder = build_encoder(section or self.encoder, tasks)
         torch.manual_seed(self.seed)
-        return Model(encoder, [task.spec for task in tasks])
+        with within_machine("model"):
+            return Model(encoder, [task.spec for task in tasks])
 
     def _plan(self, problem: LearningProblem, model: Model) -> list[Phase]:
         settings = self.training

@@ -47,7 +47,7 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
     cls.check_options(options)
     if freeze and any(task.spec.form == "vector" for task in tasks):
         raise CrossTaskError("encoder: `freeze` is for texts; numeric vectors are features already.")
-    with within_machine("encoder", "Choose smaller ones."):
+    with within_machine("encoder"):
         encoder = cls.from_tasks(tasks, **options)
         for task in tasks:
             encoder.check(task)

@@ -18,7 +18,7 @@ from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import Site
 from crosstask.models.representation import Representation
 from crosstask.progress import Progress
-from crosstask.validation import check_options
+from crosstask.validation import check_options, shown
 
 __all__ = ["Encoder", "LinearHead", "Representation"]
 
@@ -229,11 +229,17 @@ def without_layers(name: str) -> str:
     return f"the features are read as they are, without the layers of the encoder '{name}'"
 
 
-def check_counts(least: int = 1, **counts: object) -> None:
+MAX_LAYERS = 1000
+"""More layers on top of one another than anybody has trained; each takes time to build, however narrow it is."""
+
+
+def check_counts(least: int = 1, most: int | None = None, **counts: object) -> None:
     """Every option must be a whole number, at least `least`; the error names it as a recipe spells it."""
     for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise CrossTaskError(f"encoder: `{name}` must be a whole number, at least {least}; found {value!r}.")
+            raise CrossTaskError(f"encoder: `{name}` must be a whole number, at least {least}; found {shown(value)}.")
+        if most is not None and value > most:
+            raise CrossTaskError(f"encoder: `{name}` must be a whole number, at most {most}; found {shown(value)}.")
 
 
 def check_dropout(dropout: object) -> None:

@@ -34,6 +34,8 @@ CONSTRUCTORS = frozenset(
 """Functions of torch that take new memory of a size that their arguments say. All layers begin with one of them."""
 WITHOUT_MEANING = ("device", "generator", "pin_memory", "out", "requires_grad")
 """Arguments of these functions that do not change the size."""
+NUMBERS_PER_WEIGHT = 4
+"""What training keeps of each weight: itself, its gradient, and two means of the optimizer."""
 CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """What a container may use, on Linux."""
 
@@ -133,16 +135,14 @@ def in_gib(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:,.1f} GiB"
 
 
-def within_machine(what: str, advice: str) -> memory_limit:
-    """A limit of as much as the machine has, for sizes that a user chose.
-
-    Args:
-        what: begins the sentence, such as "encoder".
-        advice: ends it.
-    """
+def within_machine(what: str) -> memory_limit:
+    """A limit for sizes that a user chose, such as those of `what`: what the machine could train."""
     total = machine_memory()
 
     def explain(refused: str) -> str:
-        return f"{what}: its sizes ask for {refused}, more than the machine's memory ({in_gib(total)}). {advice}"
+        return (
+            f"{what}: its sizes ask for {refused}; training that would need more than the machine's memory "
+            f"({in_gib(total)}). Choose smaller ones."
+        )
 
-    return memory_limit(total, explain=explain)
+    return memory_limit(total // NUMBERS_PER_WEIGHT, explain=explain)

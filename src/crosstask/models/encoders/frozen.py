@@ -13,7 +13,7 @@ from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import PreparedInput, attention_mask, length_of, lengths_of, pad, take, to_device
-from crosstask.models.encoder import Config, Encoder, Inputs, Options
+from crosstask.models.encoder import Config, Encoder, Inputs, Options, check_counts
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.heads import LinearHead, multiply_input
@@ -45,6 +45,7 @@ class FrozenEncoder(Encoder):
     precomputes_features: ClassVar[bool] = True
 
     def __init__(self, inner: Encoder, hidden: int = 0, cache: bool = True) -> None:
+        check_counts(least=0, hidden=hidden)
         super().__init__()
         self.inner = inner.requires_grad_(False).eval()
         self.hidden = hidden

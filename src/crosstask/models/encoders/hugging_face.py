@@ -3,12 +3,14 @@
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from crosstask.data.examples import Form, TaskSpec
@@ -30,7 +32,7 @@ from crosstask.models.heads import (
 )
 from crosstask.models.hooks import Site, recomputation_contexts
 from crosstask.models.saved_weights import SavedWeights
-from crosstask.validation import check_options, check_values, shown
+from crosstask.validation import check_options, check_values, explain, find_problems, options_model, shown
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -39,7 +41,31 @@ if TYPE_CHECKING:
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
 STOCK_WEIGHTS_FILE = "model.safetensors"
 """As transformers names it."""
-LORA_DEFAULTS: Config = {"rank": 8, "alpha": 16, "dropout": 0.0, "targets": "all-linear"}
+MAX_INPUT_LENGTH = 2**31 - 1
+"""What tokenizers can count to."""
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """Options of low-rank updates; `targets` are names of layers, or "all-linear"."""
+
+    rank: Annotated[int, Field(ge=1)] = 8
+    alpha: Annotated[float, Field(gt=0)] = 16
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    targets: str | list[str] = "all-linear"
+
+    @classmethod
+    def of(cls, options: bool | Options) -> Self:
+        """The options under `lora`, checked; the defaults for `true`."""
+        if not isinstance(options, Mapping):
+            return cls()
+        model = options_model(LoraOptions)
+        for problem in find_problems(model, options):
+            raise CrossTaskError(f"encoder: {explain(problem, model, prefix='lora.')}")
+        targets = options.get("targets", [])
+        if not isinstance(targets, str) and not all(isinstance(name, str) for name in targets):
+            raise CrossTaskError(f"encoder: `lora.targets` must be names of layers; found {shown(targets)}.")
+        return cls(**options)
 
 
 class TransformerOptions(TypedDict, total=False):
@@ -55,9 +81,9 @@ class TransformerOptions(TypedDict, total=False):
         trust_remote_code: run code that comes with the model. Off unless asked for.
     """
 
-    max_length: int
+    max_length: Annotated[int, Field(ge=1)]
     pooling: Literal["stock", "mean"]
-    dropout: float | None
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None
     lora: bool | Options
     gradient_checkpointing: bool
     attention: str | None
@@ -150,6 +176,7 @@ class HuggingFaceEncoder(Encoder):
         """`path` is an option of a section that names this class; elsewhere the section's name is the path."""
         hidden = ("tasks",) if "path" in options else ("tasks", "path")
         check_options("encoder", cls.from_tasks, options, without=hidden)
+        LoraOptions.of(options.get("lora", False))
 
     @classmethod
     def feature_section(cls, name: str, options: Options) -> FeatureSection:
@@ -418,10 +445,15 @@ def _layers(body: nn.Module) -> list[nn.Module]:
 
 
 def _max_input_length(max_length: int, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> int:
+    """The longest input in word pieces: as set, but no longer than tokenizer and positions allow."""
     positions = getattr(config, "max_position_embeddings", None) or max_length
     if config.model_type in OFFSET_POSITIONS:
         positions -= (config.pad_token_id or 0) + 1
-    return int(min(max_length, tokenizer.model_max_length, positions))
+    length = int(min(max_length, tokenizer.model_max_length, positions, MAX_INPUT_LENGTH))
+    needed = tokenizer.num_special_tokens_to_add() + 1  # and a word piece of the text
+    if length < needed:
+        raise CrossTaskError(f"encoder: `max_length` must be at least {needed} for this encoder; found {length}.")
+    return length
 
 
 def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
@@ -436,18 +468,20 @@ def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
 
 def _with_lora(body: "PreTrainedModel", options: bool | Options) -> "PreTrainedModel":
     peft = import_extra("peft", extra="lora", purpose="`lora`")
-    changes = dict(options) if isinstance(options, Mapping) else {}
-    for key in changes:
-        if key not in LORA_DEFAULTS:
-            raise CrossTaskError(f"encoder: unknown key 'lora.{key}'. {did_you_mean(key, LORA_DEFAULTS)}")
-    settings = LORA_DEFAULTS | changes
+    settings = LoraOptions.of(options)
     config = peft.LoraConfig(
-        r=settings["rank"],
-        lora_alpha=settings["alpha"],
-        lora_dropout=settings["dropout"],
-        target_modules=settings["targets"],
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=settings.targets,
     )
-    return cast("PreTrainedModel", peft.get_peft_model(body, config))
+    try:
+        return cast("PreTrainedModel", peft.get_peft_model(body, config))
+    except ValueError as error:  # no layer of such a name, or one of a kind that has no low-rank update
+        reason = str(error).strip().split("\n")[0]
+        raise CrossTaskError(
+            f"encoder: `lora.targets` is {shown(settings.targets)}, which does not fit this encoder: {shown(reason)}."
+        ) from error
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from crosstask.data.task import Task
 from crosstask.errors import unknown
-from crosstask.models.encoder import Representation, check_counts
+from crosstask.models.encoder import MAX_LAYERS, Representation, check_counts
 from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
 Pooling = Literal["max", "mean", "last"]
@@ -29,7 +29,8 @@ class LSTM(WordEncoder):
         self, words: WordEmbedding, *, hidden: int, layers: int, bidirectional: bool, pooling: Pooling
     ) -> None:
         super().__init__(words, hidden=hidden, layers=layers, bidirectional=bool(bidirectional), pooling=pooling)
-        check_counts(hidden=hidden, layers=layers)
+        check_counts(hidden=hidden)
+        check_counts(most=MAX_LAYERS, layers=layers)
         if pooling not in get_args(Pooling):
             raise unknown("pooling of the encoder", pooling, get_args(Pooling))
         self.pooling = pooling

@@ -6,7 +6,7 @@ from typing import ClassVar, Self, Unpack
 from torch import Tensor, nn
 
 from crosstask.data.task import Task
-from crosstask.models.encoder import Representation, check_counts
+from crosstask.models.encoder import MAX_LAYERS, Representation, check_counts
 from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
 
 
@@ -18,7 +18,8 @@ class MLP(WordEncoder):
 
     def __init__(self, words: WordEmbedding, *, hidden: int, layers: int) -> None:
         super().__init__(words, hidden=hidden, layers=layers)
-        check_counts(hidden=hidden, layers=layers)
+        check_counts(hidden=hidden)
+        check_counts(most=MAX_LAYERS, layers=layers)
         self.width = hidden
         self.body = relu_stack(words.dimension, hidden, layers, words.dropout.p)
 

@@ -14,6 +14,7 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import PreparedInput, column
 from crosstask.models.encoder import (
+    MAX_LAYERS,
     Config,
     Encoder,
     FeatureSection,
@@ -200,7 +201,8 @@ class ReluEncoder(VectorEncoder):
     summary: ClassVar[str] = "ReLU layers over numeric vectors"
 
     def __init__(self, inputs: int, *, hidden: int, layers: int, dropout: float, standardise: bool) -> None:
-        check_counts(hidden=hidden, layers=layers)
+        check_counts(hidden=hidden)
+        check_counts(most=MAX_LAYERS, layers=layers)
         check_dropout(dropout)
         super().__init__(inputs, width=hidden, standardise=standardise)
         self.architecture = {"hidden": hidden, "layers": layers, "dropout": dropout, "standardise": self.standardize}
