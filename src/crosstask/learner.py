@@ -24,6 +24,7 @@ from crosstask.runs.predictor import Decision, Inputs
 from crosstask.runs.record import Record
 from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores
 from crosstask.runs.tracking import Track, check_installed, read_trackers
+from crosstask.storage import check_path
 from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
@@ -31,7 +32,7 @@ from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
 from crosstask.transfer import Transfer
 from crosstask.transfer.base import Ability, copies_for_run, start_transfers
-from crosstask.validation import Named
+from crosstask.validation import Named, Seed, check_value
 from crosstask.weighting import Weighting
 
 FINE_TUNING_RATE = 5e-5
@@ -71,6 +72,8 @@ class Learner:
         progress: bool | None = None,
         **settings: Unpack[TrainingSettings],
     ) -> None:
+        check_value("Learner", "seed", Seed, seed)
+        check_value("Learner", "progress", bool | None, progress)
         if paradigm is not None:
             find_paradigm(paradigm)
         self.encoder = encoder
@@ -183,6 +186,8 @@ class Learner:
         """The run folder, checked, and the recipe that is written there."""
         if isinstance(output, RunFolder):
             return output, output.recipe
+        if output is not None:
+            check_path(output, "`output`")
         recipe = self.describe(problem.paradigm.name, problem.tasks)
         if output is None:
             return None, recipe

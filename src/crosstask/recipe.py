@@ -1,5 +1,6 @@
 """Recipes: the YAML file as types. A key or value that is unknown names the closest known one."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,11 +25,12 @@ from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.quoting import brief
 from crosstask.runs.run import PlainRecipe
 from crosstask.runs.tracking import TRACKERS, read_trackers
+from crosstask.storage import check_path
 from crosstask.storage.yaml import MAX_BYTES, parse_handwritten
 from crosstask.training.config import TRAINING_KEYS, Training, make_training
 from crosstask.training.paradigms import PARADIGMS, Plan, plan_phases
 from crosstask.transfer import TRANSFERS
-from crosstask.validation import Options, check_values, explain, find_problems, options_model, shown
+from crosstask.validation import Count, Options, Seed, check_values, explain, find_problems, options_model, shown
 from crosstask.weighting import WEIGHTINGS
 
 Section = str | dict[str, Any]
@@ -125,10 +127,10 @@ class CompareSection(Options):
 
     methods: list[Any] | dict[str, Any] | None = None
     targets: list[Any] | None = None
-    seeds: Annotated[int, Field(ge=1)] | None = None
+    seeds: Count | None = None
     baseline: str | None = None
     search: dict[str, Any] | None = None
-    trials: Annotated[int, Field(ge=1)] | None = None
+    trials: Count | None = None
 
 
 class Recipe(Options):
@@ -157,7 +159,7 @@ class Recipe(Options):
         TrackSection | None,
         Field(description="tensorboard, wandb, mlflow, or several: where the run's curves are shown as it goes"),
     ] = None
-    seed: Annotated[int, Field(ge=0, description="of subsets, initialization, order and dropout")] = 0
+    seed: Annotated[Seed, Field(description="of subsets, initialization, order and dropout")] = 0
     output: Annotated[str | None, Field(description="run folder; runs/NAME beside the recipe when left out")] = None
 
     @property
@@ -179,6 +181,8 @@ class RecipeFile:
         with _naming(path):
             # 1. Keys and types of all sections.
             self.recipe = _validated(data)
+            if self.recipe.output is not None:
+                check_path(self.recipe.output, "`output`")
             # 2. What the sections say of one another, and of files that are not read yet.
             self._check_targets()
             for name, section in self.recipe.tasks.items():
@@ -292,7 +296,7 @@ class RecipeFile:
         if not isinstance(value, str) or not value:
             return value
         path = (self.path.parent / value).absolute()
-        return str(path) if is_file or path.exists() else value
+        return str(path) if is_file or os.path.exists(path) else value  # which is false for what can be no path
 
 
 def read_value(text: str) -> Any:

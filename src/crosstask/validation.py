@@ -9,17 +9,23 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.limits import MAX_COUNT, MAX_NUMBER, MAX_RATE, MAX_SEED, limit_text
+from crosstask.quoting import brief
 from crosstask.quoting import shown as shown  # other modules look for it here
 
 Named = str | Mapping[str, Any]
 """A method as a recipe names it: `tawt` or `{name: tawt, every: 50}`."""
-_LIMITS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
-"""Types of pydantic's errors about numbers that are too large or too small."""
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Rate = Annotated[float, Field(gt=0, le=MAX_RATE)]
+Factor = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
+_TOO_SMALL = {"greater_than", "greater_than_equal", "less_than"}
+"""Types of pydantic's errors about numbers outside their bounds, but for a ceiling."""
 _WORDS: dict[object, str] = {
     int: "a whole number",
     float: "a number",
@@ -34,9 +40,12 @@ _WORDS: dict[object, str] = {
 
 
 class Options(BaseModel):
-    """The base of all models of options: no unknown key, and no value that only becomes right by conversion."""
+    """The base of all models of options: no unknown key, no value that only becomes right by conversion, none without
+    end."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", strict=True, arbitrary_types_allowed=True, protected_namespaces=(), allow_inf_nan=False
+    )
 
 
 class OpenOptions(Options):
@@ -117,9 +126,25 @@ def check_values(where: str, function: Callable[..., object], options: Mapping[s
             raise CrossTaskError(f"{where}: {explain(problem, model)}")
 
 
+def check_value(where: str, name: str, hint: Any, value: object) -> None:
+    """One argument of a function must be of this annotated type, such as `Seed`."""
+    model = _model_of_value(name, hint)
+    problems = find_problems(model, {name: value})
+    if problems:
+        raise CrossTaskError(f"{where}: {explain(problems[0], model)}")
+
+
+@cache
+def _model_of_value(name: str, hint: Any) -> type[Options]:
+    fields: dict[str, Any] = {name: (_without_contents(hint), ...)}
+    return create_model("Value", __base__=Options, **fields)
+
+
 def find_problems(model: type[BaseModel], values: Mapping[str, object]) -> list[ErrorDetails]:
     """What pydantic finds wrong, unknown keys first and missing ones next."""
-    plain = {str(key): _plain_number(value) for key, value in values.items()}
+    plain: dict[str, object] = {}
+    for key, value in values.items():
+        plain[key if isinstance(key, str) else shown(key)] = _plain_number(value)
     try:
         model.model_validate(plain)
     except ValidationError as error:
@@ -144,15 +169,22 @@ def explain(problem: ErrorDetails, model: type[BaseModel], prefix: str = "") -> 
     """The sentence about a problem; `prefix` stands before the option's name, as in `compare.seeds`."""
     key, value = str(problem["loc"][0]), problem["input"]
     if problem["type"] == "extra_forbidden":
-        return f"unknown key '{prefix}{key}'. {_known_options(key, model)}"
+        return f"unknown key '{prefix}{brief(key)}'. {_known_options(key, model)}"
     if problem["type"] == "missing":
         return f"the key '{prefix}{key}' is missing."
     hint = model.model_fields[key].annotation
-    if problem["type"] in _LIMITS:
-        return f"`{prefix}{key}` must be {_limits(model.model_fields[key])}; found {value}."
+    if problem["type"] in _TOO_SMALL:
+        sentence = f"`{prefix}{key}` must be {_limits(model.model_fields[key])}; found {shown(value)}."
+        if types.NoneType in get_args(hint):
+            sentence += " Leave it out for the default."
+        return sentence
+    if problem["type"] == "less_than_equal":
+        return f"`{prefix}{key}` must be at most {limit_text(problem['ctx']['le'])}; found {shown(value)}."
+    if problem["type"] == "finite_number":
+        return f"`{prefix}{key}` must be {_limits(model.model_fields[key])} and finite; found {shown(value)}."
     choices = _choices(hint)
     if choices and isinstance(value, str):
-        return f"`{prefix}{key}` cannot be '{value}'. {did_you_mean(value, choices)}"
+        return f"`{prefix}{key}` cannot be '{brief(value)}'. {did_you_mean(value, choices)}"
     return f"`{prefix}{key}` must be {describe(hint)}; found {shown(value)}."
 
 
@@ -177,7 +209,9 @@ def _limits(field: FieldInfo) -> str:
         return f"from {bounds['ge']} to below {bounds['lt']}"
     if "gt" in bounds:
         return f"above {bounds['gt']}"
-    return f"at least {bounds['ge']}"
+    if "ge" in bounds:
+        return f"at least {bounds['ge']}"
+    return "a number"
 
 
 def describe(hint: object) -> str:

@@ -334,7 +334,7 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
         ({"tasks": "targets"}, "Did you mean 'target'"),
         ({"shared": "fixed"}, "`shared` cannot be 'fixed'"),
         ({"steps": "both"}, "`steps` cannot be 'both'"),
-        ({"measured": -1}, "at least 0, found -1"),
+        ({"measured": -1}, "at least 0; found -1"),
         ({"rate": 0.0}, "`rate` must be above 0"),
         ({"warmup": 1.0}, "`warmup` must be a share of all updates below 1"),
         ({"layer": "first"}, "`layer` must be a whole number"),

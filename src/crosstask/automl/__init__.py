@@ -11,9 +11,10 @@ from crosstask.automl.result import Found
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
+from crosstask.storage import check_path
 from crosstask.studies.method import Section
 from crosstask.training.config import Training, TrainingSettings, make_training
-from crosstask.validation import shown
+from crosstask.validation import Seed, check_value, shown
 
 __all__ = ["Found", "auto"]
 
@@ -61,11 +62,12 @@ def auto(
             `progress`; see `AutoOptions`.
     """
     check_minutes(minutes)
+    check_value("auto", "seed", Seed, seed)
     clock = Clock(minutes)
     encoder = options.pop("encoder", "minilm")
     progress = options.pop("progress", None)
     training = make_training(options.pop("training", None), dict(options))
-    folder = None if output is None else Path(output)
+    folder = None if output is None else check_path(output, "`output`")
     return find_model(Request(target, sources, encoder, training, seed, folder, clock), make_board(progress))
 
 

@@ -44,9 +44,11 @@ class RecipeTasks:
 def read_recipe(path: Path, seed: int | None = None) -> "RecipeFile":
     """Read and check a recipe; a seed given on the command line replaces the recipe's."""
     from crosstask.recipe import RecipeFile
+    from crosstask.validation import Seed, check_value
 
     file = RecipeFile.read(path)
     if seed is not None:
+        check_value("--seed", "seed", Seed, seed)
         file.recipe.seed = seed
     return file
 
@@ -74,7 +76,9 @@ def read_tasks(file: "RecipeFile", targets: Sequence[str]) -> RecipeTasks:
 
 def folder_beside(file: "RecipeFile", output: Path | None, name: str) -> Path:
     """The folder of a study: `output`, or beside the recipe's run folder."""
-    return output or file.output.with_name(f"{file.output.name}-{name}")
+    from crosstask.storage import check_path
+
+    return check_path(output or file.output.with_name(f"{file.output.name}-{name}"), "--output")
 
 
 def run_study(

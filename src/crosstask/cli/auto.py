@@ -51,8 +51,8 @@ def auto(
     check_minutes(minutes)
     file = read_recipe(recipe, seed)
     target = _single_target(file, target)
-    tasks = read_tasks(file, [target])
     folder = folder_beside(file, output, "auto")
+    tasks = read_tasks(file, [target])
     # Standard output is for the result alone.
     board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
     request = Request(

@@ -56,12 +56,12 @@ def rank(
     [dim]crosstask rank stars.yaml -o ranking.json[/dim]
     [dim]crosstask rank stars.yaml --method linearized[/dim]
     """
-    from crosstask.storage import write_text
+    from crosstask.storage import check_path, write_text
 
     method = method.replace("linearised", "linearized")  # the spelling of version 0.1
     if method not in METHODS:
         raise unknown("method", method, METHODS)
-    if output is not None and output.is_dir():
+    if output is not None and check_path(output, "--output").is_dir():
         raise CrossTaskError(f"'{output}' is a folder; name a file for the ranking.")
     file = read_recipe(recipe)
     if target is None:

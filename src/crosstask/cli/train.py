@@ -36,10 +36,12 @@ def train(
     from crosstask.report import write_missing_page
     from crosstask.runs.loading import load_run
     from crosstask.runs.run import RunFolder
+    from crosstask.storage import check_path
 
     file = read_recipe(recipe, seed)
+    path = check_path(output or file.output, "--output")
     # Before any data is read.
-    folder = RunFolder.checked(output or file.output, file.resolved(), resume=resume)
+    folder = RunFolder.checked(path, file.resolved(), resume=resume)
     if folder.is_finished:
         typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
         run = load_run(folder.path, trust_remote_code=trusts_remote_code(file.recipe.encoder))

@@ -13,6 +13,7 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import evaluate, predict_scores
 from crosstask.models.multitask import Model
+from crosstask.storage import check_path
 from crosstask.validation import shown
 
 Inputs = Sequence[Any] | np.ndarray
@@ -100,7 +101,7 @@ class Predictor:
         """Write a plain model of one task; see `crosstask.models.export.export`."""
         from crosstask.models.export import export
 
-        return export(self.model, self.spec(task).name, Path(folder), card=card)
+        return export(self.model, self.spec(task).name, check_path(folder, "export"), card=card)
 
 
 def decisions(predictions: Predictions) -> list[Decision]:

@@ -29,7 +29,7 @@ from crosstask.runs.record import (
     read_history,
     write_rows,
 )
-from crosstask.storage import new_folder, read_yaml, write_text
+from crosstask.storage import check_path, new_folder, read_yaml, write_text
 
 Scores = dict[str, dict[str, dict[str, float]]]
 """By task, split and metric."""
@@ -165,7 +165,7 @@ class Run(Predictor):
 
     def save(self, folder: str | Path) -> Path:
         """Write a run that was made without a folder into one."""
-        target = RunFolder(Path(folder), self.recipe)
+        target = RunFolder(check_path(folder, "save"), self.recipe)
         target.create()
         self.record.write_all(target.path / HISTORY_FILE)
         target.finish(self)

@@ -9,11 +9,12 @@ from crosstask.storage.reading import (
     read_lines,
     read_text,
 )
-from crosstask.storage.writing import explain_write_errors, new_folder, remove_scratch, write_text
+from crosstask.storage.writing import check_path, explain_write_errors, new_folder, remove_scratch, write_text
 from crosstask.storage.yaml import parse_handwritten, parse_yaml, read_yaml
 
 __all__ = [
     "DamagedFileError",
+    "check_path",
     "check_shape",
     "discard",
     "explain_damage",

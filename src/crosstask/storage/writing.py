@@ -10,6 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from crosstask.errors import CrossTaskError
+from crosstask.quoting import shown
+
+MAX_NAME = 255
+"""Bytes of a file's or folder's name, on every usual file system."""
+
+
+def check_path(path: str | Path, what: str) -> Path:
+    """A path of the user's that can be looked up and written, as far as its letters go; `what` names it in an error."""
+    text = str(path)
+    if "\0" in text:
+        raise CrossTaskError(f"{what}: {shown(text)} is no path: it holds a zero byte.")
+    try:
+        parts = [part.encode() for part in text.split("/")]
+    except UnicodeEncodeError as error:
+        raise CrossTaskError(f"{what}: {shown(text)} is no path: it is not valid utf-8.") from error
+    if max(len(part) for part in parts) > MAX_NAME:
+        raise CrossTaskError(f"{what}: {shown(text)} is no path: a name in it has more than {MAX_NAME} bytes.")
+    return Path(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
@@ -15,6 +17,9 @@ from crosstask.runs.events import Row
 from crosstask.runs.record import Record, finite, read_history
 from crosstask.storage import explain_write_errors, remove_scratch
 from crosstask.studies.executors import ExecutorName, finished
+from crosstask.validation import check_value
+
+Jobs = Annotated[int, Field(ge=1, le=10_000)]
 
 CELLS_FILE = "cells.jsonl"
 NESTED = "cell"
@@ -232,8 +237,8 @@ def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str
 
 def check_jobs(jobs: int | None) -> None:
     """At least one process."""
-    if jobs is not None and jobs < 1:
-        raise CrossTaskError(f"`jobs` must be at least 1, found {jobs}.")
+    if jobs is not None:
+        check_value("study", "jobs", Jobs, jobs)
 
 
 def as_written(value: Any) -> Any:

@@ -12,11 +12,15 @@ from crosstask.data.metrics import higher
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.runs.events import Row
+from crosstask.storage import check_path
 from crosstask.studies.executors import ExecutorName, check_executor
 from crosstask.studies.grid import check_jobs
 from crosstask.studies.method import Named, Section
 from crosstask.training.config import Training, TrainingSettings, make_training
+from crosstask.validation import Seed, check_value, shown
 
+MAX_SEEDS = 100_000
+"""Of a study."""
 NUM_EVALUATIONS = 10
 """Evaluations on dev in every run of a study, unless the settings say otherwise."""
 
@@ -69,7 +73,7 @@ class Conditions:
         settings: Row = dict(options)  # what remains of it in the end are settings of training
         folder = settings.pop("output", None)
         if folder is not None:
-            folder = Path(folder)
+            folder = check_path(folder, "`output`")
         jobs, on = settings.pop("jobs", None), settings.pop("on", "local")
         check_executor(on)
         check_jobs(jobs)
@@ -100,10 +104,19 @@ def same_budget(training: Training, tasks: Sequence[Task]) -> Training:
 
 def seed_list(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Seeds as they are, or so many from 0 on."""
-    listed = tuple(range(seeds) if isinstance(seeds, int) else seeds)
-    if not listed or len(set(listed)) < len(listed) or min(listed) < 0:
-        raise CrossTaskError(f"`seeds` must be a number of at least 1 or different seeds of at least 0, found {seeds}.")
-    return listed
+    message = "`seeds` must be a number of at least 1 or different seeds of at least 0"
+    listed: Sequence[int] = ()
+    if isinstance(seeds, int) and not isinstance(seeds, bool):
+        listed = range(min(seeds, MAX_SEEDS + 1))
+    elif isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        listed = seeds
+    if not 0 < len(listed) <= MAX_SEEDS:
+        raise CrossTaskError(f"{message}, at most {MAX_SEEDS:,} of them; found {shown(seeds)}.")
+    for seed in listed:
+        check_value("seeds", "seed", Seed, seed)
+    if len(set(listed)) < len(listed):
+        raise CrossTaskError(f"{message}, found {shown(seeds)}.")
+    return tuple(listed)
 
 
 def sign_of(metric: str) -> float:

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
+from crosstask.limits import MAX_RATE
 from crosstask.models.batches import Schedule
 from crosstask.training.devices import Precision
-from crosstask.validation import check_options, check_values
+from crosstask.validation import Count, Rate, check_options, check_values
 
-Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+MAX_CLIP = 1e30
+"""Norms that are never reached; larger ones are none in float32."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Training:
     epochs: Count = 4
     updates: Count | None = None
     batch_size: Count = 32
-    learning_rate: Positive | None = None
-    weight_decay: NotNegative = 0.01
+    learning_rate: Rate | None = None
+    weight_decay: Annotated[float, Field(ge=0, le=MAX_RATE)] = 0.01
     warmup: Annotated[float, Field(ge=0, lt=1)] = 0.1
     decay: Literal["linear", "none"] = "linear"
-    clip: NotNegative = 1.0
+    clip: Annotated[float, Field(ge=0, le=MAX_CLIP)] = 1.0
     accumulate: Count = 1
     precision: Precision = "float32"
     schedule: Schedule = "parallel"
@@ -58,8 +58,8 @@ class Training:
     patience: Count | None = None
     keep: Literal["best", "last"] = "best"
     checkpoint_every: Count | None = None
-    finetune_epochs: int | None = None
-    finetune_learning_rate: Positive | None = None
+    finetune_epochs: Count | None = None
+    finetune_learning_rate: Rate | None = None
 
     def __post_init__(self) -> None:
         check_values("training", Training, vars(self))

@@ -14,6 +14,8 @@ from crosstask.models.hooks import ByTask
 from crosstask.papers import ADAPTER_FUSION, Paper
 from crosstask.transfer.adapters import REFUSES_OTHERS, AdapterInsert, AdapterShape, one_per_layer
 from crosstask.transfer.base import Ability, Facts, Pass, Setup, Terms, Transfer
+from crosstask.validation import Factor, check_value
+from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
 
 if TYPE_CHECKING:
@@ -206,13 +208,14 @@ class AdapterFusion(Transfer):
         regularisation: float | None = None,
     ) -> None:
         super().__init__()
-        self.fuse = None if fuse is None else list(dict.fromkeys(fuse))
+        self.fuse: list[str] | None = None
+        if fuse is not None:
+            self.fuse = checks.check_task_names(self.name, "fuse", fuse, what="transfer")
         self.shape = AdapterShape(self.name, reduction, size, layers)
         option, self.regularization = "regularization", regularization
         if regularisation is not None:
             option, self.regularization = "regularisation", regularisation
-        if not self.regularization >= 0.0:
-            raise CrossTaskError(f"transfer '{self.name}': `{option}` must be at least 0, found {self.regularization}.")
+        check_value(f"transfer '{self.name}'", option, Factor, self.regularization)
         self._inserts: tuple[FusionInsert, ...] = ()  # in a tuple, so no submodule: its parameters are the model's
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.limits import MAX_WIDTH
 from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADAPTERS, Paper
 from crosstask.transfer.base import Ability, Setup, Transfer
+from crosstask.validation import check_value, shown
+from crosstask.weighting import validation as checks
 
 if TYPE_CHECKING:
     from crosstask.models.encoder import Encoder
@@ -160,6 +163,7 @@ class AdapterShape:
 
     def __init__(self, method: str, reduction: int, size: int | None, layers: Sequence[int] | None) -> None:
         self.method = method
+        check_value(f"transfer '{method}'", "layers", Sequence[int] | None, layers)
         self.reduction = self._count("reduction", reduction)
         self.size = None if size is None else self._count("size", size)
         self.layers: list[int] | None = None
@@ -171,8 +175,8 @@ class AdapterShape:
     def _count(self, option: str, value: int) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             rule = "must hold whole numbers" if option == "layers" else "must be a whole number"
-            raise CrossTaskError(f"transfer '{self.method}': `{option}` {rule} from 1 up, found {value!r}.")
-        return value
+            raise CrossTaskError(f"transfer '{self.method}': `{option}` {rule} from 1 up, found {shown(value)}.")
+        return checks.check_count(self.method, option, value, at_most=MAX_WIDTH, what="transfer")
 
     def within(self, encoder: "Encoder") -> tuple[list[int], int, int]:
         """Layers, width of the hidden states and of the bottleneck; an error where the encoder can have no adapters."""

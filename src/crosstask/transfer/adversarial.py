@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -16,6 +17,7 @@ from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
 from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, gradients_are_finite
+from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
 
@@ -206,9 +208,10 @@ class Adversarial(Transfer):
         discriminator_rate: float = 10.0,
     ) -> None:
         super().__init__()
-        self.adversarial = self._number("adversarial", adversarial)
-        self.orthogonality = self._number("orthogonality", orthogonality)
-        self.discriminator_rate = self._number("discriminator_rate", discriminator_rate)
+        number = partial(checks.check_number, self.name, at_least=0, what="transfer")
+        self.adversarial = number("adversarial", adversarial)
+        self.orthogonality = number("orthogonality", orthogonality)
+        self.discriminator_rate = number("discriminator_rate", discriminator_rate)
         self.private = self.private_by_default if private is None else private
         if self.private:
             self.provides = frozenset({Ability.ANY, Ability.PRIVATE_ENCODERS})
@@ -218,11 +221,6 @@ class Adversarial(Transfer):
                 f"transfer '{self.name}': with `private: false` and `adversarial: 0` there is nothing to do. "
                 "Give `adversarial` a weight above 0, or leave the transfer out."
             )
-
-    def _number(self, option: str, value: float) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
-            raise CrossTaskError(f"transfer '{self.name}': `{option}` must be a number >= 0, found {value!r}.")
-        return float(value)
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
         """The same phases, if at least one of them trains several tasks."""

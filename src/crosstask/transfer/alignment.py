@@ -3,21 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from crosstask.data.subsets import random_subset
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.covariance import covariance, similarity_of_covariances
+from crosstask.limits import MAX_COUNT
 from crosstask.models.batches import Prepared, Step, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.models.hooks import Insert
 from crosstask.papers import INFORMATION_TRANSFER, Paper
 from crosstask.transfer.base import Facts, Moment, Setup, Transfer
-from crosstask.validation import check_values
+from crosstask.validation import Rate, check_values
 
 if TYPE_CHECKING:
     from crosstask.data.task import Task
@@ -163,20 +165,16 @@ class Alignment(Transfer):
         layer: int = 0,
         tasks: Literal["all", "target"] = "all",
         shared: Literal["train", "freeze"] = "train",
-        rate: float = 0.1,
+        rate: Rate = 0.1,
         warmup: float = 0.0,
         steps: Literal["along", "alternate"] = "along",
-        measured: int = 1000,
+        measured: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 1000,
     ) -> None:
         super().__init__()
         options = {"layer": layer, "tasks": tasks, "shared": shared, "steps": steps, "measured": measured}
         check_values(WHERE, type(self), {**options, "rate": rate, "warmup": warmup})
-        if rate <= 0.0:
-            raise CrossTaskError(f"{WHERE}: `rate` must be above 0, found {rate}.")
         if not 0.0 <= warmup < 1.0:
             raise CrossTaskError(f"{WHERE}: `warmup` must be a share of all updates below 1, found {warmup}.")
-        if measured < 0:
-            raise CrossTaskError(f"{WHERE}: `measured` must be at least 0, found {measured}.")
         self.layer = layer
         self.tasks = tasks
         self.shared = shared

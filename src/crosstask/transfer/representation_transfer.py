@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.limits import MAX_WIDTH
 from crosstask.models.hooks import Adaptation, pass_context, running_in
 from crosstask.papers import METAXT, Paper
 from crosstask.transfer.base import Ability, Setup, Transfer
@@ -66,7 +67,11 @@ class RepresentationTransfer(Transfer):
         self.layer = (
             None if layer is None else checks.check_count(self.name, "layer", layer, at_least=0, what="transfer")
         )
-        self.hidden = None if hidden is None else checks.check_count(self.name, "hidden", hidden, what="transfer")
+        self.hidden = (
+            None
+            if hidden is None
+            else checks.check_count(self.name, "hidden", hidden, at_most=MAX_WIDTH, what="transfer")
+        )
         self.network = nn.Module()
         self._adaptation: Adaptation | None = None
 

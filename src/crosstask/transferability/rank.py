@@ -1,20 +1,24 @@
 """Which sources will help a target, before any training: scores, a verdict and its reasons for each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from threadpoolctl import threadpool_limits
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.limits import MAX_COUNT
 from crosstask.models.build import feature_section
 from crosstask.progress import make_progress, shown
 from crosstask.transferability.features import all_units, sampled
 from crosstask.transferability.judge import Judge
 from crosstask.transferability.table import RankResult, RankRow, sort_rows
 from crosstask.transferability.verdict import UNKNOWN
+from crosstask.validation import Seed, check_value
 
+NumExamples = Annotated[int, Field(ge=2, le=MAX_COUNT)]
 MAX_EXAMPLES = 2_000
 """Training examples of a task that are used, at most."""
 EXAMPLES_TO_ENCODE = 4_000
@@ -67,6 +71,7 @@ def rank(
         progress: show a bar; by default when the error stream is a terminal.
     """
     _check_arguments(target, sources, examples)
+    check_value("rank", "seed", Seed, seed)
     section, notes = feature_section(encoder)
     if "pooling" in section:
         section["pooling"] = "mean"  # so that features of words and of texts lie in one space
@@ -106,8 +111,7 @@ def _check_arguments(target: Task, sources: Sequence[Task], examples: int | None
         names.add(source.name)
     if not sources:
         raise CrossTaskError("There is no source to rank: name at least one task beside the target.")
-    if examples is not None and examples < 2:
-        raise CrossTaskError(f"`examples` must be at least 2, found {examples}.")
+    check_value("rank", "examples", NumExamples | None, examples)
 
 
 def _input_problem(target: Task, source: Task) -> str | None:

@@ -8,7 +8,7 @@ import torch
 from crosstask.papers import RANDOM_WEIGHTS, Paper
 from crosstask.weighting.base import Problem, Weighting
 from crosstask.weighting.evidence import Evidence, by_task
-from crosstask.weighting.validation import check_count
+from crosstask.weighting.validation import check_seed
 
 
 class RandomWeights(Weighting):
@@ -49,7 +49,7 @@ class RandomWeights(Weighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.seed = check_count(self.name, "seed", seed, at_least=0)
+        self.seed = check_seed(self.name, seed)
         super().__init__(tasks, target)
 
     def start(self, problem: Problem) -> None:

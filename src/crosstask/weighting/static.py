@@ -1,13 +1,15 @@
 """Weights that do not change: uniform, by size, or those of the user."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.limits import MAX_NUMBER, limit_text
 from crosstask.papers import TAWT, Paper
+from crosstask.quoting import brief, shown
 from crosstask.weighting.base import Problem, Weighting
 from crosstask.weighting.evidence import Evidence, Need
+from crosstask.weighting.validation import check_counts
 
 
 class StaticWeighting(Weighting):
@@ -58,7 +60,7 @@ class BySize(StaticWeighting):
         *,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
-        self.sizes = sizes
+        self.sizes = check_counts(self.name, "sizes", sizes)
         super().__init__(tasks, target)
 
     def start(self, problem: Problem) -> None:
@@ -92,9 +94,11 @@ class Fixed(StaticWeighting):
         target: str | Sequence[str] | None = None,
     ) -> None:
         for task, weight in weights.items():
-            if not (isinstance(weight, int | float) and math.isfinite(weight) and weight >= 0):
+            is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+            if not is_number or not 0 <= weight <= MAX_NUMBER:
                 raise CrossTaskError(
-                    f"weighting 'fixed': the weight of '{task}' must be a number of at least 0, found {weight!r}."
+                    f"weighting 'fixed': the weight of '{brief(task)}' must be a number of at least 0 and at most "
+                    f"{limit_text(MAX_NUMBER)}, found {shown(weight)}."
                 )
         self.fixed_weights = {task: float(weight) for task, weight in weights.items()}
         super().__init__(tasks, target)

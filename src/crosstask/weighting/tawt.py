@@ -24,6 +24,8 @@ from crosstask.weighting.validation import check_choice, check_count, check_numb
 Similarity = Literal["cosine", "dot", "exact"]
 MIN_WEIGHT = 1e-20
 """A weight below this counts as zero in a step: it could not change a float, and denormal numbers are slow."""
+MAX_SOLVE_STEPS = 10_000
+"""Products with a Hessian, each as costly as a step."""
 
 
 def effective_sample_size(weights: Mapping[str, float], sizes: Mapping[str, int]) -> float:
@@ -126,7 +128,7 @@ class TAWT(Weighting):
         self.sharpness = check_number(self.name, "sharpness", sharpness, above=0.0)
         self.every = check_count(self.name, "every", every)
         self.damping = check_number(self.name, "damping", damping, at_least=0.0)
-        self.solve_steps = check_count(self.name, "solve_steps", solve_steps)
+        self.solve_steps = check_count(self.name, "solve_steps", solve_steps, at_most=MAX_SOLVE_STEPS)
         self.initial = check_choice(self.name, "initial", initial, (None, *get_args(Initial)))
         self._inspection = Need.GRADIENTS | Need.SEPARATE_GRAPHS
         if similarity == "exact":

@@ -15,7 +15,7 @@ from crosstask.papers import Paper
 from crosstask.weighting.base import Initial, Problem, State
 from crosstask.weighting.evidence import Facts, Need, by_task, to_vector
 from crosstask.weighting.static import StaticWeighting
-from crosstask.weighting.validation import check_choice, check_count, check_number
+from crosstask.weighting.validation import check_choice, check_count, check_counts, check_number
 
 Similarity = Literal["dot", "scaled"]
 Positions = Sequence[int] | np.ndarray | Tensor
@@ -133,15 +133,15 @@ class SampleTAWT(StaticWeighting):
         self.every = check_count(self.name, "every", every)
         self.warmup = check_count(self.name, "warmup", warmup, at_least=0)
         self.floor = check_number(self.name, "floor", floor, at_least=0.0)
+        self.cap = cap
         if cap != math.inf:
-            check_number(self.name, "cap", cap, at_least=1.0)
-        self.cap = float(cap)
+            self.cap = check_number(self.name, "cap", cap, at_least=1.0)
         if self.floor > 1.0:
             raise CrossTaskError(
                 f"weighting '{self.name}': `floor` must be at most 1, the mean of the weights; found {floor!r}."
             )
         self.initial = check_choice(self.name, "initial", initial, (None, *get_args(Initial)))
-        self.sizes = sizes
+        self.sizes = check_counts(self.name, "sizes", sizes)
         self._log_weights: dict[str, Tensor] = {}
         self._opposed: dict[str, float] = {}  # by task: fraction of the last update's examples with a negative product
         super().__init__(tasks, target)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from crosstask.papers import TCHEBYCHEFF, Paper
+from crosstask.quoting import brief
 from crosstask.weighting.base import Weighting
 from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.validation import check_number
@@ -78,7 +79,7 @@ class Tchebycheff(Weighting):
     ) -> None:
         self.preferences: dict[str, float] = {}
         for task, value in (preferences or {}).items():
-            self.preferences[task] = check_number(self.name, f"preferences.{task}", value, above=0.0)
+            self.preferences[task] = check_number(self.name, f"preferences.{brief(task)}", value, above=0.0)
         if smooth is not None:
             check_number(self.name, "smooth", smooth, above=0.0)
         self.smooth = smooth

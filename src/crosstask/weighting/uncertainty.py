@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from crosstask.papers import UNCERTAINTY, Paper
 from crosstask.weighting.base import Problem, Weighting
 from crosstask.weighting.evidence import Evidence
-from crosstask.weighting.validation import check_choice, check_not_negative, check_number
+from crosstask.weighting.validation import check_choice, check_not_negative, check_number, check_task_names
 
 MAX_LOG_VARIANCE = 20.0
 """Bound of a log variance on either side: the weight of a loss that stays zero would grow without limit."""
@@ -88,9 +88,9 @@ class Uncertainty(Weighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
-        self.regression = tuple(regression)
         if isinstance(regression, str):
-            self.regression = (regression,)
+            regression = [regression]
+        self.regression = tuple(check_task_names(self.name, "regression", regression))
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         self.optimizer = check_choice(self.name, "optimizer", optimizer, ["adam", "sgd"])
         super().__init__(tasks, target)

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TypeVar
 
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.limits import MAX_COUNT, MAX_NUMBER, MAX_SEED, limit_text
+from crosstask.quoting import brief, shown
 
 Option = TypeVar("Option")
 
@@ -16,9 +19,10 @@ def check_number(
     *,
     above: float | None = None,
     at_least: float | None = None,
+    at_most: float = MAX_NUMBER,
     what: str = "weighting",
 ) -> float:
-    """The option as a number, or an error that says what it must be.
+    """The option as a finite number, or an error that says what it must be.
 
     >>> check_number("gradnorm", "alpha", 1.5, at_least=0.0)
     1.5
@@ -28,17 +32,52 @@ def check_number(
         limit = f" above {above}"
     elif at_least is not None:
         limit = f" >= {at_least}"
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool) and -math.inf < value < math.inf
     if not is_number or (above is not None and value <= above) or (at_least is not None and value < at_least):
-        raise CrossTaskError(f"{what} '{method}': `{option}` must be a number{limit}, found {value!r}.")
+        raise CrossTaskError(f"{what} '{method}': `{option}` must be a number{limit}, found {shown(value)}.")
+    if abs(value) > at_most:
+        raise CrossTaskError(
+            f"{what} '{method}': `{option}` must be a number of at most {limit_text(at_most)}, found {shown(value)}."
+        )
     return float(value)
 
 
-def check_count(method: str, option: str, value: int, *, at_least: int = 1, what: str = "weighting") -> int:
+def check_count(
+    method: str, option: str, value: int, *, at_least: int = 1, at_most: int = MAX_COUNT, what: str = "weighting"
+) -> int:
     """The option as a whole number."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise CrossTaskError(f"{what} '{method}': `{option}` must be a whole number >= {at_least}, found {value!r}.")
-    return value
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
+        raise CrossTaskError(
+            f"{what} '{method}': `{option}` must be a whole number >= {at_least}, found {shown(value)}."
+        )
+    if value > at_most:
+        raise CrossTaskError(
+            f"{what} '{method}': `{option}` must be a whole number of at most {limit_text(at_most)}, "
+            f"found {shown(value)}."
+        )
+    return int(value)
+
+
+def check_seed(method: str, value: int) -> int:
+    """The option `seed`."""
+    return check_count(method, "seed", value, at_least=0, at_most=MAX_SEED)
+
+
+def check_counts(method: str, option: str, values: Mapping[str, int] | None) -> dict[str, int] | None:
+    """Whole numbers by task, or nothing."""
+    if values is None:
+        return None
+    counts: dict[str, int] = {}
+    for task, value in values.items():
+        counts[task] = check_count(method, f"{option}.{brief(task)}", value)
+    return counts
+
+
+def check_task_names(method: str, option: str, names: Sequence[str], *, what: str = "weighting") -> list[str]:
+    """Names of tasks, each once."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise CrossTaskError(f"{what} '{method}': `{option}` must be a list of names of tasks, found {shown(names)}.")
+    return list(dict.fromkeys(names))
 
 
 def check_choice(
@@ -46,7 +85,7 @@ def check_choice(
 ) -> str | None:
     """The option, if it is one of the choices."""
     names = list(choices)
-    if value not in names:
+    if not isinstance(value, str | None) or value not in names:
         raise unknown(f"`{option}` of {what} '{method}':", value, [str(name) for name in names])
     return value
 

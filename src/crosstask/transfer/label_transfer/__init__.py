@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.bilevel import Values, Variant
+from crosstask.limits import MAX_RATE, MAX_WIDTH
 from crosstask.models.batches import Batch, Step, make_batch, split_over_ranks
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
@@ -189,7 +190,7 @@ class LabelTransfer(Transfer):
         # How alpha is learned
         self.meta = bool(meta)
         rate = preset.learning_rate if learning_rate is None else learning_rate
-        self.learning_rate = _number("learning_rate", rate, above=0.0)
+        self.learning_rate = _number("learning_rate", rate, above=0.0, at_most=MAX_RATE)
         if self.meta:
             self.meta_learning_rate = self.learning_rate
         self.every = _count("every", every)
@@ -209,8 +210,8 @@ class LabelTransfer(Transfer):
                 "examples must be held out of it: set `train_on: half` or `hold: set`."
             )
         # The network
-        self.hidden = _count("hidden", hidden)
-        self.label_width = _count("label_width", label_width)
+        self.hidden = _count("hidden", hidden, at_most=MAX_WIDTH)
+        self.label_width = _count("label_width", label_width, at_most=MAX_WIDTH)
         self.networks, self.maps = nn.ModuleList(), nn.ModuleList()
         self.adapters: tuple[StateAdapter, ...] = ()  # a tuple, so no submodule: its state is its own
         self.has_begun = False

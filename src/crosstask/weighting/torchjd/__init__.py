@@ -13,7 +13,7 @@ from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.torchjd import options as methods
 from crosstask.weighting.torchjd.options import Input
 from crosstask.weighting.torchjd.state import convert_options, read_state, write_state
-from crosstask.weighting.validation import check_count, check_number
+from crosstask.weighting.validation import check_count, check_number, check_seed
 
 STATE_PREFIX = "object:"
 """Of the keys of `state_dict` that belong to TorchJD's object."""
@@ -122,7 +122,7 @@ class TorchJD(Weighting):
         **options: Any,
     ) -> None:
         self.every = check_count(self.name, "every", every)
-        self.seed = check_count(self.name, "seed", seed, at_least=0)
+        self.seed = check_seed(self.name, seed)
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         self.window = check_count(self.name, "window", window)
         methods.check(method, options, besides=("every", "seed", "step_size", "window"))

@@ -1,0 +1,172 @@
+"""Options of methods, settings and studies outside their bounds: one sentence before any data is read."""
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+import crosstask as ct
+from command_line import crosstask, refused
+from crosstask.recipe import RecipeFile
+
+LONG = "x" * 5000
+RECIPE = """\
+target: stars
+tasks:
+  stars: {{train: missing.csv, text: review, label: stars}}
+  polarity: {{train: missing.csv, text: review, label: sentiment}}
+encoder: {{name: mlp, dimension: 4, hidden: 4}}
+paradigm: joint
+{section}
+"""
+
+SECTIONS = {
+    "seed of 20 digits": ("seed: 99999999999999999999", ["`seed` must be at most 9,223,372,036,854,775,807"]),
+    "largest seed of 64 bits": ("seed: 18446744073709551615", ["`seed` must be at most 9,223,372,036,854,775,807"]),
+    "seed of the weighting": (
+        "weighting: {name: random, seed: 18446744073709551615}",
+        ["weighting 'random': `seed` must be a whole number of at most 9,223,372,036,854,775,807"],
+    ),
+    "seed of TorchJD": (
+        "weighting: {name: torchjd, method: UPGrad, seed: 99999999999999999999}",
+        ["`seed`", "at most"],
+    ),
+    "learning rate without end": ("training: {learning_rate: .inf}", ["`learning_rate` must be above 0 and finite"]),
+    "learning rate that is no number": ("training: {learning_rate: .nan}", ["`learning_rate`", "finite; found nan"]),
+    "absurd learning rate": ("training: {learning_rate: 1e300}", ["`learning_rate` must be at most 1,000", "1e+300"]),
+    "absurd rate of the second phase": ("training: {finetune_learning_rate: 1e300}", ["`finetune_learning_rate`"]),
+    "absurd weight decay": ("training: {weight_decay: 1e300}", ["`weight_decay` must be at most 1,000"]),
+    "absurd clip": ("training: {clip: .inf}", ["`clip` must be at least 0 and finite"]),
+    "absurd number of epochs": ("training: {epochs: 10000000000}", ["`epochs` must be at most 1,000,000,000"]),
+    "no epochs of the second phase": (
+        "training: {finetune_epochs: 0}",
+        ["`finetune_epochs` must be at least 1; found 0. Leave it out for the default."],
+    ),
+    "sizes in words": ("weighting: {name: by-size, sizes: {stars: x}}", ["by-size", "`sizes.stars`", "found 'x'"]),
+    "sizes in lists": ("weighting: {name: by-size, sizes: {stars: [[1]]}}", ["`sizes.stars`", "found [[1]]"]),
+    "size of nothing": ("weighting: {name: by-size, sizes: {stars: 0}}", ["`sizes.stars` must be a whole number >= 1"]),
+    "sizes of samples in words": ("weighting: {name: tawt-samples, sizes: {stars: x}}", ["`sizes.stars`"]),
+    "weight of 400 digits": (
+        f"weighting: {{name: fixed, weights: {{stars: {'9' * 300}}}}}",
+        ["the weight of 'stars' must be a number of at least 0 and at most 1,000,000", "digits"],
+    ),
+    "regression that is no name": ("weighting: {name: uncertainty, regression: [[1]]}", ["`regression`", "[[1]]"]),
+    "absurd size of steps": ("weighting: {name: tawt, step_size: 1e300}", ["`step_size`", "at most 1,000,000"]),
+    "number without end": ("weighting: {name: bandit, rho: .inf}", ["`rho` must be a number and finite; found inf"]),
+    "tasks to fuse in lists": ("transfer: [{name: adapter-fusion, fuse: [[1]]}]", ["`fuse`", "names", "[[1]]"]),
+    "absurd discriminator": (
+        "transfer: [{name: adversarial, discriminator_rate: 1e300}]",
+        ["transfer 'adversarial': `discriminator_rate`", "at most 1,000,000", "1e+300"],
+    ),
+    "absurd width": ("transfer: [{name: label-transfer, hidden: 1000000000}]", ["`hidden`", "at most 16,384"]),
+    "absurd adapters": ("transfer: [{name: adapters, size: 1000000000}]", ["`size`", "at most 16,384"]),
+    "output of 300 letters": (f"output: {'x' * 300}", ["`output`", "more than 255 bytes"]),
+    "output with a zero byte": ('output: "a\\0b"', ["`output`: 'a\\x00b' is no path", "zero byte"]),
+    "target of 5,000 letters": (f"seed: {LONG}", ["`seed` must be a whole number; found 'xxxx"]),
+    "weighting of 5,000 letters": (f"weighting: {LONG}", ["Unknown weighting 'xxxx"]),
+    "paradigm of 5,000 letters": (
+        f"seed: 1\nweighting: {{name: tawt, similarity: {LONG}}}",
+        ["`similarity` cannot be"],
+    ),
+    "key of 5,000 letters": (f"? {LONG}\n: 1", ["unknown key 'xxx"]),
+    "option of 5,000 letters": (f"weighting: {{name: tawt, ? {LONG} : 1}}", ["unknown key 'xxx"]),
+    "setting of 5,000 letters": (f"training: {{? {LONG} : 1}}", ["unknown key 'training.xxx"]),
+    "method with a line break": ('weighting: "ta\\nwt"', ["Unknown weighting 'ta\\nwt'"]),
+    "method with a color": ('weighting: "\\e[31mtawt"', ["Unknown weighting '\\x1b[31mtawt'"]),
+    "seeds of a comparison": ("compare: {seeds: 1000000000000}", ["`compare.seeds` must be at most 1,000,000,000"]),
+    "tags of a tracker": ("track: {name: wandb, tags: 5}", ["tracker 'wandb': `tags` must be a list"]),
+}
+
+
+@pytest.mark.parametrize("case", SECTIONS)
+def test_options_of_a_recipe(case, tmp_path):
+    section, pieces = SECTIONS[case]
+    path = tmp_path / "stars.yaml"
+    path.write_text(RECIPE.format(section=section))
+    sentence = refused("train", path, folder=tmp_path)
+    for piece in pieces:
+        assert piece in sentence
+    assert len(sentence) < 600 + len(str(tmp_path))
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    path = tmp_path / "stars.yaml"
+    path.write_text(RECIPE.format(section=""))
+    return path
+
+
+@pytest.mark.parametrize("seed", ["99999999999999999999", "9" * 4000, "9" * 5000, "x", "-1"])
+def test_seed_on_the_command_line(recipe, seed):
+    outcome = crosstask("train", recipe, "--seed", seed)
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.err
+    assert "seed" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "auto", "capacity", "transfer-matrix", "rank"])
+@pytest.mark.parametrize("output", ["x" * 300, "a/" + "é" * 200])
+def test_output_on_the_command_line(recipe, command, output):
+    assert "is no path" in refused(command, recipe, "-o", output, folder=recipe.parent)
+
+
+def test_encoder_of_5000_letters(star_files):
+    recipe = star_files / "stars.yaml"
+    recipe.write_text(recipe.read_text().replace("{name: mlp, dimension: 16, hidden: 16}", LONG))
+    file = RecipeFile.read(recipe)
+    assert file.resolved()["encoder"] == {"name": LONG}
+
+
+VALUES = (-1, 2**63, 10**5000, 1.5, True, None, "1", [1], math.nan)
+
+
+@pytest.mark.parametrize("seed", VALUES, ids=[str(number) for number in range(len(VALUES))])
+def test_seeds_in_python(seed):
+    task = ct.Task.from_arrays("a", ["x", "y"], ["0", "1"])
+    with pytest.raises(ct.CrossTaskError, match="Learner: `seed` must be"):
+        ct.Learner("mlp", seed=seed)
+    with pytest.raises(ct.CrossTaskError, match="auto: `seed` must be"):
+        ct.auto(task, seed=seed)
+    with pytest.raises(ct.CrossTaskError, match="seed"):
+        ct.compare([task], ["single"], seeds=[seed])
+    with pytest.raises(ct.CrossTaskError, match="`seed` must be"):
+        ct.RandomWeights(seed=seed)
+
+
+@pytest.mark.parametrize("seeds", [0, -1, 10**12, True, "12", [1, 1], [], None, {1: 2}, 1.5])
+def test_numbers_of_seeds_in_python(seeds):
+    with pytest.raises(ct.CrossTaskError, match="seeds"):
+        ct.compare([], ["single"], seeds=seeds)
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 10**400, 1e300, True, "1", [1.0], None])
+def test_numbers_in_python(value):
+    with pytest.raises(ct.CrossTaskError, match="weighting 'tawt': `step_size` must be a number"):
+        ct.TAWT(step_size=value)
+    with pytest.raises(ct.CrossTaskError, match="transfer 'label-transfer': `split` must be a"):
+        ct.LabelTransfer(split=value)
+
+
+@pytest.mark.parametrize("layers", [5, "12", {1: 2}, [[1]], [0], [10**30]])
+def test_lists_in_python(layers):
+    with pytest.raises(ct.CrossTaskError, match="transfer 'adapters': `layers`"):
+        ct.Adapters(layers=layers)
+
+
+@pytest.mark.parametrize("output", ["x" * 300, "a\0b", "\ud800"])
+def test_paths_in_python(output, star_files):
+    file = RecipeFile.read(star_files / "stars.yaml")
+    targets, sources = file.tasks()
+    with pytest.raises(ct.CrossTaskError, match="is no path"):
+        file.learner().fit(targets, sources, output=output)
+    with pytest.raises(ct.CrossTaskError, match="is no path"):
+        ct.compare([*targets, *sources], ["single"], output=output)
+
+
+def test_large_seeds_still_train(star_files):
+    recipe = star_files / "stars.yaml"
+    recipe.write_text(recipe.read_text().replace("epochs: 3", "updates: 2").replace("joint", "pretrain"))
+    outcome = crosstask("train", recipe, "--seed", 2**63 - 1, "-q")
+    assert outcome.code == 0, outcome.err
+    assert os.path.exists(star_files / "runs" / "stars" / "metrics.json")
