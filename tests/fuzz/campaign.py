@@ -122,7 +122,7 @@ class Worker:
 
     def __init__(self, scratch: Path, number: int) -> None:
         self.current_input = scratch / f"input-{number}.txt"
-        self.current_input.touch()
+        self.current_input.write_text("")
         context = multiprocessing.get_context("spawn")
         self.connection, child = context.Pipe()
         self.process = context.Process(target=_work, args=(child, self.current_input), daemon=True)
@@ -147,6 +147,8 @@ class Worker:
         self.process.join()
         assert self.batch is not None
         example = self.current_input.read_text(encoding="utf-8", errors="replace")
+        if not example:
+            raise RuntimeError("A worker ended before its first input; its traceback stands above.")
         signature = f"{reason} ({self.batch.kind})"
         finding = Finding(self.batch.kind, self.batch.seed, signature, reason, example, "")
         is_hang = reason.startswith("no answer")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from crosstask.runs.run import load
+import crosstask as ct
 from fuzz.guard import paused
 from fuzz.mutations import BINARY_CHANGES, CHANGES, Draw, change_json, mutate, sometimes
 from fuzz.odd_values import DEEP
@@ -123,7 +123,7 @@ def act(action: str, damaged: Path, output: Path, run_name: str) -> object:
     if action == "compare":
         command("compare", workspace() / f"{run_name}-compared.yaml", "-o", damaged, "--jobs", 1, "-q")
         return None
-    load(damaged)
+    ct.load(damaged)
     return None
 
 
