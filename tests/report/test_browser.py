@@ -7,9 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made_up import HOSTILE, LABELS, METHODS, write_comparison, write_rank, write_run
+from made_up import HOSTILE, LABELS, METHODS, predictions, write_comparison, write_rank, write_rows, write_run
 
 from crosstask.report import write_page
+from crosstask.runs.record import PREDICTIONS_FILE
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
@@ -156,6 +157,20 @@ def test_charts_and_their_data_can_be_saved(visit, pages, tmp_path):
     }
     assert {row["series"] for row in rows("losses")} == {"training loss", "dev loss"}
     assert {row["gold"] for row in rows("confusion")} == set(LABELS)
+
+
+def test_a_spreadsheet_runs_nothing_of_the_data(visit, tmp_path):
+    labels = ("=1+1", "@x", "-cmd()", "+cmd()", "-1.5", "plain")
+    folder = write_run(tmp_path / "run", ["stars", "polarity"], "stars", updates=30)
+    write_rows(folder / PREDICTIONS_FILE, predictions("stars", 0.5, labels=labels))
+    page = visit(write_page(folder))
+    figure = page.locator("figure", has=page.locator("[data-name^=confusion]")).first
+    with page.expect_download() as download:
+        figure.locator("[data-save=csv]").click()
+    download.value.save_as(tmp_path / "confusion.csv")
+    with (tmp_path / "confusion.csv").open(encoding="utf-8-sig", newline="") as file:
+        written = {row["gold"] for row in csv.DictReader(file)}
+    assert written == {"'=1+1", "'@x", "'-cmd()", "'+cmd()", "-1.5", "plain"}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

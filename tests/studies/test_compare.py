@@ -220,6 +220,18 @@ class TestTable:
             assert name in shown
             assert ("seconds" in shown) == has_times
 
+    def test_a_spreadsheet_runs_no_name(self, pretended, tmp_path):
+        pretended(lambda cell: 0.5)
+        names = ["=1+1", "@x", "-cmd()", "a\rb", "-1.5", 'say "hi", so']
+        methods = {"single": {}, **{name: {"method": "joint"} for name in names}}
+        table = ct.compare(tiny(), methods, targets="a", output=tmp_path, **QUICK)
+        for text in (to_csv(table), (tmp_path / "comparison.csv").read_bytes().decode()):
+            rows = list(csv.DictReader(io.StringIO(text, newline="")))
+            assert [row["method"] for row in rows[1:4]] == ["'=1+1", "'@x", "'-cmd()"]
+            assert [row["method"] for row in rows[4:]] == names[3:]
+        raw = csv.DictReader(io.StringIO(to_csv(table, raw=True), newline=""))
+        assert [row["method"] for row in raw][1:] == names
+
 
 class TestMethods:
     def test_names(self):

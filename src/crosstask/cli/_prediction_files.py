@@ -1,38 +1,38 @@
 """Inputs of `crosstask predict` from a file or a stream, and the same file with predictions in it."""
 
-import csv
-import io
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crosstask.cli._prediction_rows import CellRows, ObjectRows, Rows, exact_records, with_members
 from crosstask.data.examples import Form, Inputs, TaskSpec
 from crosstask.data.readers import READERS, format_of
 from crosstask.data.readers.column_roles import InputColumns, guess_columns
 from crosstask.data.readers.csv import csv_table
 from crosstask.data.readers.jsonl import jsonl_table
-from crosstask.data.readers.source import Source
-from crosstask.data.readers.table import Table, as_text, listed
+from crosstask.data.readers.source import TAB, Source
+from crosstask.data.readers.table import Table, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.progress import make_progress, shown
 from crosstask.runs.loading import load, task_options
 from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_name
-from crosstask.storage import write_text
+from crosstask.storage import write_new_text
+from crosstask.storage.spreadsheet import csv_line, escape_formula
 
 TABLES = ("csv", "tsv", "jsonl")
 SENTENCES = ("columns", "conllu")
 FORMATS = ("lines", *TABLES, *SENTENCES)
+PREDICTION = "prediction"
 # The options of a recipe that name the columns of inputs.
 COLUMN_OPTIONS: dict[Form, str] = {"text": "text", "pair": "text", "tokens": "tokens", "vector": "features"}
 
 ReaderOptions = Mapping[str, Any]
 """The section of a task in the recipe of a run."""
-Row = Mapping[str, Any]
-"""A row of a file: its values by the names of their columns."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class PredictOptions:
     - `format`: one of `FORMATS`;
     - `text`: the column of the text, or the two columns of a pair;
     - `probabilities`: whether to write the probability of each label too;
-    - `trust_remote_code`: whether code that comes with the model may run.
+    - `trust_remote_code`: whether code that comes with the model may run;
+    - `column`: the name of the new column;
+    - `raw`: whether cells that a spreadsheet would run as formulas are written as they are.
     """
 
     task: str | None = None
@@ -51,6 +53,8 @@ class PredictOptions:
     probabilities: bool = False
     encoding: str | None = None
     trust_remote_code: bool = False
+    column: str = PREDICTION
+    raw: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,35 @@ class InputFile:
     """Inputs, and the rows that hold them. Lines and sentences are rows of one column."""
 
     inputs: Inputs
-    columns: Sequence[str]
-    rows: Sequence[Row]
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class NewColumns:
+    """What is added to the rows: the prediction, and the probabilities under a name that goes with it."""
+
+    prediction: str
+
+    @property
+    def probabilities(self) -> str:
+        """The key of all of them in JSON."""
+        return self._named("probabilities")
+
+    def probability(self, label: str) -> str:
+        """The column of one of them."""
+        return self._named(f"p({label})")
+
+    def _named(self, name: str) -> str:
+        return name if self.prediction == PREDICTION else f"{self.prediction}_{name}"
+
+    def check_free(self, rows: Rows, labels: Sequence[str], output_format: str) -> None:
+        """Fail if the user's file has a column that would be written."""
+        rows.check_free(self.prediction)
+        if labels and output_format == "jsonl":
+            rows.check_free(self.probabilities)
+        elif labels:
+            for label in labels:
+                rows.check_free(self.probability(label))
 
 
 @dataclass(frozen=True)
@@ -78,6 +109,25 @@ class StandardInput(Source):
         return sys.stdin.buffer.read()
 
 
+@dataclass(frozen=True)
+class HeldSource(Source):
+    """A file whose lines are held as they stand in it, with `\\r` at their ends, so that they can be written again."""
+
+    file_lines: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, source: Source) -> "HeldSource":
+        """Read all lines of a file or stream."""
+        lines = source.text().split("\n")
+        if not lines[-1]:
+            lines.pop()
+        return cls(source.task, source.name, source.path, source.encoding, file_lines=lines)
+
+    def lines(self) -> list[str]:
+        """The lines without their ends."""
+        return [line.removesuffix("\r") for line in self.file_lines]
+
+
 def predict_file(folder: Path, data: Path | None, output: Path | None, options: PredictOptions) -> None:
     """Predict labels for the inputs of a file: lines give lines, tables keep their columns and gain the prediction.
 
@@ -90,18 +140,29 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
     output_format = _output_format(output, input_format)
     if options.probabilities:
         _check_probabilities(spec, output_format)
+    if not options.column.strip():
+        raise CrossTaskError("--column: the new column needs a name.")
     encoding = options.encoding or recipe.get("encoding", "utf-8")
     if data is None:
         source: Source = StandardInput(spec.name, "standard input", Path("-"), encoding)
     else:
         source = Source(spec.name, str(data), data, encoding)
     file = _read(source, input_format, spec, recipe, options.text)
+    columns = NewColumns(options.column)
+    if output_format in TABLES:
+        labels = spec.labels if options.probabilities else ()
+        columns.check_free(file.rows, labels, output_format)
     predictions = _predict(model, spec, file.inputs, options.probabilities, show_progress=data is not None)
-    content = _written(file, predictions, output_format, spec)
-    if output is None:
-        sys.stdout.write(content)
+    if output_format == "jsonl":
+        content = _as_json_lines(file, predictions, columns)
+    elif output_format in TABLES:
+        content = _as_table(file, predictions, columns, output_format, raw=options.raw)
     else:
-        write_text(output, content)
+        content = _as_lines(file, predictions, output_format)
+    if output is None:
+        _print(content)
+    else:
+        write_new_text(output, content)
 
 
 def _input_format(data: Path | None, format: str | None, spec: TaskSpec, recipe: ReaderOptions) -> str:
@@ -129,7 +190,7 @@ def _output_format(output: Path | None, input_format: str) -> str:
     """As the file's name says; like the input where it says nothing."""
     if output is None:
         return input_format
-    if output.exists():
+    if os.path.lexists(output):
         raise CrossTaskError(f"'{output}' exists; nothing was written over. Choose another file.")
     if output.suffix == ".gz":
         raise CrossTaskError(f"--output: '{output}' would be written as plain text; leave .gz out.")
@@ -155,7 +216,7 @@ def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, te
     if format == "lines":
         lines = source.lines()
         inputs = [_line_input(source, number, line, spec) for number, line in enumerate(lines, start=1)]
-        return InputFile(inputs, ["text"], [{"text": line} for line in lines])
+        return InputFile(inputs, CellRows(source, ["text"], [[line] for line in lines]))
     reader_options = {}
     if recipe.get("format", format) == format:  # another format shares nothing with the recipe's
         reader_options = {key: recipe[key] for key in READERS[format].options if key in recipe}
@@ -164,22 +225,35 @@ def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, te
         token = reader_options.get("token", 0 if format == "columns" else "form")
         # New sentences need no labels: the words take their place.
         sentences = READERS[format].read(source, **{**reader_options, "token": token, "label": token}).inputs
-        return InputFile(sentences, ["tokens"], [{"tokens": words} for words in sentences])
-    table = _table(source, format, reader_options)
-    rows = table.rows()
-    if not rows:
+        texts = [json.dumps({"tokens": words}, ensure_ascii=False) for words in sentences]
+        return InputFile(sentences, ObjectRows(source, texts, range(1, len(texts) + 1)))
+    return _read_table(HeldSource.of(source), format, reader_options, spec, recipe, text)
+
+
+def _read_table(
+    source: "HeldSource",
+    format: str,
+    options: ReaderOptions,
+    spec: TaskSpec,
+    recipe: ReaderOptions,
+    text: Sequence[str] | None,
+) -> InputFile:
+    rows: Rows
+    if format == "jsonl":
+        table = jsonl_table(source)
+        rows = ObjectRows(source, [source.file_lines[line - 1] for line in table.lines], table.lines)
+    else:
+        is_csv = format == "csv"
+        delimiter: str = options.get("delimiter", "," if is_csv else "\t")
+        quoting, header = options.get("quoting", is_csv), options.get("header", True)
+        table = csv_table(source, delimiter, quoting, header)
+        records = dict(exact_records(source.file_lines, TAB.get(delimiter, delimiter), quoting=quoting))
+        names = next(iter(records.values())) if header else table.names
+        rows = CellRows(source, names, [records[line] for line in table.lines])
+    if not table.lines:
         raise source.error("holds no rows to predict for.")
     columns = _input_columns(table, spec, recipe, text)
-    return InputFile(unlabeled_inputs(table, columns, recipe.get("strip")), table.names, rows)
-
-
-def _table(source: Source, format: str, options: ReaderOptions) -> Table:
-    if format == "jsonl":
-        return jsonl_table(source)
-    is_csv = format == "csv"
-    delimiter = options.get("delimiter", "," if is_csv else "\t")
-    quoting = options.get("quoting", is_csv)
-    return csv_table(source, delimiter, quoting, options.get("header", True))
+    return InputFile(unlabeled_inputs(table, columns, recipe.get("strip")), rows)
 
 
 def _line_input(
@@ -250,25 +324,24 @@ def _predict(
     return [Prediction(label, probabilities[i]) for i, label in enumerate(labels)]
 
 
-def _written(file: InputFile, predictions: Sequence[Prediction], format: str, spec: TaskSpec) -> str:
-    if format in TABLES and format != "jsonl":
-        return _as_table(file, predictions, format, spec)
-    lines = []
-    for item, row, prediction in zip(file.inputs, file.rows, predictions, strict=True):
-        if format == "jsonl":
-            lines.append(_as_object(row, prediction))
-        elif format in SENTENCES:
-            lines.append(_as_sentence(item, prediction))
+def _as_json_lines(file: InputFile, predictions: Sequence[Prediction], columns: NewColumns) -> str:
+    lines: list[str] = []
+    for text, prediction in zip(file.rows.objects(), predictions, strict=True):
+        members: dict[str, Any] = {columns.prediction: prediction.label}
+        if prediction.probabilities is not None:
+            members[columns.probabilities] = prediction.probabilities
+        lines.append(with_members(text, members) + "\n")
+    return "".join(lines)
+
+
+def _as_lines(file: InputFile, predictions: Sequence[Prediction], format: str) -> str:
+    lines: list[str] = []
+    for item, prediction in zip(file.inputs, predictions, strict=True):
+        if format in SENTENCES:
+            lines.append(_as_sentence(item, prediction) + "\n")
         else:
-            lines.append("\t".join([_cell(prediction.label, ","), *_named(prediction.probabilities)]))
-    return "".join(line + "\n" for line in lines)
-
-
-def _as_object(row: Row, prediction: Prediction) -> str:
-    values = {**row, "prediction": prediction.label}
-    if prediction.probabilities is not None:
-        values["probabilities"] = prediction.probabilities
-    return json.dumps(values, ensure_ascii=False)
+            lines.append("\t".join([_cell(prediction.label, ","), *_named(prediction.probabilities)]) + "\n")
+    return "".join(lines)
 
 
 def _as_sentence(words: Sequence[str], prediction: Prediction) -> str:
@@ -282,27 +355,34 @@ def _as_sentence(words: Sequence[str], prediction: Prediction) -> str:
     return "".join(lines)
 
 
-def _as_table(file: InputFile, predictions: Sequence[Prediction], format: str, spec: TaskSpec) -> str:
-    header = [*file.columns, "prediction"]
-    if predictions and predictions[0].probabilities is not None:
-        header += [f"p({label})" for label in spec.labels]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    if format == "tsv":
-        writer = csv.writer(out, lineterminator="\n", delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None)
-    try:
-        writer.writerow(header)
-        for row, prediction in zip(file.rows, predictions, strict=True):
-            cells = [_cell(row.get(name), " ") for name in file.columns]
-            cells.append(_cell(prediction.label, " "))
-            if isinstance(prediction.probabilities, Mapping):
-                cells += [f"{value:.6f}" for value in prediction.probabilities.values()]
-            writer.writerow(cells)
-    except csv.Error as error:
+def _as_table(
+    file: InputFile, predictions: Sequence[Prediction], columns: NewColumns, format: str, *, raw: bool
+) -> str:
+    header, rows = file.rows.cells()
+    header = [*header, columns.prediction]
+    if predictions and isinstance(predictions[0].probabilities, Mapping):
+        header += [columns.probability(label) for label in predictions[0].probabilities]
+    table = [header]
+    for row, prediction in zip(rows, predictions, strict=True):
+        cells = [*row, _cell(prediction.label, " ")]
+        if isinstance(prediction.probabilities, Mapping):
+            cells += [f"{value:.6f}" for value in prediction.probabilities.values()]
+        table.append(cells)
+    lines: list[str] = []
+    for cells in table:
+        if not raw:
+            cells = [escape_formula(cell) for cell in cells]
+        lines.append(csv_line(cells) if format == "csv" else _tsv_line(cells))
+    return "".join(lines)
+
+
+def _tsv_line(cells: Sequence[str]) -> str:
+    line = "\t".join(cells)
+    if line.count("\t") >= len(cells) or "\n" in line or "\r" in line:
         raise CrossTaskError(
-            f"A tab-separated file cannot hold a text with a tab or a line end in it ({error}); write .csv or .jsonl."
-        ) from error
-    return out.getvalue()
+            "A tab-separated file cannot hold a text with a tab or a line end in it; write .csv or .jsonl."
+        )
+    return line + "\n"
 
 
 def _named(probabilities: object) -> list[str]:
@@ -311,12 +391,22 @@ def _named(probabilities: object) -> list[str]:
     return [f"{label}={value:.6f}" for label, value in probabilities.items()]
 
 
-def _cell(value: object, separator: str) -> str:
-    """A value as text, with `separator` between several labels."""
-    if isinstance(value, list):  # tags, or words
-        return " ".join(str(item) for item in value)
-    if isinstance(value, tuple):  # several labels
-        return separator.join(value)
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return value if isinstance(value, str) else as_text(value)
+def _cell(label: Decision, separator: str) -> str:
+    """A prediction as text, with `separator` between several labels."""
+    if isinstance(label, list):  # tags
+        return " ".join(label)
+    if isinstance(label, tuple):  # several labels
+        return separator.join(label)
+    if isinstance(label, float):
+        return f"{label:.6g}"
+    return str(label)
+
+
+def _print(content: str) -> None:
+    try:
+        sys.stdout.write(content)
+    except UnicodeEncodeError as error:
+        raise CrossTaskError(
+            f"The output holds characters that {error.encoding} cannot write; name a file with -o, which is written "
+            "in utf-8."
+        ) from error

@@ -36,11 +36,21 @@ def predict(
         str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
     ] = None,
     trust_remote_code: TrustOption = False,
+    column: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the new column, where the input has a `prediction` already.")
+    ] = "prediction",
+    raw: Annotated[
+        bool, flag("--raw", help="CSV and TSV without the apostrophe before cells that a spreadsheet would run.")
+    ] = False,
 ) -> None:
     """Label new data.
 
     Lines in give lines out: a label each, or a tag for every word. Tables keep their columns and gain `prediction`.
     Pairs in lines are two texts with a tab between them.
+
+    Nothing of the input is changed and no file is written over. One exception protects whoever opens the result in a
+    spreadsheet: in .csv and .tsv a cell that it would run as a formula (=, +, -, @ or a tab first, and no number) gets
+    an apostrophe in front. --raw leaves them as they are; .jsonl always does.
 
     [dim]crosstask predict runs/stars < texts.txt[/dim]
     [dim]crosstask predict runs/stars reviews.csv -o labeled.csv[/dim]
@@ -48,4 +58,14 @@ def predict(
     """
     from crosstask.cli._prediction_files import PredictOptions, predict_file
 
-    predict_file(run, data, output, PredictOptions(task, format, text, probabilities, encoding, trust_remote_code))
+    options = PredictOptions(
+        task=task,
+        format=format,
+        text=text,
+        probabilities=probabilities,
+        encoding=encoding,
+        trust_remote_code=trust_remote_code,
+        column=column,
+        raw=raw,
+    )
+    predict_file(run, data, output, options)

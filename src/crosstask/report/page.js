@@ -39,8 +39,11 @@ function csvOf(spec) {
   const rows = sets.flatMap(([name, values]) =>
     values.map((row) => (sets.length > 1 ? { series: name, ...row } : row)));
   const heads = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  // A spreadsheet runs a text that begins like a formula; an apostrophe in front makes it a text again.
+  const isFormula = (value) => typeof value === "string" && /^[=+\-@\t\r\n＝＋－＠]/.test(value)
+    && !/^[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?%?$/i.test(value);
   const cell = (value) => {
-    const text = value === undefined || value === null ? "" : String(value);
+    const text = (isFormula(value) ? "'" : "") + (value === undefined || value === null ? "" : String(value));
     return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
   };
   // The mark in front tells spreadsheets that the file is UTF-8.

@@ -9,7 +9,14 @@ from crosstask.storage.reading import (
     read_lines,
     read_text,
 )
-from crosstask.storage.writing import check_path, explain_write_errors, new_folder, remove_scratch, write_text
+from crosstask.storage.writing import (
+    check_path,
+    explain_write_errors,
+    new_folder,
+    remove_scratch,
+    write_new_text,
+    write_text,
+)
 from crosstask.storage.yaml import parse_handwritten, parse_yaml, read_yaml
 
 __all__ = [
@@ -29,5 +36,6 @@ __all__ = [
     "read_yaml",
     "remove_scratch",
     "write_checked",
+    "write_new_text",
     "write_text",
 ]

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crosstask.errors import CrossTaskError
@@ -32,16 +32,36 @@ def check_path(path: str | Path, what: str) -> Path:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file at once: readers see the old one or the new one, never half of it."""
+    _write_text(path, text, os.replace)
+
+
+def write_new_text(path: Path, text: str) -> None:
+    """Write a text file at once, and never over another, even one that has appeared a moment ago."""
+    _write_text(path, text, _rename_to_new)
+
+
+def _rename_to_new(scratch: str, path: Path) -> None:
+    try:
+        os.link(scratch, path)  # unlike a rename, it fails where there is a file
+    except FileExistsError as error:
+        raise CrossTaskError(f"'{path}' exists; nothing was written over. Choose another file.") from error
+    except OSError:  # some file systems have no links
+        os.replace(scratch, path)
+    else:
+        os.unlink(scratch)
+
+
+def _write_text(path: Path, text: str, rename: Callable[[str, Path], None]) -> None:
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(scratch, 0o644)
-            os.replace(scratch, path)
+            rename(scratch, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(scratch)

@@ -1,12 +1,11 @@
 """The table of a comparison for terminals, spreadsheets, pages and papers."""
 
-import csv
-import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from crosstask.runs.estimate import DASH, Estimate
+from crosstask.storage.spreadsheet import csv_line, escape_formula
 from crosstask.studies.hyperparameters import settings_text
 from crosstask.studies.table import Comparison
 
@@ -21,11 +20,14 @@ GAIN = "gain over {}"
 OVER_SINGLE = "over single"
 
 
-def to_csv(comparison: Comparison) -> str:
-    """A line per method and target, with every figure as it is."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+def to_csv(comparison: Comparison, *, raw: bool = False) -> str:
+    """A line per method and target, with every figure as it is.
+
+    Args:
+        comparison: the table.
+        raw: leave out the apostrophe before names and reasons that a spreadsheet would run as formulas.
+    """
+    lines = [csv_line(CSV_COLUMNS)]
     for line in comparison.lines:
         # What a line has under the name of a column, and what has to be taken from estimates or from the table.
         fields = dict(vars(line))
@@ -37,8 +39,16 @@ def to_csv(comparison: Comparison) -> str:
         fields["dev_mean"], fields["dev_deviation"] = _figures(line.dev)
         fields["gain"], fields["gain_deviation"] = _figures(line.gain)
         fields["over_single"], _ = _figures(line.over_single)
-        writer.writerow(fields)
-    return text.getvalue()
+        lines.append(csv_line(_csv_cell(fields[name], raw) for name in CSV_COLUMNS))
+    return "".join(lines)
+
+
+def _csv_cell(value: object, raw: bool) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str) and not raw:
+        return escape_formula(value)
+    return str(value)
 
 
 def _figures(estimate: Estimate | None) -> tuple[float | None, float | None]:
