@@ -585,24 +585,24 @@ def checkpoints(run: Path) -> list[str]:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_disk_that_fails_in_the_fourth_checkpoint(long_run, monkeypatch, number):
     """The system refuses to write a state file; the third checkpoint stays, and the run goes on from it."""
-    real, calls = Path.write_text, []
+    real, calls = Path.write_bytes, []
 
-    def write_text(self, *arguments, **options):
+    def write_bytes(self, *arguments, **options):
         if self.name == "state.json":
             calls.append(self)
             if len(calls) == 4:
-                real(self, "{half")
+                real(self, b"{half")
                 raise OSError(number, os.strerror(number), str(self))
         return real(self, *arguments, **options)
 
     run = long_run / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", write_text)
+        patch.setattr(Path, "write_bytes", write_bytes)
         outcome = crosstask("train", long_run / "stars.yaml", "-o", run)
     assert outcome.code == 2
     check_sentence(outcome.err)
     assert str(run / "checkpoints") in outcome.err
-    assert checkpoints(run) == ["000000003"]
+    assert checkpoints(run) == ["000000002", "000000003"]
     assert crosstask("train", long_run / "stars.yaml", "-o", run, "--resume").code == 0
     assert result(run) == result(long_run / "whole")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -109,10 +110,19 @@ class Learner:
         self._check_names(problem)
         folder, recipe = self._run_folder(problem, output, resume)
         session = Session(folder, recipe, self.training.precision)
-        if folder is not None and folder.is_finished:
-            self.run = load_run(folder.path, trust_remote_code=trusts_remote_code(self.encoder))
-            write_missing_page(folder.path)
+        if folder is not None and folder.is_finished:  # which can be read where nothing may be written
+            self.run = reopen(folder, trusts_remote_code(self.encoder))
             return self.run
+        with session.writing():
+            if folder is not None and folder.is_finished:  # by a process that wrote to it until now
+                self.run = reopen(folder, trusts_remote_code(self.encoder))
+            else:
+                self.run = self._train(problem, session)
+                session.finish(self.run)
+        return self.run
+
+    def _train(self, problem: LearningProblem, session: Session) -> Run:
+        """From the tasks to a run whose model and metrics are still to be written."""
         with session.running(self.track, self.progress):
             problem = problem.limited(self.seed)
             self.trained_transfers = copies_for_run(self.transfer)
@@ -124,30 +134,33 @@ class Learner:
             train, dev = _prepare(model, problem.trained_tasks)
             with within_machine("transfer"):
                 start_transfers(self.trained_transfers, model, problem.trained_tasks, problem.target_names)
-            # Nothing is written before this line: what could go wrong with the user's input has not.
-            checkpoint = session.open()
-            if checkpoint is None:
-                self._describe_start(session.record, problem, model, notes)
             context = RunContext(
-                session.devices, session.record, session.checkpoints_folder, session.progress, self.seed
+                session.devices,
+                session.record,
+                session.checkpoints_folder,
+                session.progress,
+                self.seed,
+                session.recipe_digest,
             )
             data = TrainingData(train, dev, tuple(problem.target_names))
             trainer = Trainer(model, data, context, self.trained_transfers)
+            # Nothing is written before this line: what could go wrong with the user's input has not.
+            checkpoint = session.open(partial(trainer.check, phases))
+            if checkpoint is None:
+                self._describe_start(session.record, problem, model, notes)
             trainer.run(phases, checkpoint)
             measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             scores, rows = _measure(model, measured, dev, problem.target_names)
             session.tracking.final(scores)
-        self.run = Run(
+        return Run(
             model.eval(),
             record=session.record,
             metrics=self._metrics(problem, phases, scores, session, trainer.set_aside),
-            recipe=recipe,
-            folder=folder,
+            recipe=session.recipe,
+            folder=session.folder,
             measured=rows,
             write_page=write_run_page,
         )
-        session.finish(self.run)
-        return self.run
 
     def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
         """Labels for new inputs, by the last run's model."""
@@ -279,6 +292,14 @@ class Learner:
             "set_aside": sorted(set_aside),
             "seconds": session.seconds,
         }
+
+
+def reopen(folder: RunFolder, trust_remote_code: bool = False) -> Run:
+    """A finished run; what a kill at its very end left undone is done."""
+    run = load_run(folder.path, trust_remote_code=trust_remote_code)
+    folder.tidy()
+    write_missing_page(folder.path)
+    return run
 
 
 def _split_sizes(task: Task) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """Experiments of the four papers, run again: every claim beside our own figure."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,6 @@ def reproduce(
     Returns:
         The results by name, as they stand in `results.json`.
     """
-    from crosstask_papers.pages import write_results
-
     names = [names] if isinstance(names, str) else list(names)
     if data is None and minutes != 0:
         raise CrossTaskError("An experiment reads its data sets from a folder: name it with --data DIR.")
@@ -88,14 +87,35 @@ def reproduce(
     options = Options(Path(data or "."), encoder, seeds, quick)
     experiments = {name: find(name)(options) for name in names}
     folders = {name: folder_of(Path(output), name, quick=quick) for name in names}
-    # All files are opened first: one that cannot go on is an error before the others run for hours.
-    grids = {name: _open(folders[name], experiment) for name, experiment in experiments.items()}
+    with ExitStack() as opened:
+        # All files are opened first: one that cannot go on is an error before the others run for hours.
+        grids: dict[str, Grid] = {}
+        for name, experiment in experiments.items():
+            grids[name] = opened.enter_context(_open(folders[name], experiment))
+        return _run_all(
+            experiments, grids, folders, has_data=data is not None, jobs=jobs, minutes=minutes, progress=progress
+        )
+
+
+def _run_all(
+    experiments: Mapping[str, Experiment],
+    grids: Mapping[str, Grid],
+    folders: Mapping[str, Path],
+    *,
+    has_data: bool,
+    jobs: int,
+    minutes: float | None,
+    progress: bool | None,
+) -> dict[str, dict[str, Any]]:
+    """One experiment after the other, as long as there is time; results by name."""
+    from crosstask_papers.pages import write_results
+
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     results: dict[str, dict[str, Any]] = {}
     for name, experiment in experiments.items():
         keys: list[RunKey] = []
         rows: dict[RunKey, Row] = {}
-        following = _first_keys(experiment, grids[name], has_data=data is not None)
+        following = _first_keys(experiment, grids[name], has_data=has_data)
         while following:
             keys += following
             remaining = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)

@@ -80,13 +80,13 @@ class Request:
 def find_model(request: Request, board: Board) -> Found:
     """The best model, or that of a call before in the same folder, if it has finished."""
     request.check()
-    grid = request.open()
-    if request.folder is not None:
-        finished = read_found(request.folder, trust_remote_code=trusts_remote_code(request.encoder))
-        if finished is not None:
-            return finished
-    with board.shown():
-        return _Driver(request, grid, board).run()
+    with request.open() as grid:
+        if request.folder is not None:
+            finished = read_found(request.folder, trust_remote_code=trusts_remote_code(request.encoder))
+            if finished is not None:
+                return finished
+        with board.shown():
+            return _Driver(request, grid, board).run()
 
 
 class _Stopwatch:

@@ -4,6 +4,7 @@ import atexit
 import gc
 
 from crosstask.cli._app import app
+from crosstask.cli._signals import stopped_by_signals
 
 # The order of the imports is the order of the commands in the help.
 from crosstask.cli import (  # noqa: F401  # isort: skip
@@ -31,4 +32,5 @@ def main() -> None:
     """Run the command line."""
     # The system takes all memory back at the end; with torch loaded, a last search for garbage takes half a second.
     atexit.register(gc.freeze)
-    app(prog_name="crosstask")
+    with stopped_by_signals():
+        app(prog_name="crosstask")

@@ -32,9 +32,8 @@ def train(
     [dim]crosstask train stars.yaml --resume[/dim]
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
+    from crosstask.learner import reopen
     from crosstask.models.build import trusts_remote_code
-    from crosstask.report import write_missing_page
-    from crosstask.runs.loading import load_run
     from crosstask.runs.run import RunFolder
     from crosstask.storage import check_path
 
@@ -44,9 +43,7 @@ def train(
     folder = RunFolder.checked(path, file.resolved(), resume=resume)
     if folder.is_finished:
         typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
-        run = load_run(folder.path, trust_remote_code=trusts_remote_code(file.recipe.encoder))
-        write_missing_page(folder.path)
-        _print_run(run, folder.path)
+        _print_run(reopen(folder, trusts_remote_code(file.recipe.encoder)), folder.path)
         return
     learner = file.learner(progress=show_progress(quiet))
     targets, sources = file.tasks()

@@ -1,14 +1,15 @@
 """The record: everything that a run learns, one JSON line per event, as it happens; and the names of a run's files."""
 
+import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from crosstask.errors import CrossTaskError
 from crosstask.runs.events import Event, Row
-from crosstask.storage import DamagedFileError, explain_write_errors, read_lines, write_text
+from crosstask.storage import DamagedFileError, append_text, encoded, read_lines, read_text, write_text
 from crosstask.validation import shown
 
 RECIPE_FILE = "recipe.yaml"
@@ -19,6 +20,20 @@ PREDICTIONS_FILE = "predictions.jsonl"
 REPORT_FILE = "report.html"
 CHECKPOINTS_FOLDER = "checkpoints"
 MODEL_FOLDER = "model"
+RUN_FILES = (
+    RECIPE_FILE,
+    ENVIRONMENT_FILE,
+    HISTORY_FILE,
+    METRICS_FILE,
+    PREDICTIONS_FILE,
+    REPORT_FILE,
+    CHECKPOINTS_FOLDER,
+    MODEL_FOLDER,
+)
+"""Everything that a run folder can hold, but for `.lock` while it is written and what trackers put there."""
+
+MAX_HISTORY_BYTES = 2**32
+"""A weighting that writes down what it saw of a thousand tasks at every step comes to more than other files."""
 
 SomeEvent = TypeVar("SomeEvent", bound=Event)
 Json = TypeVar("Json")
@@ -32,17 +47,35 @@ class Record:
     """
 
     def __init__(self, path: Path | None = None, keep: int | None = None) -> None:
-        self.path = path
+        self.path: Path | None = None
         self.rows: list[Row] = []
         self.readers: list[Callable[[Event], None]] = []
-        if path is not None and keep is not None and path.exists():
-            # Not splitlines: a text inside a row may hold other line separators of Unicode.
-            lines = path.read_text(encoding="utf-8").split("\n")[:keep]
-            if len(lines) < keep:
-                raise CrossTaskError(f"'{path}' has {len(lines)} lines, but its checkpoint was made after {keep}.")
-            self.rows = [json.loads(line) for line in lines]
-            with explain_write_errors(path):
-                write_text(path, "\n".join([*lines, ""]))
+        self._sha256 = hashlib.sha256()  # of all lines
+        if path is not None:
+            self.open(path, keep)
+
+    def open(self, path: Path, keep: int | None = None) -> None:
+        """Go on in a file, after cutting it back to its first `keep` rows."""
+        self.path = path
+        if keep is not None and path.exists():
+            lines, self.rows = read_first_rows(path, keep)
+            write_text(path, "".join(lines))
+            for line in lines:
+                self._add_to_digest(line)
+
+    @property
+    def digest(self) -> str:
+        """Of all rows, as they stand in the file."""
+        return self._sha256.hexdigest()
+
+    def flush_to_disk(self) -> None:
+        """See to it that all rows so far outlive a power cut."""
+        if self.path is not None and self.path.exists():
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+
+    def _add_to_digest(self, line: str) -> None:
+        self._sha256.update(encoded(line))
 
     def write(self, event: Event) -> None:
         """Add an event and hand it to the readers."""
@@ -55,9 +88,9 @@ class Record:
         row = finite(row)
         self.rows.append(row)
         if self.path is not None:
-            # Opened for each row, so that a kill leaves all rows but the last one complete.
-            with explain_write_errors(self.path), self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            line = _as_line(row)
+            append_text(self.path, line)
+            self._add_to_digest(line)
 
     def write_all(self, path: Path) -> None:
         """Write a history that was in memory alone into a file, and go on there."""
@@ -94,16 +127,49 @@ def finite(value: Json) -> Json:
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Rows as JSON lines, all at once."""
-    lines: list[str] = []
-    for row in rows:
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-    write_text(path, "".join(lines))
+    write_text(path, "".join(_as_line(row) for row in rows))
+
+
+def _as_line(row: Row) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_history(path: Path) -> list[Row]:
     """The rows of a history file; a last line that a kill cut short is left out."""
-    rows: list[Row] = read_lines(path)
-    for number, row in enumerate(rows, start=1):
+    rows = read_lines(path, max_bytes=MAX_HISTORY_BYTES)
+    _check_rows(path, rows)
+    return rows
+
+
+def read_first_rows(path: Path, count: int) -> tuple[list[str], list[Row]]:
+    """The first lines of a history file, with their line breaks, and the rows in them."""
+    if count == 0:  # whatever else is in it
+        return [], []
+    # Not splitlines: a text inside a row may hold other line separators of Unicode.
+    texts = read_text(path, max_bytes=MAX_HISTORY_BYTES).split("\n")[:-1]
+    if len(texts) < count:
+        raise DamagedFileError(f"'{path}' has {len(texts)} lines, but its checkpoint was made after {count}.")
+    lines: list[str] = []
+    rows: list[Row] = []
+    for number, text in enumerate(texts[:count], 1):
+        lines.append(text + "\n")
+        try:
+            rows.append(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise DamagedFileError(f"'{path}, line {number}' is damaged: it holds no row.") from error
+    _check_rows(path, rows)
+    return lines, rows
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """What `Record.digest` is after these lines."""
+    sha256 = hashlib.sha256()
+    for line in lines:
+        sha256.update(encoded(line))
+    return sha256.hexdigest()
+
+
+def _check_rows(path: Path, rows: Sequence[object]) -> None:
+    for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             raise DamagedFileError(f"'{path}, line {number}' is damaged: expected a mapping, found {shown(row)}.")
-    return rows

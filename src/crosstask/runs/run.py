@@ -1,8 +1,11 @@
 """A finished run and its folder."""
 
+import hashlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NotRequired
@@ -24,12 +27,30 @@ from crosstask.runs.record import (
     PREDICTIONS_FILE,
     RECIPE_FILE,
     REPORT_FILE,
+    RUN_FILES,
     Record,
     finite,
     read_history,
     write_rows,
 )
-from crosstask.storage import check_path, new_folder, read_yaml, write_text
+from crosstask.storage import (
+    FolderExistsError,
+    FolderLock,
+    check_not_locked,
+    check_path,
+    create_folder,
+    encoded,
+    explain_write_errors,
+    lock_folder,
+    new_folder,
+    read_yaml,
+    remove_all_scratch,
+    remove_folder,
+    remove_scratch,
+    write_text,
+)
+from crosstask.storage.lock import PATIENCE
+from crosstask.validation import shown
 
 Scores = dict[str, dict[str, dict[str, float]]]
 """By task, split and metric."""
@@ -166,9 +187,10 @@ class Run(Predictor):
     def save(self, folder: str | Path) -> Path:
         """Write a run that was made without a folder into one."""
         target = RunFolder(check_path(folder, "save"), self.recipe)
-        target.create()
-        self.record.write_all(target.path / HISTORY_FILE)
-        target.finish(self)
+        with target.written():
+            target.create()
+            self.record.write_all(target.path / HISTORY_FILE)
+            target.finish(self)
         self.folder = target
         return target.path
 
@@ -183,6 +205,8 @@ class Run(Predictor):
 class RunFolder:
     """`runs/NAME/`: the recipe as resolved, versions, history, metrics, predictions, checkpoints, model, page.
 
+    While a process writes to it, it also holds `.lock`, which says who does; see `storage/lock.py`.
+
     Args:
         path: the folder.
         recipe: what is trained, written down when the folder is created.
@@ -196,6 +220,7 @@ class RunFolder:
         self.keep_model = keep_model
         self.resumes = False
         self.checkpoints = path / CHECKPOINTS_FOLDER
+        self.lock: FolderLock | None = None
 
     @classmethod
     def checked(
@@ -206,13 +231,14 @@ class RunFolder:
         folder.resumes = resume
         if resume:
             folder.check_recipe()
+            check_not_locked(folder.path)
         else:
             folder.check_new()
         return folder
 
     def check_new(self) -> None:
         """A folder that exists is never written over."""
-        if self.path.exists():
+        if _exists(self.path):
             raise CrossTaskError(
                 f"The run folder '{self.path}' exists; nothing was written over. "
                 "Continue that run with --resume, or choose another folder with --output."
@@ -221,7 +247,7 @@ class RunFolder:
     def check_recipe(self) -> None:
         """Resuming must mean the same run: the folder exists and its recipe says what this one says."""
         path = self.path / RECIPE_FILE
-        if not path.is_file():
+        if not _exists(self.path) or not path.is_file():
             raise CrossTaskError(
                 f"There is no run in '{self.path}' that could be resumed: it has no {RECIPE_FILE}. "
                 "Train without --resume, or name its folder with --output."
@@ -235,32 +261,88 @@ class RunFolder:
                 "Change it back to resume, or start anew with another --output."
             )
 
+    @property
+    def recipe_digest(self) -> str:
+        """Of what is trained; checkpoints hold it."""
+        return hashlib.sha256(encoded(dump_yaml(self.recipe))).hexdigest()
+
+    @contextmanager
+    def written(self, *, patience: float = PATIENCE) -> Iterator[None]:
+        """Write inside, as the only one. A folder that is still to be created is locked when `create` does so."""
+        if self.resumes:
+            with explain_write_errors(self.path):
+                self.lock = lock_folder(self.path, patience=patience)
+            self._remove_scratch()
+        try:
+            yield
+        finally:
+            if self.lock is not None:
+                self.lock.release()
+                self.lock = None
+
     def create(self) -> None:
         """Begin the folder, with what is known before training."""
         self.check_new()  # again: another run may have created it while this one read its data
-        with new_folder(self.path) as scratch:
-            write_text(scratch / RECIPE_FILE, dump_yaml(self.recipe))
-            write_text(scratch / ENVIRONMENT_FILE, json.dumps(environment(), indent=2) + "\n")
+        remove_scratch(self.path)
+        try:
+            with create_folder(self.path) as (scratch, lock):
+                write_text(scratch / RECIPE_FILE, dump_yaml(self.recipe))
+                write_text(scratch / ENVIRONMENT_FILE, json.dumps(environment(), indent=2) + "\n")
+        except FolderExistsError:  # another one was quicker
+            self.check_new()
+            raise
+        self.lock = lock
 
     def finish(self, run: Run) -> None:
-        """Write the model, the metrics and the page; without the model, what was measured alone."""
+        """Write the model, the metrics and the page; without the model, what was measured alone.
+
+        Until the checkpoints are gone, a kill leaves a run that resumes; from then on, one that has finished. The page
+        comes after that, since it can be made again at any time.
+        """
         if self.keep_model:
             with new_folder(self.path / MODEL_FOLDER) as scratch:
                 run.model.save(scratch)
         if run.measured:
             write_rows(self.path / PREDICTIONS_FILE, run.measured)
         write_text(self.path / METRICS_FILE, json.dumps(finite(run.metrics), indent=2, ensure_ascii=False) + "\n")
-        if self.checkpoints.exists():  # last: until here the run could still be resumed
-            removed = self.checkpoints.with_name(f".{self.checkpoints.name}")
-            self.checkpoints.replace(removed)  # at once: half a checkpoint would be one that cannot be read
-            shutil.rmtree(removed, ignore_errors=True)
+        remove_folder(self.checkpoints)
         if self.keep_model:
             run.write_page(self.path)
+
+    def _remove_scratch(self) -> None:
+        """Remove what killed processes left: files and folders that were not complete yet."""
+        remove_scratch(self.path)
+        remove_all_scratch(self.path)
+        remove_all_scratch(self.checkpoints)
+        for name in RUN_FILES:  # as version 0.2 named it
+            remove_scratch(self.path / name)
+        shutil.rmtree(self.path / f".{CHECKPOINTS_FOLDER}", ignore_errors=True)  # so version 0.2 removed checkpoints
+
+    def tidy(self) -> None:
+        """Remove what a kill left in a folder that nobody has to write to any more; where that may not be, it stays."""
+        with suppress(CrossTaskError, OSError):
+            lock = lock_folder(self.path)
+            self._remove_scratch()
+            lock.release()
 
     @property
     def is_finished(self) -> bool:
         """Whether everything is written; checkpoints go last."""
         return (self.path / METRICS_FILE).is_file() and not self.checkpoints.exists()
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is anything at this path, a link that leads nowhere too; a path that cannot be is refused."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CrossTaskError(
+            f"{shown(str(path))} cannot be a run folder: {reason}. Choose another one with --output."
+        ) from error
+    return True
 
 
 def read_recipe(path: Path) -> PlainRecipe:

@@ -1,19 +1,35 @@
-"""Files that are complete or not there: everything is written beside its path and renamed."""
+"""Files that are complete or not there: everything is written beside its path and renamed.
+
+What is not complete yet has a name of its own, `.NAME.`, eight letters and `.part`, and is locked by the process that
+writes it. So what a kill left behind can be told from what is still being written, and removed.
+"""
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from crosstask.errors import CrossTaskError
 from crosstask.quoting import shown
+from crosstask.storage.lock import FolderLock, is_locked, lock_folder, try_lock
 
 MAX_NAME = 255
 """Bytes of a file's or folder's name, on every usual file system."""
+SUFFIX = ".part"
+SCRATCH_ENDING = re.compile(rf"(old\.)?[a-z0-9_]{{8}}({re.escape(SUFFIX)})?")
+"""What is added to a name; version 0.2 had no suffix, and moved folders away to `old`."""
+MAX_NAME_BYTES = 200
+"""Of a name within a scratch name, which file systems allow 255 bytes."""
+ANY_SCRATCH = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(SUFFIX)}")
+"""Scratch of any file."""
+JUST_MADE_SECONDS = 60.0
+"""Scratch of this age may be about to be locked."""
 
 
 def check_path(path: str | Path, what: str) -> Path:
@@ -54,10 +70,11 @@ def _rename_to_new(scratch: str, path: Path) -> None:
 def _write_text(path: Path, text: str, rename: Callable[[str, Path], None]) -> None:
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=_scratch_prefix(path), suffix=SUFFIX)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                _mark_as_live(handle)
+                file.write(encoded(text))
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(scratch, 0o644)
@@ -68,39 +85,181 @@ def _write_text(path: Path, text: str, rename: Callable[[str, Path], None]) -> N
             raise
 
 
+def append_text(path: Path, text: str) -> None:
+    """Add to a text file. It is opened for each call, so that a kill leaves all of the text before complete."""
+    with explain_write_errors(path), path.open("ab") as file:
+        file.write(encoded(text))
+
+
+def encoded(text: str) -> bytes:
+    """A text in UTF-8, with the line breaks that it has.
+
+    Half a character, which an escape in JSON can bring in, has no form in UTF-8; it becomes that escape again, so that
+    no file fails for it, and JSON comes back as it was.
+
+    >>> import json
+    >>> encoded("a\\ud800"), json.loads(encoded(json.dumps("a\\ud800", ensure_ascii=False))) == "a\\ud800"
+    (b'a\\\\ud800', True)
+    """
+    return text.encode("utf-8", errors="backslashreplace")
+
+
+class FolderExistsError(CrossTaskError):
+    """A folder that was to be created is there already: another process was quicker."""
+
+
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A scratch folder to fill; it replaces `path` when all is written, and leaves nothing otherwise."""
+    with _scratch_folder(path) as scratch:
+        yield scratch
+        _finish_scratch(scratch)
+        if path.exists():
+            # A folder that is not empty cannot be replaced at once: it is moved away first.
+            old = _move_away(path)
+            try:
+                os.replace(scratch, path)
+            except BaseException:
+                with contextlib.suppress(OSError):  # the new one is there already
+                    os.replace(old / "old", path)
+                raise
+            finally:
+                shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(scratch, path)
+        _flush_to_disk(path.parent)
+
+
+@contextlib.contextmanager
+def create_folder(path: Path) -> Iterator[tuple[Path, FolderLock]]:
+    """A scratch folder to fill, locked; it becomes `path`, which must not be there, with its lock still held.
+
+    Of several processes that create the same folder one does, and the others get a `FolderExistsError`.
+    """
+    with _scratch_folder(path) as scratch:
+        lock = lock_folder(scratch)
+        try:
+            yield scratch, lock
+            _finish_scratch(scratch)
+            _rename_folder_to_new(scratch, path)
+            lock.folder = path
+        except BaseException:
+            lock.release()
+            raise
+        _flush_to_disk(path.parent)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder at once: half of it is never seen under its name."""
+    if path.exists():
+        with explain_write_errors(path):
+            shutil.rmtree(_move_away(path), ignore_errors=True)
+
+
+def remove_scratch(path: Path) -> None:
+    """Remove what a kill left of files and folders that were to become this path, but nothing of a live process."""
+    if not path.parent.is_dir():
+        return
+    prefix = _scratch_prefix(path)
+    for scratch in path.parent.iterdir():
+        if scratch.name.startswith(prefix) and SCRATCH_ENDING.fullmatch(scratch.name.removeprefix(prefix)):
+            _remove_dead(scratch)
+
+
+def remove_all_scratch(folder: Path) -> None:
+    """The same for everything in a folder."""
+    if folder.is_dir():
+        for scratch in folder.iterdir():
+            if ANY_SCRATCH.fullmatch(scratch.name):
+                _remove_dead(scratch)
+
+
+def _remove_dead(scratch: Path) -> None:
+    try:
+        is_young = time.time() - scratch.stat().st_mtime < JUST_MADE_SECONDS
+        is_empty = scratch.stat().st_size == 0
+        if scratch.is_dir():
+            is_empty = not any(scratch.iterdir())
+    except OSError:  # gone by now, or of somebody else
+        return
+    # Between making and locking there is a moment in which nothing is in it yet.
+    if is_locked(scratch) or (is_young and is_empty):
+        return
+    if scratch.is_dir():
+        shutil.rmtree(scratch, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+
+
+@contextlib.contextmanager
+def _scratch_folder(path: Path) -> Iterator[Path]:
+    """A folder beside `path`, removed if something goes wrong, and locked as long as it is filled."""
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        scratch = Path(tempfile.mkdtemp(dir=path.parent, prefix=_scratch_prefix(path), suffix=SUFFIX))
         try:
-            yield scratch
-            for file in scratch.rglob("*"):
-                os.chmod(file, 0o755 if file.is_dir() else 0o644)  # some writers make files for the owner alone
-                _flush_to_disk(file)
-            os.chmod(scratch, 0o755)
-            if path.exists():
-                # A folder that is not empty cannot be replaced at once: it is moved away first.
-                old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
-                os.replace(path, old / "old")
-                os.replace(scratch, path)
-                shutil.rmtree(old, ignore_errors=True)
-            else:
-                os.replace(scratch, path)
-            _flush_to_disk(path.parent)
+            with _live_folder(scratch):
+                yield scratch
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
             raise
 
 
-def remove_scratch(path: Path) -> None:
-    """Remove what a kill left of files and folders that were to replace this path."""
-    for scratch in path.parent.glob(f".{path.name}.*"):
-        if scratch.is_dir():
-            shutil.rmtree(scratch, ignore_errors=True)
-        else:
-            scratch.unlink(missing_ok=True)
+def _move_away(path: Path) -> Path:
+    """Give up a folder's name in one step; returns the scratch folder that it is in now, as `old`."""
+    old = Path(tempfile.mkdtemp(dir=path.parent, prefix=_scratch_prefix(path), suffix=SUFFIX))
+    try:
+        os.replace(path, old / "old")
+    except BaseException:
+        shutil.rmtree(old, ignore_errors=True)
+        raise
+    return old
+
+
+@contextlib.contextmanager
+def _live_folder(folder: Path) -> Iterator[None]:
+    """Lock a scratch folder itself, without a file in it, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folder
+        yield
+        return
+    try:
+        _mark_as_live(handle)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _mark_as_live(handle: int) -> None:
+    with contextlib.suppress(OSError):  # without it scratch is only removed by those who hold the folder's lock
+        try_lock(handle)
+
+
+def _finish_scratch(scratch: Path) -> None:
+    """Rights and disk: what was written is to be read by all, and to outlive a power cut."""
+    for file in scratch.rglob("*"):
+        os.chmod(file, 0o755 if file.is_dir() else 0o644)  # some writers make files for the owner alone
+        _flush_to_disk(file)
+    os.chmod(scratch, 0o755)
+
+
+def _rename_folder_to_new(scratch: Path, path: Path) -> None:
+    """Rename, unless there is something already: the system refuses to put a folder over one that holds anything."""
+    try:
+        os.rename(scratch, path)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR) and os.path.lexists(path):
+            raise FolderExistsError(f"'{path}' exists; nothing was written over.") from error
+        raise
+
+
+def _scratch_prefix(path: Path) -> str:
+    name = path.name
+    if len(os.fsencode(name)) > MAX_NAME_BYTES:
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
+    return f".{name}."
 
 
 def _flush_to_disk(path: Path) -> None:

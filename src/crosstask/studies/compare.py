@@ -152,8 +152,8 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
             for method, trials in plan.trials.items():
                 for trial in trials:
                     keys.append(run_key(method, target, seed, trial))
-    grid = study.open(conditions.seeds)
-    rows = grid.run(study.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
+    with study.open(conditions.seeds) as grid:
+        rows = grid.run(study.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
     # 3. Choose settings by dev scores, and make the table.
     tried: tuple[Tried, ...] = ()
     if plan.is_searched:

@@ -1,13 +1,14 @@
 """The runs of a comparison: methods x targets x seeds, each in a folder of its own."""
 
 import hashlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
+
+from typing_extensions import TypedDict
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
@@ -16,7 +17,7 @@ from crosstask.report import write_missing_page
 from crosstask.runs.events import Row
 from crosstask.runs.record import METRICS_FILE, MODEL_FOLDER
 from crosstask.runs.run import Run, RunFolder
-from crosstask.storage import remove_scratch
+from crosstask.storage import DamagedFileError, lock_folder, read_json, remove_scratch
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
@@ -25,8 +26,18 @@ from crosstask.training.config import Training
 
 AXES = ("method", "target", "seed", "trial")
 RUNS_FOLDER = "runs"
+ORPHAN_SECONDS = 10.0
+"""To wait for a worker that has lost its comparison."""
 MAX_NAME_LENGTH = 100
 """Characters of a folder's name; file systems allow 255 bytes, and UTF-8 needs up to 4 for a character."""
+
+
+class Measured(TypedDict):
+    """What a comparison reads of a run's `metrics.json`; scores that are not defined are null there."""
+
+    scores: Mapping[str, Mapping[str, Mapping[str, float | None]]]
+    weights: Mapping[str, Mapping[str, float | None]]
+    seconds: float
 
 
 def run_key(method: str, target: str, seed: int, trial: str = "") -> RunKey:
@@ -86,19 +97,21 @@ class MethodStudy:
         started = time.perf_counter()
         seconds: float | None
         folder = None if self.folder is None else self.folder / run_folder(key)
-        if folder is not None and RunFolder(folder).is_finished:
-            metrics = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
-            seconds = metrics["seconds"]
-            if self.keep_models and (folder / MODEL_FOLDER).exists():
+        finished = None if folder is None else _read_finished(folder)
+        if finished is not None:
+            measured = finished
+            seconds = measured["seconds"]
+            if self.keep_models and folder is not None and (folder / MODEL_FOLDER).exists():
                 write_missing_page(folder)
         else:
             goes_on = folder is not None and self._prepare_folder(folder)
             metrics = self._train(learner, key, tasks, folder).metrics
+            measured = {"scores": metrics["scores"], "weights": metrics["weights"], "seconds": metrics["seconds"]}
             # How long the run took before the kill is not known.
             seconds = None if goes_on else round(time.perf_counter() - started, 3)
         # 2. What the table needs of it.
-        scores = metrics["scores"].get(key["target"], {})
-        row: Row = {"scores": scores, "weights": metrics["weights"], "seconds": seconds}
+        scores = measured["scores"].get(key["target"], {})
+        row: Row = {"scores": scores, "weights": measured["weights"], "seconds": seconds}
         if folder is not None:
             row["run"] = run_folder(key)
         return row
@@ -106,6 +119,9 @@ class MethodStudy:
     def _prepare_folder(self, folder: Path) -> bool:
         """Remove what a killed run left behind; whether there is a checkpoint to go on from."""
         remove_scratch(folder)
+        if folder.is_dir():
+            # A worker of a comparison that was killed lives on for a second.
+            lock_folder(folder, patience=ORPHAN_SECONDS).release()
         if not self.keep_models:
             shutil.rmtree(folder, ignore_errors=True)
         return RunFolder(folder).checkpoints.exists()
@@ -149,6 +165,18 @@ class MethodStudy:
             facts.append(Fact("data", str(seed), {"tasks": digests}))
         names = {"settings": "encoder or training", "method": "method '{}'", "data": "the data of seed {}"}
         return open_grid(self.folder, facts, kind="comparison", names=names, axes=AXES)
+
+
+def _read_finished(folder: Path) -> Measured | None:
+    """What a finished run measured; None if it has not finished, or has to be trained again for damage."""
+    if not RunFolder(folder).is_finished:
+        return None
+    RunFolder(folder).tidy()
+    try:
+        return read_json(folder / METRICS_FILE, Measured)
+    except DamagedFileError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
 
 
 def run_folder(key: RunKey) -> str:

@@ -13,6 +13,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
 import sys
 import threading
@@ -50,7 +51,8 @@ class Executor(ABC, Generic[Item, Result]):
     - `submit`: starts an item;
     - `wait`: waits until at least one of the running items has ended; returns those that have;
     - `result`: what the work returned or raised, or `WorkerDiedError`;
-    - `close`: ends; nobody waits any more for what still runs.
+    - `close`: ends; nobody waits any more for what still runs;
+    - `kill`: the same, when the whole program is to end: what still runs is stopped.
     """
 
     size: int
@@ -66,6 +68,9 @@ class Executor(ABC, Generic[Item, Result]):
 
     @abstractmethod
     def close(self, handles: Collection[Handle]) -> None: ...
+
+    @abstractmethod
+    def kill(self, handles: Collection[Handle]) -> None: ...
 
 
 def finished(
@@ -132,6 +137,9 @@ def _results(executor: Executor[Item, Result], items: Sequence[Item], deadline: 
                 else:
                     deaths_in_a_row = 0
                     yield item, result
+    except KeyboardInterrupt:  # and what the command line makes of other signals
+        executor.kill(running)
+        raise
     finally:
         executor.close(running)
 
@@ -204,6 +212,11 @@ class LocalProcesses(Executor[Item, Result]):
     def close(self, handles: Collection[Handle]) -> None:
         self.pool.shutdown(cancel_futures=True)  # waits for what runs
 
+    def kill(self, handles: Collection[Handle]) -> None:
+        # From Python 3.14 on this is `kill_workers`. Nothing is lost: every file is whole at every moment.
+        for process in list((self.pool._processes or {}).values()):
+            process.kill()
+
 
 _work: Work[Any, Any]
 """Of this process, where it is a worker."""
@@ -212,6 +225,7 @@ _work: Work[Any, Any]
 def _start_worker(work: Work[Any, Any], parent: int) -> None:
     global _work
     _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent decides
     _use_one_thread()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
@@ -256,6 +270,9 @@ class RayTasks(Executor[Item, Result]):
     def close(self, handles: Collection[Handle]) -> None:
         for handle in handles:
             self.ray.cancel(handle, force=True)
+
+    def kill(self, handles: Collection[Handle]) -> None:
+        self.close(handles)
 
 
 def _import_ray() -> ModuleType:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -15,7 +15,15 @@ from crosstask.progress import make_progress, shown
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row
 from crosstask.runs.record import Record, finite, read_history
-from crosstask.storage import explain_write_errors, remove_scratch
+from crosstask.storage import (
+    LOCK_FILE,
+    DamagedFileError,
+    FolderLock,
+    explain_write_errors,
+    lock_folder,
+    remove_all_scratch,
+    remove_scratch,
+)
 from crosstask.studies.executors import ExecutorName, finished
 from crosstask.validation import check_value
 
@@ -91,11 +99,13 @@ class Grid:
     Args:
         record: the rows of the file.
         axes: of the keys, where rows hold them beside the results; without any, rows hold the key under `cell`.
+        lock: of the folder, given back at the end of a `with` block.
     """
 
-    def __init__(self, record: Record | None = None, axes: Sequence[str] = ()) -> None:
+    def __init__(self, record: Record | None = None, axes: Sequence[str] = (), lock: FolderLock | None = None) -> None:
         self.record = Record() if record is None else record
         self.axes = tuple(axes)
+        self.lock = lock
         self.has_session = False
         self.rows: dict[RunKey, Row] = {}
         for row in self.record.of("cell"):
@@ -103,11 +113,21 @@ class Grid:
             del results["event"]
             self.rows[self.key_of(row)] = results
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.lock is not None:
+            self.lock.release()
+
     def key_of(self, row: Row) -> RunKey:
         """The run that a row is about."""
-        if not self.axes:
-            return RunKey.from_json(row[NESTED])
-        return RunKey.from_json({axis: row[axis] for axis in self.axes})
+        try:
+            if not self.axes:
+                return RunKey.from_json(row[NESTED])
+            return RunKey.from_json({axis: row[axis] for axis in self.axes})
+        except (KeyError, AttributeError) as error:
+            raise DamagedFileError(f"'{self.record.path}' is damaged: a row of it names no run.") from error
 
     def run(
         self,
@@ -176,7 +196,7 @@ def open_grid(
     names: Mapping[str, str],
     axes: Sequence[str] = (),
 ) -> Grid:
-    """The runs that a folder holds already, or the beginning of new ones.
+    """The runs that a folder holds already, or the beginning of new ones; nobody else writes to it until they end.
 
     Facts can be added later, such as one more method; one that changed since is refused.
 
@@ -187,12 +207,35 @@ def open_grid(
         names: how to call a fact in an error, by its event, with `{}` for its key.
         axes: of the keys, see `Grid`.
     """
+    if folder is None:
+        return _open(None, facts, kind=kind, names=names, axes=axes)
+    # Before anything is written, the lock included; and again inside, for the folder may change until it is locked.
+    _read_rows(folder, facts, kind)
+    with explain_write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(folder)
+    try:
+        remove_all_scratch(folder)
+        remove_scratch(folder / CELLS_FILE)  # as version 0.2 named it
+        return _open(folder, facts, kind=kind, names=names, axes=axes, lock=lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _open(
+    folder: Path | None,
+    facts: Sequence[Fact],
+    *,
+    kind: str,
+    names: Mapping[str, str],
+    axes: Sequence[str],
+    lock: FolderLock | None = None,
+) -> Grid:
     record = Record()
     rows: list[Row] = []
     if folder is not None:
-        path = folder / CELLS_FILE
-        rows = read_history(path) if path.is_file() else []
-        _check_folder(folder, rows, {fact.event for fact in facts}, kind)
+        rows = _read_rows(folder, facts, kind)
     # What the facts were when the study was begun must still hold.
     before: dict[tuple[str, str], Row] = {}
     for row in rows:
@@ -205,14 +248,21 @@ def open_grid(
                 "since. Change it back to go on, or start anew with another --output."
             )
     if folder is not None:
-        with explain_write_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            remove_scratch(path)
-        record = Record(path, keep=len(rows))  # without a last line that a kill cut short
+        record.open(folder / CELLS_FILE, keep=len(rows))  # without a last line that a kill cut short
     for fact in facts:
         if (fact.event, fact.key) not in before:
             record.append({"event": fact.event, "key": fact.key, **as_written(fact.values)})
-    return Grid(record, axes)
+    return Grid(record, axes, lock)
+
+
+def _read_rows(folder: Path, facts: Sequence[Fact], kind: str) -> list[Row]:
+    """The rows of a folder that may be written to: it is new, or holds a study of the same kind."""
+    path = folder / CELLS_FILE
+    rows: list[Row] = []
+    if path.is_file():
+        rows = read_history(path)
+    _check_folder(folder, rows, {fact.event for fact in facts}, kind)
+    return rows
 
 
 def _has_changed(fact: Fact, before: Row) -> bool:
@@ -225,8 +275,8 @@ def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str
     if rows:
         is_foreign = not any("key" in row and row["event"] in events for row in rows)
     elif folder.is_dir():
-        # A kill can leave an empty file, and nothing else.
-        is_foreign = any(path.name != CELLS_FILE for path in folder.iterdir())
+        # A kill can leave an empty file and the lock's, and nothing else.
+        is_foreign = any(path.name not in (CELLS_FILE, LOCK_FILE) for path in folder.iterdir())
     else:
         is_foreign = folder.exists()
     if is_foreign:

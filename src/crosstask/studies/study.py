@@ -127,8 +127,8 @@ class TaskStudy:
         started again in the same way.
         """
         facts = [Fact("study", name, {"is": value}) for name, value in self.describe().items()]
-        grid = open_grid(conditions.folder, facts, kind="study", names={"study": "`{}`"}, axes=AXES)
-        rows = grid.run(self.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
+        with open_grid(conditions.folder, facts, kind="study", names={"study": "`{}`"}, axes=AXES) as grid:
+            rows = grid.run(self.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
         metrics = {name: chosen_metric(task.spec).name for name, task in self.tasks.items()}
         return TaskResults(rows, metrics, conditions.seeds)
 

@@ -3,9 +3,18 @@
 import math
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
-from typing import Any
+
+from typing_extensions import TypedDict
 
 from crosstask.data.metrics import Metric
+
+
+class SelectionState(TypedDict):
+    """A `ModelSelection` as plain values: the three of its best standing, and the rest."""
+
+    best: list[float] | None
+    evaluations_since_best: int
+    first_errors: dict[str, float]
 
 
 @dataclass(frozen=True, order=True)
@@ -85,7 +94,7 @@ class ModelSelection:
             negative_loss = -math.inf  # comparable, and worse than any other
         return Standing(len(scores), sum(scores) / max(1, len(scores)), negative_loss)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> SelectionState:
         """Plain values for a checkpoint."""
         return {
             "best": None if self.best is None else list(astuple(self.best)),
@@ -94,12 +103,13 @@ class ModelSelection:
         }
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> "ModelSelection":
+    def from_state(cls, state: SelectionState) -> "ModelSelection":
         """Go on from what `state_dict` returned."""
         best = None
         if state["best"] is not None:
-            best = Standing(*state["best"])
-        return cls(best, int(state["evaluations_since_best"]), dict(state["first_errors"]))
+            defined, score, negative_loss = state["best"]
+            best = Standing(int(defined), score, negative_loss)
+        return cls(best, state["evaluations_since_best"], dict(state["first_errors"]))
 
 
 def _relative_improvement(first: float, error: float) -> float:

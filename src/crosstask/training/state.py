@@ -1,6 +1,8 @@
 """Everything that changes during a run, as it goes into a checkpoint and comes back from it."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.models.multitask import Model
+from crosstask.runs.record import Record
+from crosstask.storage import DamagedFileError, explain_damage
 from crosstask.training import checkpoints
-from crosstask.training.checkpoints import Checkpoint
+from crosstask.training.checkpoints import Checkpoint, CheckpointState
 from crosstask.training.devices import Devices
 from crosstask.training.selection import ModelSelection
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Weighting
+
+GROUPS = {"model", "transfers", "transfer_optimizers", "optimizer", "weighting", "best", "random"}
+"""Of tensors in a checkpoint."""
+ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
+"""What Adam keeps of a parameter that it has stepped."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,8 @@ class PhasePosition:
 class TrainingState:
     """The state of a run. What `capture` puts into a checkpoint, `restore_run` and `restore_phase` take out of it.
 
+    `check_run` and `check_phase` say beforehand whether they can, and change nothing.
+
     - `set_aside`: tasks that take no further part;
     - `failures`: by task, losses or gradients in a row that were not finite;
     - `skipped_updates`: in a row, since no part of the gradient could be used;
@@ -36,8 +47,9 @@ class TrainingState:
     - `learning_names`: names of the model's tensors that any phase trains.
     """
 
-    def __init__(self, model: Model, transfers: Sequence[Transfer], devices: Devices) -> None:
+    def __init__(self, model: Model, transfers: Sequence[Transfer], devices: Devices, recipe_digest: str = "") -> None:
         self.model = model
+        self.recipe_digest = recipe_digest
         self.transfers = list(transfers)
         self.transfer_modules = nn.ModuleList(transfers)  # one state for the checkpoint
         self.devices = devices
@@ -60,7 +72,7 @@ class TrainingState:
         tensors = [*self.model.trainable_state(self.learning_names).values(), *self.transfer_modules.parameters()]
         return all_finite(tensors)
 
-    def capture(self, phase_number: int, history_rows: int, position: PhasePosition | None = None) -> Checkpoint:
+    def capture(self, phase_number: int, record: Record, position: PhasePosition | None = None) -> Checkpoint:
         """A checkpoint; between two phases there is no position. Every rank has to call it."""
         weighting: dict[str, Any] = {}
         optimizer: dict[str, Tensor] = {}
@@ -86,7 +98,7 @@ class TrainingState:
             "best": self.best,
             "random": self._random_states(),
         }
-        state: dict[str, Any] = {
+        state: CheckpointState = {
             "number": self.num_checkpoints,
             "phase": phase_number,
             "updates": num_updates,
@@ -96,9 +108,56 @@ class TrainingState:
             "failures": self.failures,
             "skipped_updates": self.skipped_updates,
             "recent": self.recent_losses,
-            "history_rows": history_rows,
+            "history_rows": len(record),
+            "history_digest": record.digest,
+            "recipe_digest": self.recipe_digest,
         }
         return Checkpoint(tensors, state)
+
+    def check_run(self, checkpoint: Checkpoint) -> None:
+        """Whether `restore_run` can restore this; raises a `DamagedFileError` if not."""
+        state, tensors = checkpoint.state, checkpoint.tensors
+        if state.get("recipe_digest", self.recipe_digest) != self.recipe_digest:
+            raise DamagedFileError("it is of a run with another recipe")
+        if tensors.keys() != GROUPS:
+            raise DamagedFileError(f"it lacks tensors: {', '.join(sorted(GROUPS ^ tensors.keys()))}")
+        if state["number"] < 0 or state["phase"] < 0 or state["history_rows"] < 0 or (state["updates"] or 0) < 0:
+            raise DamagedFileError("a number in it is negative")
+        _check_same("model", tensors["model"], self.model.trainable_state(self.learning_names))
+        _check_same("transfers", tensors["transfers"], self.transfer_modules.state_dict())
+        optimizers = self._transfer_optimizers()
+        for index, optimizer_tensors in _by_optimizer(tensors["transfer_optimizers"]).items():
+            optimizer = optimizers[index] if index in range(len(optimizers)) else None
+            if optimizer is None:
+                raise DamagedFileError("it holds an optimizer that this run has not")
+            _check_optimizer("transfer_optimizers", optimizer_tensors, optimizer)
+
+    def check_phase(self, checkpoint: Checkpoint, weighting: Weighting, optimizer: torch.optim.Optimizer) -> None:
+        """Whether `restore_phase` can restore this; raises a `DamagedFileError` if not."""
+        state, tensors = checkpoint.state, checkpoint.tensors
+        if state["updates"] is None:
+            return
+        _check_optimizer("optimizer", tensors["optimizer"], optimizer)
+        _check_weighting({**state["weighting"], **tensors["weighting"]}, weighting)
+        parameters = self.model.state_dict()
+        expected = {name: parameters[name] for name in tensors["best"] if name in parameters}
+        _check_same("best", tensors["best"], expected)
+        best = state["selection"]["best"]
+        if best is not None and len(best) != 3:
+            raise DamagedFileError("it holds no standing of the best model")
+        self._check_random_states(tensors["random"])
+
+    def _check_random_states(self, tensors: Mapping[str, Tensor]) -> None:
+        name = f"cpu.{self.devices.rank}"
+        if name not in tensors:
+            raise DamagedFileError(f"it is of a run with {len(tensors)} processes, and this one has more")
+        try:
+            torch.Generator().set_state(tensors[name])
+        except (RuntimeError, TypeError) as error:
+            raise DamagedFileError("it holds no state of a random number generator") from error
+        name = f"cuda.{self.devices.rank}"
+        if self.devices.device.type == "cuda" and name in tensors:
+            _check_same("random", {name: tensors[name]}, {name: torch.cuda.get_rng_state(self.devices.device)})
 
     def restore_run(self, checkpoint: Checkpoint) -> int:
         """Restore the model and the transfers; returns the number of the phase to go on with."""
@@ -121,7 +180,7 @@ class TrainingState:
         weighting.load_state_dict({**state["weighting"], **tensors["weighting"]})
         self.best = dict(tensors["best"])
         self.selection = ModelSelection.from_state(state["selection"])
-        self.skipped_updates = int(state.get("skipped_updates", 0))  # checkpoints of version 0.2 have none
+        self.skipped_updates = state.get("skipped_updates", 0)  # checkpoints of version 0.2 have none
         self.failures, self.recent_losses = dict(state["failures"]), dict(state["recent"])
         rank, device = self.devices.rank, self.devices.device
         torch.set_rng_state(tensors["random"][f"cpu.{rank}"])
@@ -148,3 +207,56 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether every entry of these tensors is finite; one synchronization for all of them."""
     checks = [torch.isfinite(tensor).all() for tensor in tensors if tensor.is_floating_point()]
     return not checks or bool(torch.stack(checks).all())
+
+
+def _check_same(group: str, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """The same names, with the same shapes and types."""
+    for name in sorted(tensors.keys() ^ expected.keys()):
+        problem = "lacks" if name in expected else "has"
+        raise DamagedFileError(f"{group}.safetensors {problem} '{name}', unlike the model of this run")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape or tensor.dtype != expected[name].dtype:
+            raise DamagedFileError(
+                f"{group}.safetensors has '{name}' as {tensor.dtype} of shape {tuple(tensor.shape)}, and the run as "
+                f"{expected[name].dtype} of shape {tuple(expected[name].shape)}"
+            )
+
+
+def _by_optimizer(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    try:
+        return checkpoints.split_by_optimizer(tensors)
+    except ValueError as error:
+        raise DamagedFileError(
+            "transfer_optimizers.safetensors has names that are not those of an optimizer"
+        ) from error
+
+
+def _check_optimizer(group: str, tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Whether these are tensors of the optimizer's parameters: scalars, or of the parameter's shape."""
+    parameters: list[Tensor] = []
+    for options in optimizer.param_groups:
+        parameters.extend(options["params"])
+    names: dict[str, set[str]] = {}
+    for key, tensor in tensors.items():
+        index, _, name = key.partition("/")
+        if not index.isdecimal() or int(index) >= len(parameters):
+            raise DamagedFileError(f"{group}.safetensors has '{key}', which is of no parameter of this run")
+        if tensor.shape not in ((), parameters[int(index)].shape):
+            raise DamagedFileError(f"{group}.safetensors has '{key}' in another shape than its parameter")
+        names.setdefault(index, set()).add(name)
+    if isinstance(optimizer, torch.optim.Adam):  # and AdamW, which is one
+        for index, state_names in names.items():
+            if state_names != ADAM_STATE:
+                raise DamagedFileError(f"{group}.safetensors has not all of the state of parameter {index}")
+
+
+def _check_weighting(state: Mapping[str, Any], weighting: Weighting) -> None:
+    """Whether the weighting can read its state: tried on a copy."""
+    copy = deepcopy(weighting)
+    # Every weighting reads its state in a way of its own, users' weightings too: what a damaged one leads to is open.
+    with explain_damage(f"the state of the weighting '{weighting.name}'"):
+        copy.load_state_dict(state)
+        weights = copy.weights
+        is_sound = weights.keys() == weighting.weights.keys() and all(map(math.isfinite, weights.values()))
+    if not is_sound:
+        raise DamagedFileError(f"the weighting '{weighting.name}' has weights of other tasks, or none that are numbers")

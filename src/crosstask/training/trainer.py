@@ -32,6 +32,7 @@ from crosstask.runs.events import (
     WeightingFacts,
 )
 from crosstask.runs.record import Record
+from crosstask.storage import DamagedFileError
 from crosstask.training import checkpoints
 from crosstask.training.checkpoints import Checkpoint
 from crosstask.training.config import Training
@@ -90,13 +91,17 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run has besides model and data: devices, where it writes, its seed; no checkpoints without `folder`."""
+    """What a run has besides model and data: devices, where it writes, its seed; no checkpoints without `folder`.
+
+    `recipe_digest` tells checkpoints of this run from those of others.
+    """
 
     devices: Devices
     record: Record
     folder: Path | None = None
     progress: Progress = field(default_factory=Progress)
     seed: int = 0
+    recipe_digest: str = ""
 
 
 class PhaseSchedule:
@@ -152,7 +157,7 @@ class Trainer:
         self.devices, self.record, self.progress = context.devices, context.record, context.progress
         self.folder, self.seed = context.folder, context.seed
         self.stepper = Stepper(model, context.devices, transfers)
-        self.state = TrainingState(model, transfers, context.devices)
+        self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
         self.failures = Failures(self.state, context.record, data.targets)
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
@@ -164,11 +169,7 @@ class Trainer:
 
     def run(self, phases: Sequence[Phase], resume_from: Checkpoint | None = None) -> None:
         """Train phase after phase; a checkpoint says which one to go on with, and where in it."""
-        self.model.to(self.devices.device)
-        self.state.transfer_modules.to(self.devices.device)
-        for phase in phases:
-            phase.begin(self.model)
-            self.state.learning_names |= self.model.learning_names()
+        self._begin_all(phases)
         first = 0
         if resume_from is not None:
             first = self.state.restore_run(resume_from)
@@ -178,6 +179,26 @@ class Trainer:
                 raise _not_finite(f"After phase '{phases[number].name}' the model's weights are not finite")
             resume_from = None  # later phases start anew
             self._save_checkpoint(number + 1)
+
+    def check(self, phases: Sequence[Phase], checkpoint: Checkpoint) -> None:
+        """Whether the run can go on from this checkpoint; if not, a `DamagedFileError` before anything changes."""
+        self._begin_all(phases)
+        self.state.check_run(checkpoint)
+        number = checkpoint.state["phase"]
+        if number < len(phases) and phases[number].solve is None:
+            phase = phases[number]
+            phase.begin(self.model)
+            self.state.check_phase(checkpoint, phase.weighting, self._make_optimizer(phase.settings))
+        elif number > len(phases) or checkpoint.state["updates"] is not None:
+            raise DamagedFileError("it is of a phase that this run has not")
+
+    def _begin_all(self, phases: Sequence[Phase]) -> None:
+        """Begin every phase once, to see what any of them trains."""
+        self.model.to(self.devices.device)
+        self.state.transfer_modules.to(self.devices.device)
+        for phase in phases:
+            phase.begin(self.model)
+            self.state.learning_names |= self.model.learning_names()
 
     def _run_phase(self, number: int, phase: Phase, resumed: Checkpoint | None) -> None:
         phase.begin(self.model)
@@ -505,8 +526,9 @@ class Trainer:
             return
         self.state.num_checkpoints += 1
         # Every rank takes part, since the states of all random number generators are gathered; one writes.
-        checkpoint = self.state.capture(phase_number, len(self.record), position)
+        checkpoint = self.state.capture(phase_number, self.record, position)
         if self.devices.is_main:
+            self.record.flush_to_disk()
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
 
