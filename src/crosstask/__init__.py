@@ -12,6 +12,7 @@ __version__ = "0.2.0"
 
 _EXPORTS = {
     "CrossTaskError": "crosstask.errors",
+    "CrossTaskWarning": "crosstask.errors",
     "Task": "crosstask.data.task",
     "Examples": "crosstask.data.task",
     "Learner": "crosstask.learner",

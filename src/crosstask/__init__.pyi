@@ -4,6 +4,7 @@ from crosstask.automl import auto as auto
 from crosstask.data.task import Examples as Examples
 from crosstask.data.task import Task as Task
 from crosstask.errors import CrossTaskError as CrossTaskError
+from crosstask.errors import CrossTaskWarning as CrossTaskWarning
 from crosstask.learner import Learner as Learner
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run

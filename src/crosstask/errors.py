@@ -35,6 +35,10 @@ class RemoteCodeWarning(UserWarning):
     """Code that comes with a model is about to run, because the user has asked for it."""
 
 
+class CrossTaskWarning(UserWarning):
+    """Something about a result that its user should know, such as a source that took no part in the end."""
+
+
 def did_you_mean(name: object, known_names: Iterable[object]) -> str:
     """A sentence that suggests the closest known name, or lists what there is when nothing comes close.
 

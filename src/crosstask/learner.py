@@ -1,5 +1,6 @@
 """The learner: tasks in, a trained model of the target out."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -10,15 +11,15 @@ import torch
 
 from crosstask.data.metrics import Predictions, score
 from crosstask.data.task import Task
-from crosstask.errors import CrossTaskError
+from crosstask.errors import CrossTaskError, CrossTaskWarning
 from crosstask.methods import make_transfer, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section, trusts_remote_code
 from crosstask.models.evaluate import evaluate
 from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
-from crosstask.report import write_missing_page, write_run_page
-from crosstask.runs.events import Note, PhaseEnd, Row, Start, TaskDescription, Warned
+from crosstask.report import write_if_possible, write_missing_page, write_run_page
+from crosstask.runs.events import Note, PhaseEnd, Row, SkippedStep, Start, TaskDescription, Warned
 from crosstask.runs.loading import load_run
 from crosstask.runs.prediction_log import prediction_rows
 from crosstask.runs.predictor import Decision, Inputs
@@ -119,6 +120,7 @@ class Learner:
             else:
                 self.run = self._train(problem, session)
                 session.finish(self.run)
+                _warn_of_skipped(self.run)
         return self.run
 
     def _train(self, problem: LearningProblem, session: Session) -> Run:
@@ -159,7 +161,7 @@ class Learner:
             recipe=session.recipe,
             folder=session.folder,
             measured=rows,
-            write_page=write_run_page,
+            write_page=_write_page,
         )
 
     def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
@@ -300,6 +302,15 @@ def reopen(folder: RunFolder, trust_remote_code: bool = False) -> Run:
     folder.tidy()
     write_missing_page(folder.path)
     return run
+
+
+def _warn_of_skipped(run: Run) -> None:
+    if run.record.of(SkippedStep.event):
+        warnings.warn(" ".join(f"{sentence}." for sentence in run.warnings), CrossTaskWarning, stacklevel=3)
+
+
+def _write_page(folder: Path) -> None:
+    write_if_possible(lambda: write_run_page(folder), folder)
 
 
 def _split_sizes(task: Task) -> dict[str, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from crosstask.report import write_if_possible
 from crosstask.runs.events import Row
 from crosstask.runs.record import REPORT_FILE, Record, finite
 from crosstask.storage import write_text
@@ -48,8 +49,16 @@ def write_results(
     )
     write_text(folder / RESULTS_FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / PAGE_FILE, markdown_page(results, tables, claims))
-    write_text(folder / REPORT_FILE, html_page(results, tables, claims, figures))
+    write_if_possible(lambda: _write_html_page(folder / REPORT_FILE, results, tables, claims, figures), folder)
     return results
+
+
+def _write_html_page(
+    path: Path, results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure]
+) -> None:
+    from crosstask.report.charts import with_or_without_charts
+
+    write_text(path, with_or_without_charts(lambda: html_page(results, tables, claims, figures)))
 
 
 def command(experiment: Experiment) -> str:

@@ -127,7 +127,7 @@ def test_refused_methods_and_tasks_set_aside_are_warnings(tmp_path):
     metrics.write_text(metrics.read_text().replace('"set_aside": []', '"set_aside": ["topic"]'))
     text = page_of(folder).text
     assert "joint needs more" in text
-    assert "in 1 of 9 runs its losses were not finite" in text
+    assert "in 1 of 9 runs its losses or gradients were not finite" in text
 
 
 def test_rank_of_a_run_with_verdicts_and_reasons(tmp_path):

@@ -11,6 +11,7 @@ from crosstask.demo.problem import OPTIONS
 from crosstask.transfer.base import Terms, Transfer
 from crosstask.weighting import WEIGHTINGS
 
+pytestmark = pytest.mark.filterwarnings("ignore::crosstask.errors.CrossTaskWarning")
 SPECIAL = {**OPTIONS, "fixed": {"weights": {"target": 1.0, "helpful": 0.5, "noise": 0.5}}}
 SPECIAL["tawt"] = {"every": 2}
 SPECIAL["tawt-samples"] = {"every": 2, "warmup": 2}
@@ -184,6 +185,60 @@ def test_a_run_that_was_stopped_counts_on(tmp_path, monkeypatch):
     assert rows(whole, "skipped") == rows(resumed, "skipped")
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+
+
+def test_python_is_warned():
+    target, sources = tasks()
+    with pytest.warns(ct.CrossTaskWarning, match=r"'noise': set aside: 10 gradients .* 10 batches were skipped"):
+        run = learner(transfer=[SpoiledGradient("noise")]).fit(target, sources)
+    assert run.warnings == [
+        "task 'noise': set aside: 10 gradients that are not finite",
+        "task 'noise': 10 batches were skipped: the gradient is not finite",
+    ]
+
+
+@pytest.fixture
+def extreme_files(tmp_path):
+    """A recipe whose source has values of which the gradient overflows."""
+    rng = np.random.default_rng(0)
+    for name, factor in (("target", 1.0), ("extreme", 1e25)):
+        lines = ["x,y,label"]
+        for first, second in rng.normal(size=(60, 2)):
+            lines.append(f"{factor * first},{factor * second},{'ab'[int(first > 0)]}")
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "recipe.yaml").write_text(
+        "target: target\n"
+        "tasks:\n"
+        "  target: {train: target.csv, features: [x, y], label: label}\n"
+        "  extreme: {train: extreme.csv, features: [x, y], label: label}\n"
+        "encoder: {name: relu, hidden: 8, standardise: false}\n"
+        "training: {epochs: 3, batch_size: 8}\n"
+    )
+    return tmp_path
+
+
+def test_the_terminal_and_the_page_say_it(extreme_files, monkeypatch):
+    monkeypatch.chdir(extreme_files)
+    outcome = crosstask("train", "recipe.yaml", "-q")
+    assert outcome.code == 0
+    assert outcome.err.splitlines() == [
+        "Note: task 'extreme': set aside: 10 gradients that are not finite",
+        "Note: task 'extreme': 10 batches were skipped: the gradient is not finite",
+    ]
+    page = (extreme_files / "runs" / "recipe" / "report.html").read_text()
+    assert "10 gradients that are not finite" in page
+    assert "a batch was skipped: the gradient is not finite (10 times)" in page
+    again = crosstask("train", "recipe.yaml", "-q", "--resume")
+    assert outcome.err in again.err
+
+
+@pytest.mark.slow
+def test_two_ranks_leave_out_the_same(extreme_files):
+    from test_distributed import check_equal, train
+
+    one, two = (train(extreme_files, "recipe.yaml", str(ranks), ranks) for ranks in (1, 2))
+    check_equal(one, two)
+    assert one[0]["set_aside"] == two[0]["set_aside"] == ["extreme"]
 
 
 # --- weights ---

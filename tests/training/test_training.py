@@ -154,6 +154,7 @@ class Poison(Transfer):
         return Terms()
 
 
+@pytest.mark.filterwarnings("ignore::crosstask.errors.CrossTaskWarning")
 def test_a_source_that_keeps_failing_is_set_aside_and_the_run_goes_on():
     target, source = tasks()
     run = learner(epochs=6, transfer=[Poison("source")]).fit(target, [source])
@@ -164,6 +165,7 @@ def test_a_source_that_keeps_failing_is_set_aside_and_the_run_goes_on():
     assert updates(run)[-1]["losses"].keys() == {"target"}
 
 
+@pytest.mark.filterwarnings("ignore::crosstask.errors.CrossTaskWarning")
 def test_a_loss_that_fails_once_never_reaches_the_weights():
     target, source = tasks()
     run = learner(epochs=6, transfer=[Poison("source", last=3)]).fit(target, [source])

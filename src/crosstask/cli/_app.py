@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from crosstask.cli._signals import Stopped
-from crosstask.errors import CrossTaskError, RemoteCodeWarning
+from crosstask.errors import CrossTaskError, CrossTaskWarning, RemoteCodeWarning
 
 RESUMABLE_COMMANDS = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
 """Called again, they go on where they were stopped."""
@@ -58,6 +58,7 @@ def _warnings_as_lines() -> Iterator[None]:
     """Print a warning that is meant for the user as a line, not as a place in the source."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", RemoteCodeWarning)
+        warnings.simplefilter("ignore", CrossTaskWarning)  # commands print what runs warn of in their own way
         show_in_source = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:

@@ -79,7 +79,7 @@ def compare(
     [dim]crosstask compare stars.yaml --targets stars,polarity --seeds 10 --jobs 4[/dim]
     [dim]crosstask compare stars.yaml --search learning_rate=5e-5,2e-4 --on ray[/dim]
     """
-    from crosstask.report import write_comparison_page
+    from crosstask.report import write_comparison_page, write_if_possible
     from crosstask.runs.record import REPORT_FILE
     from crosstask.studies import compare as study
     from crosstask.studies.compare_runs import RUNS_FOLDER
@@ -120,7 +120,7 @@ def compare(
         keep_runs=keep_runs,
         progress=show_progress(quiet),
     )
-    write_comparison_page(folder)
+    write_if_possible(lambda: write_comparison_page(folder), folder)
 
     # 3. The answer.
     if json:

@@ -61,12 +61,8 @@ def _is_main_process() -> bool:
 def _print_run(run: "Run", folder: Path) -> None:
     from crosstask.runs.record import REPORT_FILE
 
-    for row in run.history:
-        if row.get("event") in ("warning", "set_aside"):
-            note = row.get("text") or f"set aside: {row.get('reason')}"
-            if row.get("task"):
-                note = f"task {row['task']!r}: {note}"
-            typer.echo(f"Note: {note}", err=True)
+    for sentence in run.warnings:
+        typer.echo(f"Note: {sentence}", err=True)
     for target in run.targets:
         for split, scores in run.scores.get(target, {}).items():
             if not scores:

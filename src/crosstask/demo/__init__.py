@@ -12,7 +12,7 @@ import torch
 from crosstask.demo.problem import Problem
 from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
-from crosstask.report import write_comparison_page
+from crosstask.report import write_comparison_page, write_if_possible
 from crosstask.report.comparison_view import ComparisonView, read_comparison
 from crosstask.runs.environment import environment
 from crosstask.runs.record import REPORT_FILE, finite
@@ -71,7 +71,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, *, progress: b
             # 3. The page.
             data["seconds"] = round(time.perf_counter() - started, 1)
             _write_tables(scratch, comparison, data)
-            write_comparison_page(scratch)
+            write_if_possible(lambda: write_comparison_page(scratch), output)
     return read_comparison(output)
 
 

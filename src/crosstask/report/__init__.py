@@ -1,8 +1,11 @@
 """Run or comparison folder -> plain data -> one HTML file that opens without network."""
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from crosstask.errors import CrossTaskError
+from crosstask.quoting import readable
 from crosstask.runs.record import HISTORY_FILE, RECIPE_FILE, REPORT_FILE
 from crosstask.storage import write_text
 
@@ -35,22 +38,43 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 
 def write_run_page(folder: Path, output: Path | None = None) -> None:
     """Write `report.html` of a run from the other files of its folder."""
+    from crosstask.report.charts import with_or_without_charts
     from crosstask.report.run_page import run_page
     from crosstask.report.run_view import read_run
 
-    write_text(output or folder / REPORT_FILE, run_page(read_run(folder)))
+    view = read_run(folder)
+    write_text(output or folder / REPORT_FILE, with_or_without_charts(lambda: run_page(view)))
+
+
+def write_if_possible(write: Callable[[], None], folder: Path) -> None:
+    """Write the page of a folder whose results are all there; a page that fails is one sentence and costs nothing else.
+
+    Args:
+        write: writes it.
+        folder: where `crosstask report` can try again.
+    """
+    try:
+        write()
+    except Exception as error:  # whatever it is: the results are written, and no page is worth more than they are
+        reason = " ".join(str(error).split()).rstrip(".")
+        if not isinstance(error, CrossTaskError):
+            reason = f"{type(error).__name__}: {reason}"
+        sentence = f"The page could not be drawn: {reason}. `crosstask report {folder}` tries again."
+        logging.getLogger("crosstask").warning(readable(sentence))
 
 
 def write_missing_page(folder: Path) -> None:
-    """Write the page of a finished run that was killed before it had one."""
+    """Write the page of a finished run that was killed before it had one, if that is possible."""
     if not (folder / REPORT_FILE).exists():
-        write_run_page(folder)
+        write_if_possible(lambda: write_run_page(folder), folder)
 
 
 def write_comparison_page(folder: Path, output: Path | None = None) -> None:
     """Write `report.html` of a comparison from the other files of its folder."""
+    from crosstask.report.charts import with_or_without_charts
     from crosstask.report.comparison_page import comparison_page
     from crosstask.report.comparison_view import read_comparison
 
     path = output or folder / REPORT_FILE
-    write_text(path, comparison_page(read_comparison(folder), path.parent))
+    view = read_comparison(folder)
+    write_text(path, with_or_without_charts(lambda: comparison_page(view, path.parent)))

@@ -6,12 +6,13 @@ dark and print; the colors of tasks have a middle lightness and stand out on bot
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from crosstask.report.chart_library import ChartLibrary, ChartLibraryError
 from crosstask.report.series import Point, last_values
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ Values = Sequence[Mapping[str, Any]]
 """A data set: one object per mark."""
 Spec = dict[str, Any]
 """A Vega-Lite specification."""
+_LIBRARY = ChartLibrary()
+_FAILURES: list[str] = []
+"""Why the JavaScript library could not be made in this process."""
 
 
 @dataclass(frozen=True)
@@ -165,28 +169,36 @@ class Layers:
 
 
 def charts_available() -> bool:
-    """Whether both packages are installed: the one that describes charts and the one with the JavaScript library."""
+    """Whether charts can be drawn, as far as is known before the first page."""
+    return why_no_charts() is None
+
+
+def why_no_charts() -> str | None:
+    """Why there are no charts, as the end of a sentence; None where there are some."""
     try:
-        import altair  # noqa: F401
-        import vl_convert  # noqa: F401
+        import altair  # noqa: F401 - describes charts
+        import vl_convert  # noqa: F401 - has the JavaScript library
     except ImportError:
-        return False
-    return True
+        return f"the packages that draw them are not installed; this brings them: {INSTALL_CHARTS}"
+    return _FAILURES[0] if _FAILURES else None
 
 
-@functools.cache
 def javascript() -> str:
-    """The JavaScript library in one piece, for the version that the specifications are written for."""
-    import altair
-    import vl_convert
+    """The JavaScript library that draws the charts of a page."""
+    return _LIBRARY.finish()
 
-    version = ".".join(altair.SCHEMA_VERSION.lstrip("v").split(".")[:2])
-    versions = vl_convert.get_vegalite_versions()
-    if version not in versions:
-        version = versions[-1]
-    bundle: Any = vl_convert.javascript_bundle  # its types ask for a snippet, which it does not need
-    text: str = bundle(vl_version=version)
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+def with_or_without_charts(make_page: Callable[[], str]) -> str:
+    """A page with charts, or the same with tables where the library for charts turns out to be impossible to make."""
+    try:
+        if charts_available():
+            _LIBRARY.begin()
+        return make_page()
+    except ChartLibraryError as error:
+        _FAILURES.append(str(error))  # no page of this process will have charts
+        return make_page()
+    finally:
+        _LIBRARY.give_up()
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from crosstask.report.formatting import Phrase, answer, metric_name
 from crosstask.report.html import render
 from crosstask.report.mistakes_page import CorrectionsView, PredictionsView, corrections_view, predictions_view
 from crosstask.report.run_charts import RunCharts, run_charts
-from crosstask.report.run_view import Remark
+from crosstask.runs.remarks import Remark
 
 OTHER, ALONE, CHOSEN = charts.PALETTE[0], charts.PALETTE[1], charts.PALETTE[2]
 """Colors of methods."""
@@ -101,7 +101,9 @@ def remarks(comparison: ComparisonView) -> list[Remark]:
             if method.refused:
                 all_remarks[Remark("refused", view.target, f"{method.method}: {method.refused}")] = None
     for task, times in comparison.set_aside.items():
-        all_remarks[Remark("set aside", task, f"in {times} of {num_runs} runs its losses were not finite")] = None
+        all_remarks[
+            Remark("set aside", task, f"in {times} of {num_runs} runs its losses or gradients were not finite")
+        ] = None
     for view in comparison.targets:
         if view.run is not None:
             all_remarks |= dict.fromkeys(view.run.remarks)

@@ -8,7 +8,7 @@ import yaml
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from crosstask.report.charts import INSTALL_CHARTS, Chart, charts_available, javascript, names_in_words, own_file
+from crosstask.report.charts import Chart, javascript, names_in_words, own_file, why_no_charts
 from crosstask.report.formatting import metric_name, number, spread
 from crosstask.runs.events import Row
 
@@ -58,14 +58,16 @@ def render(
     """
     environment = _environment(package)
     environment.filters.update(filters or {})
-    page = environment.get_template(template)
-    return page.render(
+    why_no_charts_now = why_no_charts()
+    page = environment.get_template(template).render(
         **data,
         contents=Contents(),
-        has_charts=charts_available(),
-        install_charts=INSTALL_CHARTS,
+        has_charts=why_no_charts_now is None,
+        why_no_charts=why_no_charts_now,
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
     )
+    # Half a character, which JSON can hold, cannot be written.
+    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 @cache

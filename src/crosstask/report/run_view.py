@@ -1,8 +1,7 @@
 """What a page shows of one run, as plain data: computed from the run folder's files alone."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from crosstask.papers import Paper
@@ -11,24 +10,11 @@ from crosstask.report.diagnostics import Diagnostics, diagnose
 from crosstask.report.files import Metrics, RunFiles, read_run_files
 from crosstask.report.predictions import EvaluatedTask, group_predictions
 from crosstask.report.series import History, Point, thin
-from crosstask.runs.events import (
-    DevEvaluation,
-    Event,
-    Note,
-    PhaseEnd,
-    PhaseStart,
-    SetAside,
-    SkippedStep,
-    Start,
-    TaskDescription,
-    Update,
-    Warned,
-)
+from crosstask.runs.events import DevEvaluation, PhaseEnd, PhaseStart, Start, TaskDescription, Update
+from crosstask.runs.remarks import Remark, remarks_of
 
 SAME_WEIGHT = 1e-6
 """Weights that differ by no more are the same."""
-REMARK_ORDER = ("set aside", "warning", "skipped", "note")
-"""Kinds of remarks, the most important first."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +48,6 @@ class Phase:
     updates: int
     stopped_early: bool
     kept: str  # which model it ended with: best, last or solved
-
-
-@dataclass(frozen=True)
-class Remark:
-    """Something that a reader should know: a note, a warning, a skipped batch, a task that was set aside."""
-
-    kind: str
-    task: str | None
-    text: str
-    times: int = 1
 
 
 @dataclass(frozen=True)
@@ -163,7 +139,7 @@ def run_view(files: RunFiles) -> RunView:
         dev_scores=thin(history.series(DevEvaluation, dev_score)),
         dev_metric=" / ".join(dict.fromkeys(main_metrics.values())),
         weights=thin(history.series(Update, lambda event: event.weights)),
-        remarks=tuple(_remarks(files.events)),
+        remarks=tuple(remarks_of(files.events)),
         diagnostics=diagnose(history),
         papers=papers,
         evaluated=group_predictions(files.predictions, history.of(TaskDescription)),
@@ -197,20 +173,3 @@ def _tasks(history: History, targets: Sequence[str], metrics: Metrics) -> list[T
                 weights[phase] = by_task[task.name]
         tasks.append(TaskView(task.name, role, task.kind, task.labels or (), task.sizes or {}, weights))
     return tasks
-
-
-def _remarks(events: Sequence[Event]) -> list[Remark]:
-    """Warnings first; equal remarks are one with a count."""
-    counts: Counter[Remark] = Counter()
-    for event in events:
-        if isinstance(event, Note):
-            counts[Remark("note", event.task, event.text or "")] += 1
-        elif isinstance(event, Warned):
-            counts[Remark("warning", event.task, event.text or "")] += 1
-        elif isinstance(event, SetAside):
-            counts[Remark("set aside", event.task, event.reason or "")] += 1
-        elif isinstance(event, SkippedStep):
-            tasks = ", ".join(event.tasks or ()) or None
-            counts[Remark("skipped", tasks, f"a batch was skipped: {event.reason or ''}")] += 1
-    remarks = [replace(remark, times=times) for remark, times in counts.items()]
-    return sorted(remarks, key=lambda remark: REMARK_ORDER.index(remark.kind))

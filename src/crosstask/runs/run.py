@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from crosstask.errors import CrossTaskError
 from crosstask.models.multitask import Model
 from crosstask.runs.environment import environment
-from crosstask.runs.events import Row, TransferFacts
+from crosstask.runs.events import Row, TransferFacts, read_events
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import (
     CHECKPOINTS_FOLDER,
@@ -33,6 +33,7 @@ from crosstask.runs.record import (
     read_history,
     write_rows,
 )
+from crosstask.runs.remarks import warnings_of
 from crosstask.storage import (
     FolderExistsError,
     FolderLock,
@@ -146,6 +147,11 @@ class Run(Predictor):
     def history(self) -> list[Row]:
         """Everything that was recorded, row by row."""
         return self.record.rows
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to look into: tasks that were set aside, updates that were skipped, warnings of the record."""
+        return warnings_of(read_events(self.history))
 
     @property
     def weights(self) -> dict[str, float]:

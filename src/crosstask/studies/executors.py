@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -28,7 +29,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Generic, Literal, TypeVar, get_args
 
-from crosstask.errors import CrossTaskError, import_extra, unknown
+from crosstask.errors import CrossTaskError, CrossTaskWarning, import_extra, unknown
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -227,6 +228,7 @@ def _start_worker(work: Work[Any, Any], parent: int) -> None:
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent decides
     _use_one_thread()
+    warnings.simplefilter("ignore", CrossTaskWarning)  # the study's table and page say it
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
