@@ -50,6 +50,8 @@ def _compare(name: str, jobs: int, more: tuple[str, ...] = ()) -> Problem:
     return Problem(name, "compare", recipe, options, has_workers=jobs > 1)
 
 
+SWEPT = "small"
+"""The run whose every call of the storage layer is hit once."""
 PROBLEMS = [
     _train("joint-tawt", paradigm="joint", weighting={"name": "tawt", "every": 2}),
     _train("pretrain", paradigm="pretrain"),
@@ -63,13 +65,12 @@ PROBLEMS = [
     _compare("compare-keep", jobs=1, more=("--keep-runs",)),
     _compare("compare-workers", jobs=2, more=("--keep-runs",)),
     Problem("auto", "auto", {"training": {"updates": 6, "batch_size": 8}}, ("--minutes", "30", "--quiet")),
-    _train("small", paradigm="single", training={"updates": 2, "batch_size": 8, "checkpoint_every": 1}),
+    _train(SWEPT, paradigm="single", training={"updates": 2, "batch_size": 8, "checkpoint_every": 1}),
 ]
-"""All of them; `small` is the one whose every call of the storage layer is hit once."""
 
 
-def write_problems(folder: Path) -> None:
-    """The data, the recipes and a tiny text encoder."""
+def write_problems(folder: Path) -> list[str]:
+    """The data, the recipes and a tiny text encoder; returns the names of the recipes."""
     folder.mkdir()
     rng = random.Random(0)
     stars: list[tuple[str, object]] = []
@@ -86,3 +87,4 @@ def write_problems(folder: Path) -> None:
     for problem in PROBLEMS:
         text = yaml.safe_dump({**common, **problem.recipe}, sort_keys=False)
         (folder / f"{problem.name}.yaml").write_text(text, encoding="utf-8")
+    return [problem.name for problem in PROBLEMS]

@@ -16,14 +16,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from torture.outcome import differences
-from torture.problems import PROBLEMS, Problem, write_problems
+from torture.outcome import differences, outcome
+from torture.problems import OUTPUT, PROBLEMS, SWEPT, Problem, write_problems
 from torture.sequences import TWICE_EVERY, Reference, Stop, Verdict, Workspace, measure, random_stops, run_sequence
-from torture.starts import import_all_that
-from torture.tripwire import KILL, arm_worker
+from torture.starts import in_fork, run_and_import
+from torture.tripwire import FULL_DISK, KILL, arm_worker
 
 PROBLEMS_BY_NAME = {problem.name: problem for problem in PROBLEMS}
 SHARES = {"train": 0.8, "compare": 0.12, "auto": 0.08}
@@ -113,11 +114,12 @@ def _drive(connection: Connection, references: Mapping[str, Reference], workspac
 
 def make_references(problems: Sequence[Problem], workspace: Workspace) -> dict[str, Reference]:
     """Each command twice: what differs between two that nobody stopped cannot be asked of the others."""
+    folders = {problem.name: workspace.new(f"first-{problem.name}") / "work" for problem in problems}
+    run_and_import({folders[problem.name]: problem.arguments(workspace.data, Path(OUTPUT)) for problem in problems})
     references: dict[str, Reference] = {}
     for problem in problems:
         reference = measure(problem, workspace, f"reference-{problem.name}")
-        again = measure(problem, workspace, f"again-{problem.name}")
-        different, more = differences(reference.outcome, again.outcome)
+        different, more = differences(reference.outcome, outcome(folders[problem.name]))
         if different or more:
             raise RuntimeError(f"{problem.name} differs from one time to the next: {different + more}")
         references[problem.name] = reference
@@ -147,11 +149,19 @@ def planned(
         yield make_order(f"{name}/{seed}/{numbers[name]}", references)
 
 
+def sweep(name: str, every: int, references: Mapping[str, Reference]) -> Iterator[Order]:
+    """A kill at each call of the storage layer, and a disk that is full from there on."""
+    for call in range(1, references[name].num_calls + 1, every):
+        for deed in (KILL, FULL_DISK):
+            yield make_order(f"{name}/{deed}/{call}", references)
+
+
 def make_order(sequence_seed: str, references: Mapping[str, Reference]) -> Order:
-    """The sequence of a seed, such as `joint-tawt/0/12`; kills at moments hit other lines of code each time."""
-    name, _, number = sequence_seed.split("/")
-    rng = random.Random(sequence_seed)
-    stops = random_stops(PROBLEMS_BY_NAME[name], references[name], rng)
+    """The sequence of a seed, such as `joint-tawt/0/12` or, of a sweep, `small/kill/40`."""
+    name, seed, number = sequence_seed.split("/")
+    if seed in (KILL, FULL_DISK):
+        return Order(name, sequence_seed, [Stop(seed, call=int(number))])
+    stops = random_stops(PROBLEMS_BY_NAME[name], references[name], random.Random(sequence_seed))
     return Order(name, sequence_seed, stops, twice=int(number) % TWICE_EVERY == 0)
 
 
@@ -162,6 +172,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--problems", default="", help="names with commas; all when left out")
+    parser.add_argument("--sweep-every", type=int, default=1, help="every so many calls of the swept run; 0: no sweep")
     parser.add_argument("--replay", metavar="NAME/SEED/NUMBER", help="one sequence alone")
     parser.add_argument("--json", type=Path, help="where to write what came out")
     parser.add_argument("--folder", type=Path, help="where to work; failed sequences stay there")
@@ -174,12 +185,12 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="torture-"))
     folder.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(folder.resolve())
-    write_problems(workspace.data)
-    warm = workspace.new("warm")
-    import_all_that(warm, [problem.arguments(workspace.data, warm / problem.name) for problem in problems])
+    in_fork(lambda: write_problems(workspace.data))  # aside, as it starts threads
     references = make_references(problems, workspace)
     tallies = {problem.name: Tally() for problem in problems}
-    orders = planned(options.kills, options.seed, references, problems, tallies)
+    orders: Iterator[Order] = planned(options.kills, options.seed, references, problems, tallies)
+    if options.sweep_every and SWEPT in references:
+        orders = chain(sweep(SWEPT, options.sweep_every, references), orders)
     if options.replay:
         orders = iter([make_order(options.replay, references)])
     for verdict in Drivers(options.jobs, references, workspace).run(orders):

@@ -8,9 +8,10 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import numpy as np
 import psutil
 import torch
 
+from torture.problems import OUTPUT
 from torture.tripwire import VARIABLE, Tripwire, Wire
 
 PATIENCE = 120.0
@@ -132,13 +134,16 @@ def _exit_code(arguments: Sequence[str]) -> int:
     return 0
 
 
-def in_fork(work: Callable[[], object]) -> object:
-    """What a function returns as JSON, without a trace of it in this process."""
+def in_fork(work: Callable[[], list[str]]) -> list[str]:
+    """What a function returns, without a trace of it in this process."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            os.write(writer, json.dumps(work()).encode())
+            with open(writer, "w", encoding="utf-8") as file:
+                json.dump(work(), file)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(writer)
@@ -148,17 +153,17 @@ def in_fork(work: Callable[[], object]) -> object:
     return json.loads(text)
 
 
-def import_all_that(folder: Path, commands: Sequence[Sequence[str]]) -> None:
-    """Import here what these commands import late, so that forks find it."""
+def run_and_import(commands: Mapping[Path, Sequence[str]]) -> None:
+    """Run commands, each in its folder, in a process aside; then import here what they imported late."""
     torch.set_num_threads(1)
 
     def modules() -> list[str]:
-        os.chdir(folder)
-        os.environ["CROSSTASK_CACHE"] = str(folder / "cache")
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):
             os.dup2(nowhere, stream)
-        for arguments in commands:
+        for folder, arguments in commands.items():
+            os.chdir(folder)
+            os.environ["CROSSTASK_CACHE"] = str(folder / "cache")
             _exit_code(arguments)
         return list(sys.modules)
 
@@ -167,5 +172,23 @@ def import_all_that(folder: Path, commands: Sequence[Sequence[str]]) -> None:
             importlib.import_module(name)
         except Exception:  # some cannot be imported by name: whoever needs them imports them as always
             continue
+    _draw_a_page_first(next(iter(commands)) / OUTPUT)
     gc.collect()
     gc.freeze()
+
+
+def _draw_a_page_first(folder: Path) -> None:
+    """So that forks have templates and charts at hand.
+
+    The charts' library comes out of a JavaScript engine, which takes longer than a run and starts threads: it is asked
+    aside, once.
+    """
+    import vl_convert
+
+    from crosstask.report import write_page
+    from crosstask.report.charts import javascript
+
+    (library,) = in_fork(lambda: [javascript()])
+    vl_convert.javascript_bundle = lambda *_, **__: library
+    with tempfile.TemporaryDirectory() as scratch:
+        write_page(folder, Path(scratch) / "page.html")
