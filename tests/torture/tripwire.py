@@ -74,6 +74,7 @@ class Tripwire:
         for name in RENAMES:
             setattr(os, name, self._watched(name, getattr(os, name), path_index=1))
         os.fsync = self._watched("fsync", os.fsync)
+        os.open = self._watched_descriptor(os.open)
         shutil.rmtree = self._watched("rmtree", shutil.rmtree)
         builtins.open = io.open = self._watched_open(io.open)
         save = self._watched_save(safetensors.serialize_file)
@@ -92,6 +93,16 @@ class Tripwire:
             return result
 
         return watched
+
+    def _watched_descriptor(self, call: Callable[..., int]) -> Callable[..., int]:
+        watched = self._watched("open", call)
+
+        def maybe_watched(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+            if flags & (os.O_WRONLY | os.O_RDWR):
+                return watched(path, flags, *arguments, **options)
+            return call(path, flags, *arguments, **options)
+
+        return maybe_watched
 
     def _watched_open(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
