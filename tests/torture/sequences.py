@@ -1,5 +1,7 @@
 """A sequence: a command is started and stopped, goes on and is stopped again, and in the end must have lost nothing."""
 
+import contextlib
+import os
 import random
 import re
 import shutil
@@ -197,6 +199,7 @@ class _Sequence:
 
     def _begin(self, stop: Stop | None) -> Start:
         work, log = self.folder / "work", self.folder / "log"
+        _let_hours_pass(work)
         idle = Wire(str(work), str(log / "journal"))
         wire, workers_wire = idle, idle
         if stop is not None:
@@ -231,6 +234,14 @@ class _Sequence:
             if call in ("replace", "rename") and ONLY_ONCE.search(path)
         )
         return [path for path, count in counts.items() if count > 1]
+
+
+def _let_hours_pass(folder: Path) -> None:
+    """Since the last stop: scratch so young that it could be of a live process is left alone by everybody."""
+    long_ago = time.time() - 7200.0
+    for path in folder.rglob(".*"):
+        with contextlib.suppress(FileNotFoundError):  # of a worker that is still busy with its last run
+            os.utime(path, (long_ago, long_ago))
 
 
 def _complaints(ended: Ended, stop: Stop | None) -> list[str]:

@@ -305,6 +305,7 @@ class RunFolder:
         Until the checkpoints are gone, a kill leaves a run that resumes; from then on, one that has finished. The page
         comes after that, since it can be made again at any time.
         """
+        run.record.flush_to_disk()  # rows since the last checkpoint
         if self.keep_model:
             with new_folder(self.path / MODEL_FOLDER) as scratch:
                 run.model.save(scratch)

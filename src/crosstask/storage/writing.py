@@ -1,5 +1,9 @@
 """Files that are complete or not there: everything is written beside its path and renamed.
 
+A rename is all or nothing for readers and for kills, but a power cut can keep the new name and lose the content, or the
+other way round. So each file, and the folder that names it, is on disk before it is renamed, and the folder that gets
+the new name after that (`_flush_to_disk`).
+
 What is not complete yet has a name of its own, `.NAME.`, eight letters and `.part`, and is locked by the process that
 writes it. So what a kill left behind can be told from what is still being written, and removed.
 """
@@ -83,6 +87,7 @@ def _write_text(path: Path, text: str, rename: Callable[[str, Path], None]) -> N
             with contextlib.suppress(OSError):
                 os.unlink(scratch)
             raise
+        _flush_to_disk(path.parent)
 
 
 def append_text(path: Path, text: str) -> None:
@@ -243,6 +248,7 @@ def _finish_scratch(scratch: Path) -> None:
         os.chmod(file, 0o755 if file.is_dir() else 0o644)  # some writers make files for the owner alone
         _flush_to_disk(file)
     os.chmod(scratch, 0o755)
+    _flush_to_disk(scratch)  # the names of its files
 
 
 def _rename_folder_to_new(scratch: Path, path: Path) -> None:

@@ -159,7 +159,7 @@ class Grid:
         num_before, started = len(keys) - len(missing), time.perf_counter()
         with shown(make_progress(progress)) as bar:
             bar.start("runs", len(keys), num_before)
-            # Each row is on disk before the next one is waited for: a kill loses no finished run.
+            # Each row is on disk before the next one is waited for: a kill or a power cut loses no finished run.
             for count, (key, results) in enumerate(finished(work, missing, jobs, on=on, minutes=minutes), 1):
                 if not self.has_session:
                     # Versions and machine of the lines that follow.
@@ -171,6 +171,7 @@ class Grid:
                     refused[key] = row
                 else:
                     self.record.append({"event": "cell", **row})
+                    self.record.flush_to_disk()
                     self.rows[key] = row
                 seconds = (time.perf_counter() - started) / count * (len(missing) - count)
                 bar.advance(num_before + count, f"{duration(seconds)} left, last: {key}")
