@@ -228,3 +228,9 @@ def test_the_learner_checks_its_settings():
         ct.Learner("mlp", epochs="3")
     with pytest.raises(ct.CrossTaskError, match=r"unknown key 'epoch'\. Did you mean 'epochs'"):
         ct.Learner("mlp", epoch=3)
+
+
+@pytest.mark.parametrize("section", [None, [], 5, {"every": 5}, {"name": 5}], ids=str)
+def test_what_names_no_method_is_refused(section):
+    with pytest.raises(ct.CrossTaskError, match="expected a name or a mapping with the key 'name'"):
+        ct.Learner("mlp", transfer=[section])

@@ -254,7 +254,7 @@ def name_and_options(where: str, section: Named) -> tuple[str, dict[str, Any]]:
     """
     if isinstance(section, str):
         return section, {}
-    options = dict(section)
-    if not isinstance(options.get("name"), str):
+    if not isinstance(section, Mapping) or not isinstance(section.get("name"), str):
         raise CrossTaskError(f"{where}: expected a name or a mapping with the key 'name', found {shown(section)}.")
+    options = dict(section)
     return options.pop("name"), options

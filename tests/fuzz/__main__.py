@@ -50,6 +50,7 @@ def main() -> int:
 
 def run_again(path: Path) -> int:
     """Judge one input that was kept, and show how it ends."""
+    from fuzz.commands import CommandCase
     from fuzz.files import FileCase
     from fuzz.folders import Damage, FolderCase
     from fuzz.methods import MethodCase
@@ -58,7 +59,7 @@ def run_again(path: Path) -> int:
     from fuzz.recipes import RecipeCase
     from fuzz.tiny_runs import empty_folder
 
-    cases = (FileCase, PredictionCase, RecipeCase, MethodCase, FolderCase, Damage)
+    cases = (FileCase, PredictionCase, CommandCase, RecipeCase, MethodCase, FolderCase, Damage)
     names = {"nan": math.nan, "inf": math.inf, **{case.__name__: case for case in cases}}
     case = eval(path.read_text(encoding="utf-8"), names)  # written by `campaign.keep`
     outcome = judge(case, empty_folder())

@@ -20,6 +20,7 @@ def run_batches(connection: Connection, current_input: Path) -> None:
     """Run what the parent sends until it closes the connection."""
     prepare()
     limit_memory()
+    connection.send("ready")
     seen: set[str] = set()
     while True:
         try:

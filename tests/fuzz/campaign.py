@@ -23,12 +23,12 @@ from typing import Any
 
 BATCH = 50
 """Inputs from one seed."""
-SILENCE = 60
+SILENCE = 120
 """Seconds after which a worker that has not begun another input is taken for dead."""
 SHOW_EVERY = 20
 """Seconds between two lines of progress."""
 
-FRACTIONS = {"files": 0.44, "predictions": 0.06, "recipes": 0.30, "methods": 0.12, "folders": 0.08}
+FRACTIONS = {"files": 0.44, "predictions": 0.05, "commands": 0.03, "recipes": 0.28, "methods": 0.12, "folders": 0.08}
 """How much of all inputs each kind gets; those that reach deepest are the slowest."""
 
 
@@ -130,6 +130,13 @@ class Worker:
         child.close()
         self.batch: Batch | None = None
 
+    def wait_until_ready(self) -> None:
+        """Until it has imported torch and trained what all cases use."""
+        try:
+            self.connection.recv()
+        except EOFError:
+            raise RuntimeError("A worker ended before its first input; its traceback stands above.") from None
+
     def send(self, batch: Batch) -> None:
         """Begin a batch."""
         os.utime(self.current_input)
@@ -147,8 +154,6 @@ class Worker:
         self.process.join()
         assert self.batch is not None
         example = self.current_input.read_text(encoding="utf-8", errors="replace")
-        if not example:
-            raise RuntimeError("A worker ended before its first input; its traceback stands above.")
         signature = f"{reason} ({self.batch.kind})"
         finding = Finding(self.batch.kind, self.batch.seed, signature, reason, example, "")
         is_hang = reason.startswith("no answer")
@@ -170,6 +175,8 @@ def run(*, seconds: float, inputs: int | None, jobs: int, seed: int, kinds: list
     totals = Totals()
     seeds = random.Random(seed)
     workers = [Worker(scratch, number) for number in range(jobs)]
+    for worker in workers:
+        worker.wait_until_ready()
     started = shown_at = time.monotonic()
 
     def is_over() -> bool:
@@ -190,6 +197,7 @@ def run(*, seconds: float, inputs: int | None, jobs: int, seed: int, kinds: list
                 keep(finding, output)
             if not workers[number].process.is_alive():
                 workers[number] = Worker(scratch, number)
+                workers[number].wait_until_ready()
             else:
                 workers[number].batch = None
         if time.monotonic() - shown_at > SHOW_EVERY:

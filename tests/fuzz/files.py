@@ -49,8 +49,9 @@ def check_task(task: Task) -> None:
             raise WrongAnswer("features are not finite", split)
         if not np.isfinite(np.concatenate([np.ravel(item) for item in task.spec.encode(examples)] or [[0]])).all():
             raise WrongAnswer("labels are not finite", split)
-    if task.kind != "regression" and len(task.labels) < 2:
-        raise WrongAnswer("fewer than two labels", task.labels)
+    fewest = {"regression": 0, "multilabel": 1}.get(task.kind, 2)
+    if len(task.labels) < fewest:
+        raise WrongAnswer("too few labels", task.labels)
     if not (math.isfinite(task.spec.mean) and math.isfinite(task.spec.scale) and task.spec.scale > 0):
         raise WrongAnswer("labels cannot be standardized", f"{task.spec.mean}, {task.spec.scale}")
 

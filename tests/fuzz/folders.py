@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 from hypothesis import strategies as st
 
@@ -15,15 +16,18 @@ from fuzz.guard import paused
 from fuzz.mutations import BINARY_CHANGES, CHANGES, Draw, change_json, mutate, sometimes
 from fuzz.odd_values import DEEP
 from fuzz.oracle import WrongAnswer, command
-from fuzz.tiny_runs import comparison, copy_to, exported, finished_run, stopped_run, workspace
+from fuzz.tiny_runs import comparison, copy_to, exported, feature_cache, finished_run, stopped_run, workspace
 
 TEMPLATES: dict[str, tuple[Callable[[str], Path], tuple[str, ...]]] = {
     "finished": (finished_run, ("resume", "evaluate", "predict", "export", "report", "load")),
     "stopped": (stopped_run, ("resume", "resume", "resume", "predict", "report")),
     "exported": (exported, ("evaluate", "predict", "export", "load")),
+    "features": (feature_cache, ("probe",)),
     "comparison": (comparison, ("report", "compare")),
 }
 """A folder by name, and what is done with it after the damage."""
+WITH_CHECKSUMS = ("stopped", "features")
+"""Folders in which every wrong byte is noticed: the answer is the right one, or there is none."""
 RUN_NAMES = ("classification", "classification", "tagging", "regression")
 REPLACEMENTS = (b"", b"0", b"[]", b"{}", b"null", b'"a"', b"\0" * 100, DEEP.encode(), b"{", b"\xff\xfe", b"a: b\n")
 
@@ -100,7 +104,9 @@ class FolderCase:
 
     def _can_hide(self) -> bool:
         """Whether a damage can be one that nobody can see: other bytes of the right form."""
-        return any(damage.how in ("content", "swap") and "checkpoints" not in damage.path for damage in self.damages)
+        if self.template in WITH_CHECKSUMS:
+            return False
+        return any(damage.how in ("content", "swap") for damage in self.damages)
 
 
 def act(action: str, damaged: Path, output: Path, run_name: str) -> object:
@@ -110,6 +116,10 @@ def act(action: str, damaged: Path, output: Path, run_name: str) -> object:
     if action == "resume":
         command("train", recipe, "-o", damaged, "--resume", "-q")
         return json.loads((damaged / "metrics.json").read_text())["scores"]
+    if action == "probe":
+        with mock.patch.dict(os.environ, CROSSTASK_CACHE=str(damaged)):
+            command("train", workspace() / f"{run_name}-probed.yaml", "-o", output, "-q")
+        return json.loads((output / "metrics.json").read_text())["scores"]
     if action == "evaluate":
         return command("evaluate", damaged, data, "--json")
     if action == "predict":
@@ -151,7 +161,9 @@ def _files(template: str, run_name: str) -> list[str]:
 def folder_cases(draw: Draw) -> FolderCase:
     """One of the folders, one damage or two, and a command."""
     template = draw(st.sampled_from(list(TEMPLATES)))
-    run_name = "classification" if template in ("comparison", "stopped") else draw(st.sampled_from(RUN_NAMES))
+    run_name = (
+        "classification" if template in ("comparison", "stopped", "features") else draw(st.sampled_from(RUN_NAMES))
+    )
     make, actions = TEMPLATES[template]
     files = _files(template, run_name)
     damages = [_draw_damage(draw, make(run_name), files)]

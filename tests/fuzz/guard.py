@@ -30,11 +30,13 @@ class OutsideWrite(Exception):
 
 @contextmanager
 def guarded(folder: Path, seconds: float | None = None) -> Iterator[None]:
-    """Turn a hang, a warning and a file outside the folder into exceptions."""
+    """Work inside the folder, and turn a hang, a warning and a file outside of it into exceptions."""
     _watch_writes()
     before = signal.signal(signal.SIGALRM, _on_alarm)
     # Again every second: an exception inside a destructor or a callback is swallowed.
     signal.setitimer(signal.ITIMER_REAL, seconds or SECONDS, 1.0)
+    folder_before = Path.cwd()
+    os.chdir(folder)
     _writable[:] = [str(folder.resolve()) + os.sep, os.devnull]
     try:
         with warnings.catch_warnings():
@@ -44,6 +46,7 @@ def guarded(folder: Path, seconds: float | None = None) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         _writable.clear()
+        os.chdir(folder_before)
 
 
 @contextmanager

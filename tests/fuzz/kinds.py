@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from fuzz.commands import command_cases
 from fuzz.files import file_cases
 from fuzz.folders import folder_cases
 from fuzz.methods import method_cases
@@ -23,6 +24,7 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "files": Kind(file_cases(), 1500),
     "predictions": Kind(prediction_cases(), 250),
+    "commands": Kind(command_cases(), 150),
     "recipes": Kind(recipe_cases(), 1000),
     "methods": Kind(method_cases(), 250),
     "folders": Kind(folder_cases(), 150),

@@ -67,6 +67,8 @@ def command(*arguments: object, stdin: bytes = b"") -> str:
     if "Traceback" in outcome.err:
         raise WrongAnswer("a traceback is printed", outcome.err[-500:])
     if outcome.code == 2:
+        if outcome.err.startswith("Usage: "):  # the command line's own words about an option, in a box
+            raise CrossTaskError("Usage")
         lines = outcome.err.strip().split("\n")
         # Notes may stand before the refusal; the refusal itself is the last line.
         if not lines[-1].startswith("Error: "):

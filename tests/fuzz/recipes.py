@@ -1,5 +1,6 @@
 """Recipes: sections drawn from the package's own schema, and YAML that is damaged on the level of its text."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -115,8 +116,11 @@ def recipe_cases(draw: Draw) -> RecipeCase:
 
 
 def dump(recipe: dict[str, Any]) -> str:
-    """As YAML, in one of its styles."""
-    return yaml.dump(recipe, Dumper=_Dumper, sort_keys=False, default_flow_style=None)
+    """As YAML."""
+    try:
+        return yaml.dump(recipe, Dumper=_Dumper, sort_keys=False, default_flow_style=None)
+    except UnicodeEncodeError:  # half of a surrogate pair can only be written as JSON does, which YAML reads too
+        return json.dumps(recipe)
 
 
 class _Dumper(yaml.CSafeDumper):

@@ -70,7 +70,7 @@ ENDINGS = {
     "folder outside": (Doing(lambda folder: (folder / ".." / "b").mkdir()), Verdict.OTHER),
     "moved outside": (Doing(lambda folder: os.rename(folder, folder.with_name("b"))), Verdict.OTHER),
     "refused command": (Doing(lambda folder: command("train", folder / "none.yaml")), Verdict.REFUSED),
-    "usage": (Doing(lambda folder: command("train", "--nothing")), Verdict.OTHER),
+    "usage": (Doing(lambda folder: command("train", "--nothing")), Verdict.REFUSED),
 }
 
 

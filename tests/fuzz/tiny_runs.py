@@ -17,6 +17,7 @@ from command_line import crosstask
 from fuzz.guard import paused
 from fuzz.recipes import MLP, data_files
 from fuzz.samples import samples
+from helpers import write_tiny_encoder
 
 RUNS: dict[str, dict[str, Any]] = {
     "classification": {"task": {"train": "a.csv", "text": "text", "label": "label"}, "encoder": MLP},
@@ -108,6 +109,19 @@ def comparison(name: str) -> Path:
     recipe = _recipe(f"{name}-compared", RUNS[name], compare={"methods": ["single", "joint"], "seeds": 2})
     folder = workspace() / "runs" / f"{name}-comparison"
     _must("compare", recipe, "-o", folder, "--jobs", 1, "-q")
+    return folder
+
+
+@cache
+@paused()
+def feature_cache(name: str) -> Path:
+    """The cache with the features that a frozen encoder gave the texts of a run."""
+    encoder, folder = workspace() / "encoder", workspace() / "features"
+    write_tiny_encoder("bert", encoder)
+    recipe = {"target": "a", "tasks": {"a": RUNS[name]["task"]}, "encoder": str(encoder), "paradigm": "probe"}
+    (workspace() / f"{name}-probed.yaml").write_text(yaml.safe_dump(recipe))
+    with mock.patch.dict(os.environ, CROSSTASK_CACHE=str(folder)):
+        _must("train", workspace() / f"{name}-probed.yaml", "-o", workspace() / "runs" / f"{name}-probed", "-q")
     return folder
 
 

@@ -4,12 +4,15 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, BinaryIO, TypeVar, overload
 
 from crosstask.errors import CrossTaskError
 
 MAX_BYTES = 256 * 2**20
 """No JSON or text file of a run comes near; a larger one was not written by crosstask."""
+
+PIECE = 2**20
+"""Bytes that are read at once."""
 
 Shape = TypeVar("Shape")
 
@@ -25,7 +28,7 @@ def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
             raise DamagedFileError(f"'{path}' is damaged: it is missing, or no plain file.")
         # One byte more than allowed shows that there are more, whatever the system says of the file's size.
         with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+            content = _read_up_to(file, max_bytes + 1)
     except OSError as error:
         raise DamagedFileError(f"'{path}' cannot be read: {error.strerror or error}.") from error
     if len(content) > max_bytes:
@@ -34,6 +37,19 @@ def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DamagedFileError(f"'{path}' is damaged: it is not valid utf-8.") from error
+
+
+def _read_up_to(file: BinaryIO, size: int) -> bytes:
+    """The first bytes of a file. Piece by piece: Python reserves at once whatever a single read asks for."""
+    pieces: list[bytes] = []
+    remaining = size
+    while remaining > 0:
+        piece = file.read(min(remaining, PIECE))
+        if not piece:
+            break
+        pieces.append(piece)
+        remaining -= len(piece)
+    return b"".join(pieces)
 
 
 @overload
