@@ -3,15 +3,16 @@
 Reading checks the types. Keys that no field is named after are ignored, so that folders of other versions can be read.
 """
 
-import json
+import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from crosstask import storage
 from crosstask.errors import CrossTaskError
 from crosstask.runs.estimate import Estimate
-from crosstask.runs.events import Event, Row, read_events
+from crosstask.runs.events import Event, Row, TaskDescription, read_events
 from crosstask.runs.record import (
     ENVIRONMENT_FILE,
     HISTORY_FILE,
@@ -20,6 +21,8 @@ from crosstask.runs.record import (
     RECIPE_FILE,
     read_history,
 )
+from crosstask.storage import DamagedFileError
+from crosstask.validation import shown
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -227,19 +230,33 @@ FileType = TypeVar("FileType")
 _ADAPTERS: "dict[type, TypeAdapter[Any]]" = {}
 """Validators by type: making one takes longer than using it."""
 
+FACT_TYPES: dict[str, Any] = {
+    "conflict": float,
+    "conflict_with_target": float,
+    "effective_sample_size": float,
+    "similarities": dict[str, float],
+    "label_map": dict[str, dict[str, dict[str, dict[str, float]]]],  # target, source, source label, target label
+    "similarity": dict[str, dict[str, float]],
+    "similarity_before": dict[str, dict[str, float]],
+    "attention": dict[str, dict[str, list[float]]],
+}
+"""Those facts of weightings and transfers that pages show."""
 REQUIRED_FIELDS = ("name", "kind", "phase", "update", "updates", "losses", "scores", "tasks")
 """Fields without which an event cannot be shown, where it has them; events are read with None for what a row lacks."""
 
 
 def read_run_files(folder: Path) -> RunFiles:
     """Read a run folder; of a run that has not finished, the files that are there."""
+    events = read_run_events(folder / HISTORY_FILE)
+    predictions = read_json_lines(folder / PREDICTIONS_FILE, Prediction)
+    _check_predictions(folder / PREDICTIONS_FILE, predictions, events)
     return RunFiles(
         name=folder.resolve().name,
-        events=read_run_events(folder / HISTORY_FILE),
+        events=events,
         metrics=read_json(folder / METRICS_FILE, Metrics),
         recipe=_text(folder / RECIPE_FILE),
         environment=read_json(folder / ENVIRONMENT_FILE, Environment) or Environment(),
-        predictions=read_json_lines(folder / PREDICTIONS_FILE, Prediction),
+        predictions=predictions,
         ranking=read_json(folder / RANK_FILE, Ranking),
     )
 
@@ -247,11 +264,69 @@ def read_run_files(folder: Path) -> RunFiles:
 def read_run_events(path: Path) -> list[Event]:
     """The events of a history file; none where there is no file."""
     events = read_events(_rows(path))
+    types_by_kind: dict[str, dict[str, Any]] = {}
     for event in events:
+        if event.event not in types_by_kind:
+            types_by_kind[event.event] = _field_types(type(event))
         for name in REQUIRED_FIELDS:
             if getattr(event, name, "") is None:
                 raise damaged(path, f"a row '{event.event}' has no '{name}'")
+        for name, hint in types_by_kind[event.event].items():
+            value = getattr(event, name)
+            if value is not None and not _fits(value, hint):
+                raise damaged(path, f"a row '{event.event}' has {shown(value)} as '{name}'")
+        for name, value in getattr(event, "facts", {}).items():
+            if name in FACT_TYPES and value is not None and not _fits(value, FACT_TYPES[name]):
+                raise damaged(path, f"a row '{event.event}' has {shown(value)} as '{name}'")
     return events
+
+
+def _check_predictions(path: Path, predictions: Sequence[Prediction], events: Sequence[Event]) -> None:
+    """Labels and probabilities must be of the kind that their task has."""
+    kinds = {event.name: event.kind for event in events if isinstance(event, TaskDescription)}
+    for row in predictions:
+        kind = kinds.get(row.task)
+        if kind is not None and not _fits_kind(row, kind):
+            raise damaged(path, f"example {row.example} of the task {shown(row.task)} has other labels than {kind}")
+
+
+def _fits_kind(row: Prediction, kind: str) -> bool:
+    labels = [row.gold, row.predicted]
+    if kind == "tagging":
+        columns: list[object] = [row.input, *labels]
+        if row.probability is not None:
+            columns.append(row.probability)
+        lengths = {len(column) for column in columns if isinstance(column, Sequence) and not isinstance(column, str)}
+        return len(lengths) == 1 and not any(isinstance(column, str | float | None) for column in columns)
+    if isinstance(row.probability, Sequence):
+        return False
+    if kind == "regression":
+        return all(label is None or isinstance(label, int | float) for label in labels)
+    if kind == "multilabel":
+        return all(isinstance(label, Sequence) and not isinstance(label, str) for label in labels)
+    return all(isinstance(label, str) for label in labels)
+
+
+def _field_types(kind: type[Event]) -> dict[str, Any]:
+    """The annotations of an event's fields."""
+    hints = get_type_hints(kind)
+    return {item.name: hints[item.name] for item in fields(kind)}
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value of a JSON file is of this type; null stands for a number that is not finite."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, member) for member in arguments)
+    if origin in (list, Sequence):
+        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
+    if origin in (dict, Mapping):
+        return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
+    if hint is float:
+        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
 def read_json(path: Path, kind: type[FileType]) -> FileType | None:
@@ -259,8 +334,8 @@ def read_json(path: Path, kind: type[FileType]) -> FileType | None:
     if not path.is_file():
         return None
     try:
-        return from_json(json.loads(_text(path)), kind)
-    except ValueError as error:
+        return from_json(storage.read_json(path), kind)
+    except (DamagedFileError, ValueError) as error:
         raise damaged(path, error) from error
 
 
@@ -293,18 +368,14 @@ def damaged(path: Path, reason: object) -> CrossTaskError:
 def _text(path: Path) -> str:
     """A text file; empty where there is none."""
     try:
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
-    except (OSError, ValueError) as error:
+        return storage.read_text(path) if path.is_file() else ""
+    except DamagedFileError as error:
         raise damaged(path, error) from error
 
 
 def _rows(path: Path) -> list[Row]:
     """The objects in a file of JSON lines; none where there is no file."""
     try:
-        rows = read_history(path) if path.is_file() else []
-    except (OSError, ValueError) as error:
+        return read_history(path) if path.is_file() else []
+    except DamagedFileError as error:
         raise damaged(path, error) from error
-    for row in rows:
-        if not isinstance(row, dict):
-            raise damaged(path, f"a line is no JSON object: {row!r}")
-    return rows

@@ -171,5 +171,5 @@ def digest_of(lines: Iterable[str]) -> str:
 
 def _check_rows(path: Path, rows: Sequence[object]) -> None:
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
+        if not isinstance(row, dict) or not isinstance(row.get("event", ""), str):
             raise DamagedFileError(f"'{path}, line {number}' is damaged: expected a mapping, found {shown(row)}.")
