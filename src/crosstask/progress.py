@@ -1,7 +1,7 @@
 """Progress bars: one in a terminal, nothing anywhere else."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -101,3 +101,26 @@ def shown(progress: Progress) -> Iterator[Progress]:
 def current() -> Progress:
     """The bar that is shown around this call, for slow work deep inside it; one that is not shown otherwise."""
     return _SHOWN.get() or Progress()
+
+
+LARGE_FILE = 4 * 2**20
+"""A file of so many bytes takes long enough to be worth a bar."""
+
+
+@contextmanager
+def reading_bar(name: str, size: int) -> Iterator[Callable[[int], None]]:
+    """A bar for a file of `size` bytes if it is large, in the bar that is shown or one of its own.
+
+    What it gives moves the bar to a number of bytes.
+    """
+    if size < LARGE_FILE:
+        yield lambda num_bytes: None
+        return
+    surrounding = _SHOWN.get()
+    progress = surrounding or make_progress()
+    progress.start(f"read {name[-30:]}", size // 2**20)
+    try:
+        yield lambda num_bytes: progress.advance(num_bytes // 2**20, "MB")
+    finally:
+        if surrounding is None:
+            progress.stop()

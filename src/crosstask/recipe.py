@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, TypeAdapter
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
 from crosstask.data.options import SPLIT_OPTIONS, TASK_KEYS, SplitOptions
-from crosstask.data.readers import READERS
-from crosstask.data.readers.source import Encoding
+from crosstask.data.readers import READERS, file_options
+from crosstask.data.splits import check_name
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner
@@ -88,9 +88,8 @@ def _encoder_schema() -> JsonSchemaValue:
 
 def _task_schema() -> JsonSchemaValue:
     """The files of a task, the options of its splits, and those of all formats."""
-    # All formats of text have the encoding, or several to be tried in turn.
-    properties: JsonSchemaValue = {"encoding": TypeAdapter(Encoding).json_schema()}
-    for function in (Task.read, SplitOptions, *(reader.read for reader in READERS.values())):
+    properties: JsonSchemaValue = {}
+    for function in (Task.read, SplitOptions, file_options, *(reader.read for reader in READERS.values())):
         schema = options_model(function, ("name", "folder", "source")).model_json_schema()
         for name, option in schema.get("properties", {}).items():
             if name in properties and properties[name] != option:  # formats may give it other types
@@ -364,6 +363,7 @@ def _explain(problem: ErrorDetails) -> str:
 def _check_task(name: str, section: Mapping[str, Any]) -> None:
     """What can be said of a task's section before any file is read."""
     where = f"task '{name}'"
+    check_name(name)
     if section.get("train") is None:
         raise CrossTaskError(f"{where} has no `train`: the file with its training examples.")
     for key in section:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from crosstask.data.readers.source import Source
 from crosstask.errors import did_you_mean
+from crosstask.validation import shown
 
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]*:(\s|$)")
 _PASSED_ON = re.compile(r"(From|Subject|Newsgroups|Path|Message-ID|Date|Organization):")
@@ -100,11 +101,12 @@ PARTS: dict[str, Callable[[str], str]] = {
 def stripper(parts: str | Sequence[str], source: Source) -> Callable[[str], str] | None:
     """A function that takes these parts out of a message; None where there is nothing to take out."""
     if not isinstance(parts, str | list | tuple):
-        raise source.option_error(f"`strip` is a list of {', '.join(PARTS)}; found {parts!r}.")
+        raise source.option_error(f"`strip` is a list of {', '.join(PARTS)}; found {shown(parts)}.")
     names = [parts] if isinstance(parts, str) else list(parts)
     for name in names:
-        if name not in PARTS:
-            raise source.option_error(f"`strip` knows no part '{name}'. {did_you_mean(str(name), PARTS)}")
+        if not isinstance(name, str) or name not in PARTS:
+            part = shown(name)
+            raise source.option_error(f"`strip` knows no part {part}. {did_you_mean(part.strip(chr(39)), PARTS)}")
     steps = [step for name, step in PARTS.items() if name in names]
     if not steps:
         return None

@@ -17,7 +17,7 @@ def test_one_class(read_file, label):
     examples = read_file("a.arff", DENSE, label=label)
     assert examples.inputs.tolist() == [[1.0, 2.5], [-1.0, 0.0]]
     assert examples.labels == ["red", "light blue"]
-    assert examples.lines == [9, 12]
+    assert list(examples.lines) == [9, 12]
 
 
 @pytest.mark.parametrize("label", [2, ["A", "B"]])

@@ -34,7 +34,7 @@ def test_only_newline_ends_a_line(read_file):
     text = "1 one\x85still one\u2028and one\x0band one\n0 two\n"
     examples = read_file("a.txt", text, format="lines")
     assert examples.inputs == ["one\x85still one\u2028and one\x0band one", "two"]
-    assert examples.lines == [1, 2]
+    assert list(examples.lines) == [1, 2]
 
 
 def test_dos_ends_of_lines(read_file):
@@ -118,16 +118,16 @@ def test_other_archives(refusal, tmp_path):
 
 
 def test_no_permission(refusal, monkeypatch):
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, limits: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("crosstask.data.readers.source.opened", refuse)
     assert refusal("a.csv", CSV) == "Task 't': a.csv may not be read by this user; change its permissions."
 
 
 def test_failing_disk(refusal, monkeypatch):
-    def fail(path: Path) -> bytes:
+    def fail(path: Path, limits: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr("crosstask.data.readers.source.opened", fail)
     assert refusal("a.csv", CSV) == "Task 't': a.csv cannot be read (Input/output error)."

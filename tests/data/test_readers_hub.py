@@ -43,7 +43,7 @@ def hub(path, folder, **options):
 
 def test_classes_get_their_names(saved):
     examples = hub("saved:train", saved)
-    assert (examples.inputs, examples.labels, examples.lines) == (["good", "bad"], ["pos", "neg"], [1, 2])
+    assert (examples.inputs, examples.labels, list(examples.lines)) == (["good", "bad"], ["pos", "neg"], [1, 2])
     assert examples.source == "saved:train"
     tagged = hub("saved:train", saved, tokens="tokens")
     assert (tagged.inputs, tagged.labels) == ([["Al", "came"], ["no"]], [["B-PER", "O"], ["O"]])

@@ -21,7 +21,7 @@ def test_every_reader_is_described():
 
 
 def test_options_are_the_keyword_parameters():
-    assert READERS["lines"].options == ("encoding", "separator", "empty")
+    assert READERS["lines"].options == ("encoding", "separator", "empty", "max_bytes")
     assert {"delimiter", "text", "label", "where", "strip", "empty"} <= set(READERS["csv"].options)
     assert "tokens" not in READERS["csv"].options
     assert {"tokens", "text", "encoding"} <= set(READERS["jsonl"].options)

@@ -23,7 +23,7 @@ def test_csv_with_quotes_over_several_lines(read_file):
     examples = read_file("a.csv", content)
     assert examples.inputs == ['one, "two"\nand three', 'plain "quote" inside', "last\none"]
     assert examples.labels == ["+", "-", "+"]
-    assert examples.lines == [2, 5, 6]
+    assert list(examples.lines) == [2, 5, 6]
 
 
 def test_csv_with_a_very_long_field(read_file):
@@ -57,7 +57,7 @@ def test_delimiters(read_file, refusal):
     assert "has no column 'stars' (`label`); its columns: review;stars." in text
     assert 'Perhaps the columns are separated otherwise: `delimiter: ";"`.' in text
     assert "`delimiter` is a single character such as ';' or tab; found '::'." in refusal("a.csv", "a", delimiter="::")
-    assert "`header` is true or false; found 'no'." in refusal("a.csv", "a", header="no")
+    assert "`header` must be true or false; found 'no'." in refusal("a.csv", "a", header="no")
 
 
 def test_tsv_takes_quotes_as_characters(read_file):
@@ -72,7 +72,7 @@ def test_columns_by_number(read_file, refusal):
         examples = read_file("a.tsv", content, header=False, text=text, label=label)
         assert examples.inputs == ["Good sentence.", "Bad sentence."]
         assert examples.labels == ["1", "0"]
-        assert examples.lines == [1, 2]
+        assert list(examples.lines) == [1, 2]
     assert "has 4 columns, numbered from 0 to 3; `text` asks for 4." in refusal(
         "a.tsv", content, header=False, text=4, label=1
     )
@@ -138,7 +138,7 @@ def test_empty_texts(read_file, refusal):
     )
     assert read_file("a.csv", content, empty="keep").inputs == ["a", "  ", ""]
     dropped = read_file("a.csv", content, empty="drop")
-    assert (dropped.inputs, dropped.labels, dropped.lines) == (["a"], ["+"], [2])
+    assert (dropped.inputs, dropped.labels, list(dropped.lines)) == (["a"], ["+"], [2])
     assert "`empty` is one of error, keep, drop; found 'skip'." in refusal("a.csv", content, empty="skip")
     assert "holds empty texts only" in refusal("a.csv", "text,label\n ,+\n", empty="drop")
     assert "line 2 has an empty text;" in refusal("a.csv", "a,b,label\nx,,1\n", text=["a", "b"])
@@ -159,12 +159,12 @@ def test_only_a_header(refusal):
 def test_rows_of_one_value(read_file, refusal):
     content = "text,label,task,n\na,1,x,1\nb,2,y,1\nc,3,x,2\n"
     chosen = read_file("a.csv", content, where={"task": "x"})
-    assert (chosen.inputs, chosen.labels, chosen.lines) == (["a", "c"], ["1", "3"], [2, 4])
+    assert (chosen.inputs, chosen.labels, list(chosen.lines)) == (["a", "c"], ["1", "3"], [2, 4])
     assert read_file("a.csv", content, where={"task": ["x", "y"], "n": 1}).inputs == ["a", "b"]
     assert read_file("a.jsonl", '{"text": "a", "label": 1, "ok": true}', where={"ok": True}).inputs == ["a"]
     assert "has no row where 'task' is z (`where`); it holds: x, y." in refusal("a.csv", content, where={"task": "z"})
     assert "has no column 'tsk' (`where`)" in refusal("a.csv", content, where={"tsk": "x"})
-    assert "`where` maps columns to the value" in refusal("a.csv", content, where="task")
+    assert "`where` must be a mapping" in refusal("a.csv", content, where="task")
 
 
 def test_jsonl(read_file):
@@ -172,7 +172,7 @@ def test_jsonl(read_file):
     examples = read_file("a.jsonl", content)
     assert examples.inputs == ["a\nb", "7", "c\x85d"]
     assert examples.labels == ["true", "2", 0.5]
-    assert examples.lines == [1, 3, 4]
+    assert list(examples.lines) == [1, 3, 4]
 
 
 def test_jsonl_that_is_none(refusal):
@@ -193,7 +193,7 @@ def test_jsonl_that_is_none(refusal):
 def test_parquet(read_file, refusal, parquet):
     content = parquet(text=["a", "b", None], label=[1, 2, 3], other=[[1], [2], [3]])
     examples = read_file("a.parquet", content, empty="drop")
-    assert (examples.inputs, examples.labels, examples.lines) == (["a", "b"], ["1", "2"], [1, 2])
+    assert (examples.inputs, examples.labels, list(examples.lines)) == (["a", "b"], ["1", "2"], [1, 2])
     assert "a.parquet, line 3 has an empty text" in refusal("a.parquet", content)
     assert "a.parquet has no column 'txt' (`text`); its columns: text, label, other." in refusal(
         "a.parquet", content, text="txt"

@@ -20,7 +20,7 @@ def test_columns_by_spaces_have_no_comments(read_file):
     examples = read_file("a.txt", CHUNKS, format="columns")
     assert examples.inputs == [["He", "#", "1.8"], ["Yes"]]
     assert examples.labels == [["B-NP", "I-NP", "I-NP"], ["B-INTJ"]]
-    assert examples.lines == [1, 6]
+    assert list(examples.lines) == [1, 6]
     assert read_file("a.txt", CHUNKS, format="columns", label=1).labels[0] == ["PRP", "#", "CD"]
     assert read_file("a.txt", CHUNKS, format="columns", comment="#").inputs == [["He", "1.8"], ["Yes"]]
 
@@ -29,7 +29,7 @@ def test_columns_by_tabs(read_file):
     content = "# a comment\nNew York\tB\tO\n#\tO\tO\n#comment\tO\tO\n\u00a0x\tO\tO\r\n\r\n# b\nend\tB\tO\n"
     examples = read_file("a.iob2", content, label=1)
     assert examples.inputs == [["New York", "#", "#comment", "\u00a0x"], ["end"]]
-    assert examples.lines == [2, 8]
+    assert list(examples.lines) == [2, 8]
     assert read_file("a.iob2", content, label=1, comment="#").inputs == [["New York", "\u00a0x"], ["end"]]
 
 
@@ -42,7 +42,7 @@ def test_columns_that_leave_trailing_ones_out(read_file, refusal):
 def test_columns_by_name(read_file, refusal):
     named = "word,pos,chunk\nHe,PRP,B-NP\n"
     examples = read_file("a.conll", named, separator=",", header=True, token="word", label="chunk")
-    assert (examples.inputs, examples.labels, examples.lines) == ([["He"]], [["B-NP"]], [2])
+    assert (examples.inputs, examples.labels, list(examples.lines)) == ([["He"]], [["B-NP"]], [2])
     names = ["word", "pos", "chunk"]
     assert read_file("a.conll", CHUNKS, names=names, token="word", label="pos").labels[1] == ["UH"]
     assert "a.conll has no column 'chunks' (`label`). Did you mean 'chunk'?" in refusal(
@@ -91,7 +91,7 @@ def test_conllu_leaves_ranges_and_empty_nodes_out(read_file):
     examples = read_file("a.conllu", UD)
     assert examples.inputs == [["do", "n't", "go\u00a0on"], ["Yes"]]
     assert examples.labels == [["AUX", "PART", "VERB"], ["INTJ"]]
-    assert examples.lines == [4, 10]
+    assert list(examples.lines) == [4, 10]
     assert read_file("a.conllu", UD.replace("\n", "\r\n")).labels == examples.labels
 
 

@@ -69,7 +69,7 @@ def test_tokens(read_file, refusal):
         examples = read_file("a.jsonl", good, **options)
         assert examples.inputs == [["a", "b"], ["c"]]
         assert examples.labels == [["X", "1"], ["Y"]]
-        assert examples.lines == [1, 3]
+        assert list(examples.lines) == [1, 3]
     assert "a.jsonl, line 1 has 2 tokens but 1 tags in the column 'tags'." in refusal(
         "a.jsonl", '{"tokens": ["a", "b"], "tags": ["X"]}'
     )
@@ -98,8 +98,8 @@ def test_lines(read_file, refusal):
     examples = read_file("a.all", content, format="lines", empty="keep")
     assert examples.inputs == ["complaining", "tab separated", "", "", "two  spaces "]
     assert examples.labels == ["0", "1", "2", "3", "__x__"]
-    assert examples.lines == [1, 2, 4, 5, 6]
-    assert read_file("a.all", content, format="lines", empty="drop").lines == [1, 2, 6]
+    assert list(examples.lines) == [1, 2, 4, 5, 6]
+    assert list(read_file("a.all", content, format="lines", empty="drop").lines) == [1, 2, 6]
     assert "a.all, line 4 has an empty text (as have 1 more); set `empty: drop`" in refusal(
         "a.all", content, format="lines"
     )

@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from crosstask.data.readers.column_roles import InputColumns, guess_columns
 from crosstask.data.readers.csv import csv_table
 from crosstask.data.readers.jsonl import jsonl_table
 from crosstask.data.readers.source import TAB, Source
+from crosstask.data.readers.stream import HEAD, Limits, Replayed
 from crosstask.data.readers.table import Table, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -55,6 +57,7 @@ class PredictOptions:
     trust_remote_code: bool = False
     column: str = PREDICTION
     raw: bool = False
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,10 @@ class Prediction:
 class StandardInput(Source):
     """What is piped into the command."""
 
-    def packed_data(self) -> bytes:
-        """Everything up to the end of the stream."""
-        return sys.stdin.buffer.read()
+    @contextmanager
+    def open(self) -> Iterator[tuple[Replayed, int]]:
+        """The stream, which has no size."""
+        yield Replayed(sys.stdin.buffer.read(HEAD), sys.stdin.buffer), 0
 
 
 @dataclass(frozen=True)
@@ -118,14 +122,12 @@ class HeldSource(Source):
     @classmethod
     def of(cls, source: Source) -> "HeldSource":
         """Read all lines of a file or stream."""
-        lines = source.text().split("\n")
-        if not lines[-1]:
-            lines.pop()
-        return cls(source.task, source.name, source.path, source.encoding, file_lines=lines)
+        lines = list(source.raw_lines())
+        return cls(source.task, source.name, source.path, source.encoding, source.limits, file_lines=lines)
 
-    def lines(self) -> list[str]:
-        """The lines without their ends."""
-        return [line.removesuffix("\r") for line in self.file_lines]
+    def raw_lines(self) -> Iterator[str]:
+        """The lines that were read."""
+        return iter(self.file_lines)
 
 
 def predict_file(folder: Path, data: Path | None, output: Path | None, options: PredictOptions) -> None:
@@ -143,10 +145,11 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
     if not options.column.strip():
         raise CrossTaskError("--column: the new column needs a name.")
     encoding = options.encoding or recipe.get("encoding", "utf-8")
+    limits = Limits(options.max_bytes or recipe.get("max_bytes"))
     if data is None:
-        source: Source = StandardInput(spec.name, "standard input", Path("-"), encoding)
+        source: Source = StandardInput(spec.name, "standard input", Path("-"), encoding, limits)
     else:
-        source = Source(spec.name, str(data), data, encoding)
+        source = Source(spec.name, str(data), data, encoding, limits)
     file = _read(source, input_format, spec, recipe, options.text)
     columns = NewColumns(options.column)
     if output_format in TABLES:
@@ -214,13 +217,14 @@ def _check_probabilities(spec: TaskSpec, output_format: str) -> None:
 
 def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputFile:
     if format == "lines":
-        lines = source.lines()
+        lines = list(source.lines())
         inputs = [_line_input(source, number, line, spec) for number, line in enumerate(lines, start=1)]
         return InputFile(inputs, CellRows(source, ["text"], [[line] for line in lines]))
     reader_options = {}
     if recipe.get("format", format) == format:  # another format shares nothing with the recipe's
         reader_options = {key: recipe[key] for key in READERS[format].options if key in recipe}
-        reader_options.pop("encoding", None)
+        for key in ("encoding", "max_bytes"):
+            reader_options.pop(key, None)
     if format in SENTENCES:
         token = reader_options.get("token", 0 if format == "columns" else "form")
         # New sentences need no labels: the words take their place.

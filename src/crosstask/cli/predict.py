@@ -42,6 +42,12 @@ def predict(
     raw: Annotated[
         bool, flag("--raw", help="CSV and TSV without the apostrophe before cells that a spreadsheet would run.")
     ] = False,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES", min=1, help="Of the input, unpacked, at most; the recipe's, or 4 GiB, when left out."
+        ),
+    ] = None,
 ) -> None:
     """Label new data.
 
@@ -67,5 +73,6 @@ def predict(
         trust_remote_code=trust_remote_code,
         column=column,
         raw=raw,
+        max_bytes=max_bytes,
     )
     predict_file(run, data, output, options)

@@ -1,12 +1,17 @@
 """Labels as they stand in files: which kind of task they make, their order, and how they are renamed."""
 
+import math
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from crosstask.data.examples import Examples, Kind, Labels
+from crosstask.data.plain_text import has_lone_surrogate, printable
 from crosstask.errors import CrossTaskError
+from crosstask.validation import shown
+
+LARGEST_NUMBER = 1e30
+"""Of a regression task: errors are squared, and squares of squares still have to be finite numbers."""
 
 
 def infer_kind(examples: Examples) -> Kind:
@@ -17,7 +22,7 @@ def infer_kind(examples: Examples) -> Kind:
     """
     if examples.form == "tokens":
         return "tagging"
-    if isinstance(examples.labels[0], tuple | list | set):
+    if has_label_sets(examples.labels):
         return "multilabel"
     if _are_real_numbers(examples.labels):
         return "regression"
@@ -26,9 +31,14 @@ def infer_kind(examples: Examples) -> Kind:
     return "classification"
 
 
+def has_label_sets(labels: Labels) -> bool:
+    """Whether some example has several labels, or a list of one."""
+    return any(issubclass(label_type, tuple | list | set) for label_type in set(map(type, labels)))
+
+
 def _are_real_numbers(labels: Labels) -> bool:
     has_fraction = False
-    for label in labels:
+    for label in dict.fromkeys(labels):  # each label once
         number = as_number(label)
         if number is None:
             return False
@@ -44,9 +54,9 @@ def as_number(label: object) -> float | None:
     """
     try:
         number = float(label)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return number if np.isfinite(number) else None
+    return number if math.isfinite(number) else None
 
 
 def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
@@ -58,14 +68,22 @@ def ordered_labels(labels: Iterable[str]) -> tuple[str, ...]:
     names = set(labels)
     if all(as_number(name) is not None for name in names):
         return tuple(sorted(names, key=lambda name: (float(name), name)))
-    return tuple(sorted(names, key=_natural_order))
+    return tuple(sorted(names, key=lambda name: (_natural_order(name), name)))
 
 
-def _natural_order(name: str) -> list[str | int]:
-    pieces: list[str | int] = list(re.split(r"(\d+)", name))
-    # Every second piece is a run of digits.
-    pieces[1::2] = [int(digits) for digits in pieces[1::2]]
+def _natural_order(name: str) -> list[str | tuple[int, str]]:
+    pieces: list[str | tuple[int, str]] = list(re.split(r"(\d+)", name))
+    for position in range(1, len(pieces), 2):  # every second piece is a run of digits
+        pieces[position] = _by_value(str(pieces[position]))
     return pieces
+
+
+def _by_value(digits: str) -> tuple[int, str]:
+    """Orders runs of digits by their value, in any script and of any length: `int` refuses thousands of digits."""
+    if not digits.isascii():
+        digits = "".join(str(int(digit)) for digit in digits)
+    digits = digits.lstrip("0")
+    return len(digits), digits
 
 
 class LabelMap:
@@ -84,12 +102,14 @@ class LabelMap:
         self.exact: dict[str, str] = {}
         self.patterns: list[tuple[re.Pattern[str], str]] = []
         self.fallback: str | None = None
+        if names is not None and not isinstance(names, Mapping):
+            raise CrossTaskError(f"`map` maps labels to new names, as in {{pos: good}}; found {shown(names)}.")
         for item, value in (names or {}).items():
-            key, replacement = str(item), str(value)
+            key, replacement = _name(item), _name(value)
             if key == "*":
                 self.fallback = replacement
             elif len(key) > 2 and key[0] == key[-1] == "/":
-                self.patterns.append((_compiled(key), replacement))
+                self.patterns.append((_compiled(key, replacement), replacement))
             else:
                 self.exact[key] = replacement
 
@@ -115,6 +135,7 @@ class LabelMap:
         elif kind == "multilabel":
             labels = self._renamed_sets(examples.labels)
         else:
+            _check_present(task, examples)
             labels = self._renamed(examples.labels, {})
         return Examples(examples.inputs, labels, examples.source, examples.lines)
 
@@ -122,8 +143,7 @@ class LabelMap:
         """`cache` holds new names by old ones: patterns are slow, and a data set has few labels many times."""
         names = []
         for label in labels:
-            # 1.0 and 1 are the same class.
-            text = f"{label:g}" if isinstance(label, float) else str(label)
+            text = label if isinstance(label, str) else _class_name(label)
             if text not in cache:
                 cache[text] = self.rename(text)
             names.append(cache[text])
@@ -145,18 +165,61 @@ class LabelMap:
         cache: dict[str, str] = {}
         renamed = []
         for labels in label_sets:
-            if isinstance(labels, str):  # an example with one label
+            if not isinstance(labels, list | tuple | set):  # an example with one label
                 labels = [labels]
             names = self._renamed(labels, cache)
             renamed.append(tuple(dict.fromkeys(names)))  # two labels may have got the same name
         return renamed
 
 
-def _compiled(key: str) -> re.Pattern[str]:
+def _name(item: object) -> str:
+    """A label or a new name as text."""
+    if isinstance(item, Mapping | list | tuple | set):
+        raise CrossTaskError(f"`map` maps labels to new names, each a text or a number; found {shown(item)}.")
+    name = str(item)
+    if has_lone_surrogate(name):
+        raise CrossTaskError(f"`map`: {shown(name)} holds half of a surrogate pair, which is no text.")
+    return name
+
+
+def _class_name(label: object) -> str:
+    """The name of a class that is no text: 1.0 and 1 are the same class."""
+    if not isinstance(label, float):
+        return str(label)
+    text = f"{label:g}"
+    # Six digits do not tell larger numbers apart.
+    return text if float(text) == label or math.isnan(label) else repr(label)
+
+
+def _compiled(key: str, replacement: str) -> re.Pattern[str]:
+    """The pattern of a key, after a trial of its replacement."""
+    pattern = key[1:-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about patterns that a later Python may read otherwise
+        try:
+            compiled = re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise CrossTaskError(f"`map`: {shown(key)} is no regular expression: {error}.") from error
+        # With an alternative that matches nothing, the same groups can be referred to without a label that matches.
+        match = re.compile(pattern + "\n|").match("")
     try:
-        return re.compile(key[1:-1])
-    except re.error as error:
-        raise CrossTaskError(f"`map`: '{key}' is no regular expression: {error}.") from error
+        assert match is not None
+        match.expand(replacement)
+    except (re.error, IndexError) as error:
+        raise CrossTaskError(
+            f"`map`: {shown(replacement)} is no replacement for {shown(key)}: {error}. A backslash refers to a group "
+            "of the pattern, as in \\1, and is written twice if it is meant itself."
+        ) from error
+    return compiled
+
+
+def _check_present(task: str, examples: Examples) -> None:
+    """A class has a name: a number that is none stands for a label that is missing."""
+    if float not in set(map(type, examples.labels)):
+        return
+    for position, label in enumerate(examples.labels):
+        if isinstance(label, float) and math.isnan(label):
+            raise CrossTaskError(f"Task '{task}': {examples.where(position)} has no label but {label}.")
 
 
 def _numbers(task: str, examples: Examples) -> Sequence[float]:
@@ -165,8 +228,13 @@ def _numbers(task: str, examples: Examples) -> Sequence[float]:
         number = as_number(label)
         if number is None:
             raise CrossTaskError(
-                f"Task '{task}': {examples.where(position)} has the label '{label}'; "
+                f"Task '{task}': {examples.where(position)} has the label '{printable(str(label), limit=40)}'; "
                 "a regression task needs a finite number."
+            )
+        if abs(number) > LARGEST_NUMBER:
+            raise CrossTaskError(
+                f"Task '{task}': {examples.where(position)} has the label {number:g}; a regression task takes numbers "
+                f"from {-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}. Give them in another unit."
             )
         numbers.append(number)
     return numbers

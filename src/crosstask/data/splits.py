@@ -1,18 +1,21 @@
 """From examples as they were read to the splits of a task: rename labels, cut, take subsets, name mistakes."""
 
-import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import get_args
 
 import numpy as np
 
 from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, TaskSpec
-from crosstask.data.label_map import LabelMap, infer_kind, ordered_labels
+from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
 from crosstask.data.options import Cut, SplitOptions
+from crosstask.data.plain_text import has_lone_surrogate, printable
 from crosstask.data.subsets import balanced_subset, covering_subset, random_subset, stratified_cut
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.validation import check_values, shown
 
 SMALL_TRAINING_SET = 500
 """Of fewer examples than this a fifth is cut as dev set, of more a tenth."""
@@ -28,6 +31,8 @@ def assemble(
     if test is not None:
         examples_of["test"] = test
     # 1. Nothing is changed before the options and the examples are known to make a task.
+    check_name(name)
+    _check_options(name, dev, options)
     if options.seed < 0:
         raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {options.seed}.")
     _check_examples(name, examples_of)
@@ -38,7 +43,8 @@ def assemble(
         raise CrossTaskError(f"Task '{name}': {unknown('kind', kind, KINDS)}")
     _check_kind(name, kind, train)
     # 2. Labels get their names.
-    label_map = LabelMap(options.map)
+    with _naming(name):
+        label_map = LabelMap(options.map)
     for role, examples in examples_of.items():
         examples_of[role] = label_map.apply(name, kind, examples)
     splits = _Splits(name, kind, options, examples_of)
@@ -73,10 +79,10 @@ class _Splits:
         roles = ["train", "dev", "test"]
         if len(fractions) == 2:
             roles.remove("dev")
-        if len(fractions) not in (2, 3) or abs(sum(fractions) - 1.0) > 1e-6 or min(fractions) <= 0:
+        if not _are_fractions(fractions):
             raise CrossTaskError(
                 f"Task '{self.name}': `split` is (train, dev, test) or (train, test), positive and with sum 1; "
-                f"found {list(fractions)}."
+                f"found {shown(list(fractions))}."
             )
         for role in roles[1:]:
             if role in self.examples:
@@ -164,6 +170,16 @@ class _Splits:
         return examples.take(remaining), examples.take(cut)
 
 
+def _are_fractions(values: Sequence[object]) -> bool:
+    """Whether two or three positive numbers have the sum 1."""
+    total = 0.0
+    for value in values:
+        if not isinstance(value, Real) or isinstance(value, bool) or not float(value) > 0:
+            return False
+        total += float(value)
+    return len(values) in (2, 3) and abs(total - 1.0) <= 1e-6
+
+
 def _input_key(item: str | Sequence[str] | np.ndarray) -> Hashable:
     """Equal for inputs that are the same but for white space at their ends."""
     if isinstance(item, str):
@@ -171,6 +187,37 @@ def _input_key(item: str | Sequence[str] | np.ndarray) -> Hashable:
     if isinstance(item, np.ndarray):
         return item.tobytes()
     return tuple(text.strip() for text in item)
+
+
+def check_name(name: object) -> None:
+    """A task is named by a text that files can hold."""
+    if not isinstance(name, str):
+        raise CrossTaskError(f"A task's name is a text; found {shown(name)}.")
+    if has_lone_surrogate(name):
+        raise CrossTaskError(f"Task {shown(name)}: its name holds half of a surrogate pair, which is no text.")
+
+
+def _check_options(name: str, dev: object, options: SplitOptions) -> None:
+    """Options of Python calls have the types that recipes are checked for."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    for key in ("kind", "cut"):  # refused with the name that comes closest
+        if isinstance(values[key], str):
+            del values[key]
+    check_values(f"Task '{name}'", SplitOptions, values)
+    if dev is not None and not isinstance(dev, Examples | Real):
+        raise CrossTaskError(
+            f"Task '{name}': `dev` is a file or examples, the share of train to cut for it, or false; found "
+            f"{shown(dev)}."
+        )
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Put the task's name before an error that does not know it."""
+    try:
+        yield
+    except CrossTaskError as error:
+        raise CrossTaskError(f"Task '{name}': {error}") from error
 
 
 def _check_examples(name: str, splits: Mapping[str, Examples]) -> None:
@@ -187,9 +234,40 @@ def _check_examples(name: str, splits: Mapping[str, Examples]) -> None:
             )
         if isinstance(examples.inputs, np.ndarray):
             _check_vectors(name, role, examples, examples.inputs, np.shape(train.inputs))
+        else:
+            _check_texts(name, examples)
+
+
+def _check_texts(name: str, examples: Examples) -> None:
+    """Every input must be of the form that the first one has, and of texts that files can hold."""
+    form = examples.form
+    for position, item in enumerate(examples.inputs):
+        if isinstance(item, str):
+            texts: Sequence[object] = (item,)
+            is_right = form == "text"
+        elif isinstance(item, tuple):
+            texts, is_right = item, form == "pair" and len(item) == 2
+        else:
+            is_right = form == "tokens" and isinstance(item, list)
+            texts = item if is_right else ()
+        for text in texts:
+            if not isinstance(text, str):
+                is_right = False
+            elif not text.isascii() and has_lone_surrogate(text):
+                raise CrossTaskError(
+                    f"Task '{name}': {examples.where(position)} has {shown(text)}, which holds half of a surrogate "
+                    "pair and is no text; take it out."
+                )
+        if not is_right:
+            raise CrossTaskError(
+                f"Task '{name}': {examples.where(position)} is {shown(item)}; inputs are all texts, all pairs (tuples "
+                "of two texts), or all lists of words."
+            )
 
 
 def _check_vectors(name: str, role: str, examples: Examples, vectors: np.ndarray, train_shape: tuple[int, ...]) -> None:
+    if vectors.dtype.kind != "f":
+        raise CrossTaskError(f"Task '{name}': vectors are arrays of numbers, found one of {vectors.dtype}.")
     if vectors.ndim != 2:
         raise CrossTaskError(
             f"Task '{name}': vectors must be an array with a row per example, found shape {vectors.shape}."
@@ -217,8 +295,10 @@ def _check_kind(name: str, kind: Kind, train: Examples) -> None:
         problem = f"does not go with a label for each word, but {inputs}; its kind is tagging"
     elif kind == "pair" and train.form != "pair":
         problem = f"is for two texts with one label, but {inputs}; name two columns: `text: [first, second]`"
-    elif kind in ("classification", "pair", "regression") and isinstance(train.labels[0], list | tuple | set):
-        problem = f"is for one label per example, but {train.where(0)} has a list of labels; its kind is multilabel"
+    elif kind in ("classification", "pair", "regression") and has_label_sets(train.labels):
+        position = [isinstance(label, list | tuple | set) for label in train.labels].index(True)
+        example = train.where(position)
+        problem = f"is for one label per example, but {example} has a list of labels; its kind is multilabel"
     if problem is not None:
         raise CrossTaskError(f"Task '{name}': `kind: {kind}` {problem}.")
 
@@ -228,7 +308,12 @@ def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) ->
     if kind == "regression":
         values = np.asarray(train.labels, dtype=np.float64)
         scale = float(values.std())
-        if scale == 0.0 or math.isnan(scale):
+        if 0.0 < scale < 1 / LARGEST_NUMBER:
+            raise CrossTaskError(
+                f"Task '{name}': the values of {train.source} differ by {scale:g}, less than {1 / LARGEST_NUMBER:g}. "
+                "Give them in another unit."
+            )
+        if scale == 0.0:
             raise CrossTaskError(
                 f"Task '{name}': every example of {train.source} has the value {values[0]}; there is nothing to learn."
             )
@@ -250,14 +335,22 @@ def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) ->
 def _check_label_set(name: str, kind: Kind, names: Sequence[str], counts: Mapping[str, int], source: str) -> None:
     if len(set(names)) != len(names):
         raise CrossTaskError(f"Task '{name}': `labels` names a label twice.")
+    for label in names:
+        if has_lone_surrogate(label):
+            raise CrossTaskError(
+                f"Task '{name}': the label {shown(label)} holds half of a surrogate pair, which is no text; take it "
+                "out, or give the label a name with `map`."
+            )
     for label in ordered_labels(counts):
         if label not in names:
-            raise CrossTaskError(f"Task '{name}': `labels` lacks '{label}', which stands in the training data.")
+            raise CrossTaskError(
+                f"Task '{name}': `labels` lacks '{printable(label, limit=60)}', which stands in the training data."
+            )
     too_few = len(names) < 2 or len(counts) < 2
     if kind == "multilabel":  # one label that is there or not is a task too
         too_few = not names
     if too_few:
         raise CrossTaskError(
-            f"Task '{name}': {source} has only the label '{next(iter(counts), '')}'; "
+            f"Task '{name}': {source} has only the label '{printable(next(iter(counts), ''), limit=60)}'; "
             "a task needs at least two. Is this the right label column?"
         )

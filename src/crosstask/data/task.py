@@ -10,7 +10,9 @@ import numpy as np
 from crosstask.data.examples import KINDS, Examples, Form, Inputs, Kind, Labels, TaskSpec
 from crosstask.data.options import SPLIT_OPTIONS, ArrayKeywords, SplitKeywords, SplitOptions
 from crosstask.data.readers import read
-from crosstask.data.splits import assemble
+from crosstask.data.splits import assemble, check_name
+from crosstask.errors import CrossTaskError
+from crosstask.validation import check_values, shown
 
 __all__ = ["KINDS", "Examples", "Form", "Kind", "Task", "TaskSpec"]
 
@@ -92,6 +94,9 @@ class Task:
         The format is inferred from the file name (`.csv`, `.tsv`, `.jsonl`, `.parquet`, `.conllu`, `.arff`, each also
         with `.gz`) or named. Relative paths start at `folder`.
         """
+        check_name(name)
+        files = {"train": train, "dev": dev, "test": test, "format": format, "folder": folder}
+        check_values(f"Task '{name}'", cls.read, files)
         split_options: SplitKeywords = {}
         for key in SPLIT_OPTIONS:
             if key in options:
@@ -127,12 +132,13 @@ class Task:
         >>> Task.from_arrays("mood", ["so good", "so bad", "great", "awful"], ["+", "-", "+", "-"], dev=False)
         Task('mood', classification, 2 labels, train 4)
         """
-        train = _in_memory(inputs, labels, f"{name}, train")
+        check_name(name)
+        train = _in_memory(name, "train", (inputs, labels))
         if isinstance(dev, tuple):
-            dev_split: Examples | float | bool | None = _in_memory(*dev, source=f"{name}, dev")
+            dev_split: Examples | float | bool | None = _in_memory(name, "dev", dev)
         else:
             dev_split = dev
-        test_examples = _in_memory(*test, source=f"{name}, test") if test is not None else None
+        test_examples = _in_memory(name, "test", test) if test is not None else None
         return cls.assemble(name, train, dev_split, test_examples, labels=label_names, **options)
 
     @classmethod
@@ -151,18 +157,59 @@ class Task:
         return cls.read(name, train, format="conllu", **options)
 
 
-def _in_memory(inputs: Inputs, labels: Labels | np.ndarray, source: str) -> Examples:
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":  # numbers or booleans; texts stay
-        inputs = inputs.astype(np.float32)
-    if isinstance(labels, np.ndarray):
-        labels = labels.tolist()
-    return Examples(inputs, [_plain_label(label) for label in labels], source)
+def _in_memory(name: str, role: str, split: object) -> Examples:
+    """The examples of inputs and labels, whatever holds them."""
+    if not isinstance(split, tuple) or len(split) != 2:
+        raise CrossTaskError(f"Task '{name}': {role} is a tuple of inputs and labels; found {shown(split)}.")
+    inputs, labels = _plain_inputs(name, role, split[0]), _plain_values(name, role, "labels", split[1])
+    plain = [_plain_label(name, role, position, label) for position, label in enumerate(labels, start=1)]
+    return Examples(inputs, plain, f"{name}, {role}")
 
 
-def _plain_label(label: object) -> float | str | Sequence[str] | set[str]:
+def _plain_inputs(name: str, role: str, inputs: Any) -> Inputs:
+    """Texts, pairs and lists of words as a list; numbers as an array of single precision."""
+    if hasattr(inputs, "__array__") and not isinstance(inputs, np.ndarray):  # a tensor, or a column of a data frame
+        inputs = np.asarray(inputs)
+    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
+        with np.errstate(over="ignore"):  # too large for single precision becomes infinite, which is refused
+            return inputs.astype(np.float32)
+    return _plain_values(name, role, "inputs", inputs)
+
+
+def _plain_values(name: str, role: str, what: str, values: Any) -> Sequence[Any]:
+    if hasattr(values, "__array__"):
+        values = np.asarray(values).tolist()
+    if isinstance(values, list | tuple):
+        return values
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
+        return list(values)
+    raise CrossTaskError(
+        f"Task '{name}': the {what} of {role} are a list or an array with an item per example; found {shown(values)}."
+    )
+
+
+def _plain_label(name: str, role: str, position: int, label: object) -> float | str | Sequence[str] | set[str]:
     """A number, a text, or texts in a container of the same type."""
     if isinstance(label, float | np.floating):
         return float(label)
+    if isinstance(label, np.ndarray):
+        label = label.tolist()
+    items: Sequence[object] | set[object] = (label,)
     if isinstance(label, list | tuple | set):
-        return type(label)(str(item) for item in label)
-    return str(label)
+        items = label
+    for item in items:
+        if item is None or isinstance(item, bytes | dict | list | tuple | set):
+            raise CrossTaskError(
+                f"Task '{name}': {role}, example {position} has the label {shown(label)}; a label is a text or a "
+                "number, or a list of these."
+            )
+    if isinstance(label, list | tuple | set):
+        return type(label)(_as_label(item) for item in label)
+    return _as_label(label)
+
+
+def _as_label(item: object) -> str:
+    try:
+        return str(item)
+    except ValueError:  # a whole number of thousands of digits
+        return shown(item)

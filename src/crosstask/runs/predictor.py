@@ -9,6 +9,7 @@ import numpy as np
 from crosstask.data.examples import FORM_WORDS, Examples, TaskSpec
 from crosstask.data.label_map import LabelMap
 from crosstask.data.metrics import Predictions, score
+from crosstask.data.plain_text import has_lone_surrogate
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import evaluate, predict_scores
@@ -156,6 +157,12 @@ def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
     examples: list[str | tuple[str, ...] | list[str]] = []
     for number, item in enumerate(inputs, start=1):
         example = _as_example(item, spec.form)
+        texts = (example,) if isinstance(example, str) else example or ()
+        if any(has_lone_surrogate(text) for text in texts):
+            raise CrossTaskError(
+                f"Task '{spec.name}': example {number} is {shown(item)}, which holds half of a surrogate pair and is "
+                "no text."
+            )
         if example is None:
             raise CrossTaskError(
                 f"Task '{spec.name}' takes {INPUT_WORDS[spec.form]} per example; example {number} is {shown(item)}."

@@ -4,10 +4,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+from pydantic import Field
 
 from crosstask.data.examples import Examples
 from crosstask.data.options import TASK_KEYS
+from crosstask.data.plain_text import printable
 from crosstask.data.readers.arff import read_arff
 from crosstask.data.readers.columns import read_columns
 from crosstask.data.readers.conllu import read_conllu
@@ -16,8 +19,12 @@ from crosstask.data.readers.hub import read_hub
 from crosstask.data.readers.jsonl import read_jsonl
 from crosstask.data.readers.lines import read_lines
 from crosstask.data.readers.parquet import read_parquet
-from crosstask.data.readers.source import Source
+from crosstask.data.readers.source import Encoding, Source
+from crosstask.data.readers.stream import Limits
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.validation import check_values, shown
+
+Count = Annotated[int, Field(ge=1)]
 
 __all__ = ["READERS", "Reader", "check", "format_of", "read", "reader_for"]
 
@@ -26,7 +33,7 @@ __all__ = ["READERS", "Reader", "check", "format_of", "read", "reader_for"]
 class Reader:
     """A format: its name, the function that reads it, the suffixes of its files, and a summary in one line.
 
-    Files of text also have the option `encoding`, which `Source` applies.
+    Files also have the option `max_bytes`, and those of text `encoding`, which `Source` applies.
     """
 
     name: str
@@ -34,6 +41,7 @@ class Reader:
     suffixes: tuple[str, ...]
     summary: str
     is_text: bool = True
+    is_file: bool = True
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -44,6 +52,8 @@ class Reader:
                 names.append(parameter.name)
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:  # annotated with the TypedDict of its keys
                 names.extend(get_args(parameter.annotation)[0].__annotations__)
+        if self.is_file:
+            names.append("max_bytes")
         return tuple(names)
 
 
@@ -58,7 +68,7 @@ READERS: dict[str, Reader] = {
         Reader("conllu", read_conllu, (".conllu", ".conllulex", ".conllup"), "Universal Dependencies and extensions"),
         Reader("lines", read_lines, (), "label, space or tab, text on each line"),
         Reader("arff", read_arff, (".arff",), "numeric features with one or several labels"),
-        Reader("hub", read_hub, (), "Hugging Face data set, owner/name:split, or a folder of that kind", is_text=False),
+        Reader("hub", read_hub, (), "Hugging Face data set, owner/name:split, or a folder of that kind", False, False),
     )
 }
 
@@ -83,27 +93,45 @@ def read(
     reader = check(path, format=format, task=task, options=options)
     reader_options = dict(options or {})
     encoding = reader_options.pop("encoding", "utf-8")
-    return reader.read(Source(task, str(path), Path(folder) / path, encoding), **reader_options)
+    limits = Limits(reader_options.pop("max_bytes", None))
+    return reader.read(Source(task, str(path), Path(folder) / path, encoding, limits), **reader_options)
+
+
+def file_options(*, encoding: Encoding = "utf-8", max_bytes: Count | None = None) -> None:
+    """Options of all files.
+
+    Args:
+        encoding: how text is coded; of several the first that fits is taken.
+        max_bytes: how many bytes of a file, unpacked, are read at most; 4 GiB when left out. A line may take a 64th of
+            it, at least 64 MiB.
+    """
 
 
 def check(path: str | Path, *, format: str | None, task: str, options: Mapping[str, Any] | None = None) -> Reader:
     """The reader of a file, and an error for options that it does not have; no file is touched."""
     reader = reader_for(str(path), format, task)
-    _check_options(reader, options or {}, task)
+    values = dict(options or {})
+    _check_options(reader, values, task)
+    check_values(f"Task '{printable(task)}'", file_options, values)
+    check_values(f"Task '{printable(task)}'", reader.read, values)
+    Source(task, str(path), Path(path), values.get("encoding", "utf-8")).check_encoding()
     return reader
 
 
 def reader_for(path: str, format: str | None, task: str) -> Reader:
     """The reader of a format that is named, or inferred from the file's name."""
     if format is not None:
+        if not isinstance(format, str):
+            raise CrossTaskError(f"Task '{printable(task)}': `format` is a name such as csv; found {shown(format)}.")
         if format not in READERS:
-            raise CrossTaskError(f"Task '{task}': unknown format '{format}'. {did_you_mean(str(format), READERS)}")
+            name = printable(format, limit=40)
+            raise CrossTaskError(f"Task '{task}': unknown format '{name}'. {did_you_mean(name, READERS)}")
         return READERS[format]
     inferred = format_of(path)
     if inferred is not None:
         return READERS[inferred]
     raise CrossTaskError(
-        f"Task '{task}': the format of {path} cannot be told from its name; name it with `format`, one of "
+        f"Task '{task}': the format of {printable(path)} cannot be told from its name; name it with `format`, one of "
         f"{', '.join(READERS)}."
     )
 

@@ -8,10 +8,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crosstask.data.examples import Examples
+from crosstask.data.examples import Examples, line_numbers
+from crosstask.data.plain_text import printable
 from crosstask.data.readers.column_roles import TableOptions
 from crosstask.data.readers.source import Source
-from crosstask.data.readers.table import Column, Table, listed
+from crosstask.data.readers.stream import raise_limit
+from crosstask.data.readers.table import CellColumns, Column, Table, listed
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import did_you_mean
 
@@ -20,6 +22,7 @@ _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)", re.IGNOREC
 _VALUE = re.compile(rf"\s*({_QUOTED}|[^,]*?)\s*(,|$)")
 _SPARSE_ITEM = re.compile(rf"\s*(\d+)\s+({_QUOTED}|[^,]*?)\s*(?:,|$)")
 _NUMERIC = ("numeric", "real", "integer")
+BYTES_PER_CELL = 8
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,9 @@ def read_arff(
             0 or 1 each if there are several. The last attribute when left out, if it is nominal.
         features: names of the attributes that make the vector; "rest" for all but the label.
     """
-    attributes, numbers, rows = _parse(source, source.lines())
+    attributes, numbers, cells = _parse(source)
     names = [attribute.name for attribute in attributes]
-    table = Table(source, names, lambda index: [row[index] for row in rows], numbers)
+    table = Table(source, names, cells.column, numbers)
     label = _label(table, label, last_is_nominal=bool(attributes[-1].classes))
     # Labels must be classes that the header lists, and features must be numbers.
     for index in table.find_all(label, "label"):
@@ -60,8 +63,8 @@ def read_arff(
     for name, attribute in zip(names, attributes, strict=True):
         if attribute.type == "string" and name in feature_names and name not in listed(label):
             raise source.error(
-                f"has text in the attribute '{name}', and a vector takes numbers only; list the numeric ones "
-                "under `features`."
+                f"has text in the attribute '{printable(name)}', and a vector takes numbers only; list the numeric "
+                "ones under `features`."
             )
     options: TableOptions = {"label": label, "features": features}
     return examples_from(table, options)
@@ -97,44 +100,62 @@ def _check_classes(table: Table, attribute: Attribute, index: int) -> None:
     for row, value in enumerate(table.column(index)):
         if value not in accepted:
             raise table.source.error(
-                f"has '{value}' in the attribute '{attribute.name}', which is none of its classes. "
-                f"{did_you_mean(value, attribute.classes)}",
+                f"has '{printable(value, limit=40)}' in the attribute '{printable(attribute.name)}', which is none of "
+                f"its classes. {did_you_mean(value, attribute.classes)}",
                 table.lines[row],
             )
 
 
-def _parse(source: Source, lines: Sequence[str]) -> tuple[list[Attribute], list[int], list[list[str]]]:
-    """The attributes, and the rows of data with their line numbers; a value that is missing (`?`) is empty."""
+def _parse(source: Source) -> tuple[list[Attribute], Sequence[int], CellColumns]:
+    """The attributes, and the cells of the data with their line numbers; a value that is missing (`?`) is empty."""
     attributes: list[Attribute] = []
-    numbers: list[int] = []
-    rows: list[list[str]] = []
+    numbers = line_numbers()
+    cells = CellColumns(0)
     in_data = False
-    for number, raw in enumerate(lines, start=1):
+    for number, raw in enumerate(source.lines(), start=1):
         line = raw.strip()
         if not line or line.startswith("%"):
             continue
         if in_data:
             numbers.append(number)
-            rows.append(_row(source, number, line, attributes))
+            cells.add(_row(source, number, line, attributes))
+            _check_size(source, len(numbers), len(attributes))
         elif line[:5].lower() == "@data":
             in_data = True
+            cells = CellColumns(len(attributes))
         elif line[:10].lower() == "@attribute":
             attributes.append(_attribute(source, number, line))
         elif line[:9].lower() != "@relation":
-            raise source.error(f"is no ARFF: '{line[:40]}' stands where @attribute or @data was expected.", number)
+            raise source.error(
+                f"is no ARFF: '{printable(line, limit=40)}' stands where @attribute or @data was expected.", number
+            )
     if not in_data or not attributes:
         raise source.error("is no ARFF: it has no @data section with attributes before it.")
-    return attributes, numbers, rows
+    return attributes, numbers, cells
+
+
+def _check_size(source: Source, num_rows: int, num_columns: int) -> None:
+    """Sparse rows of two characters may stand for a million values each."""
+    if num_rows * num_columns * BYTES_PER_CELL > source.limits.file:
+        raise source.error(
+            f"has {num_columns} attributes and at least {num_rows} rows, which need more than "
+            f"{source.limits.file:,} bytes of memory; {raise_limit()}."
+        )
 
 
 def _attribute(source: Source, number: int, line: str) -> Attribute:
     match = _ATTRIBUTE.fullmatch(line)
-    if match is None:
-        raise source.error(f"is no ARFF attribute: '{line[:60]}'; expected @attribute, a name and a type.", number)
-    name, type_name = _unquoted(match[1]), match[2].split("%")[0].strip()
+    type_name = ""
+    if match is not None:
+        type_name = match[2].split("%")[0].strip()  # without a comment
+    if match is None or not type_name:
+        raise source.error(
+            f"is no ARFF attribute: '{printable(line, limit=60)}'; expected @attribute, a name and a type.", number
+        )
+    name = _unquoted(match[1])
     if type_name.startswith("{"):
         if not type_name.endswith("}"):
-            raise source.error(f"lists the classes of '{name}' without a closing brace.", number)
+            raise source.error(f"lists the classes of '{printable(name)}' without a closing brace.", number)
         return Attribute(name, "nominal", tuple(_values(type_name[1:-1])))
     type_name = type_name.split()[0].lower()
     if type_name not in _NUMERIC:  # dates and relations are of no use as numbers either
@@ -160,12 +181,19 @@ def _sparse_values(source: Source, number: int, line: str, attributes: Sequence[
         return values
     for item in _sparse_items(inside):
         index, _, value = item.partition(" ")
-        if not index.isdigit() or int(index) >= len(values) or not value:
+        if not _is_below(index, len(values)) or not value:
             raise source.error(
-                f"has '{item}' in a sparse row; expected an attribute's number below {len(values)} and a value.", number
+                f"has '{printable(item, limit=40)}' in a sparse row; expected an attribute's number below "
+                f"{len(values)} and a value.",
+                number,
             )
         values[int(index)] = _unquoted(value.strip())
     return values
+
+
+def _is_below(index: str, limit: int) -> bool:
+    """Whether a text is a number from 0 to below the limit. `isdigit` alone takes `²`, and `int` not 5,000 digits."""
+    return index.isascii() and index.isdigit() and len(index) < 20 and int(index) < limit
 
 
 def _sparse_items(line: str) -> list[str]:

@@ -1,10 +1,12 @@
 """The roles of a table's columns: as the options say, or guessed from the names that such columns usually have."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from crosstask.data.examples import Form
+from crosstask.data.plain_text import printable
 from crosstask.data.readers.table import Column, Table
 from crosstask.errors import CrossTaskError
 
@@ -152,7 +154,7 @@ def _feature_columns(
         raise table.source.option_error("`features` is an empty list; name columns, or `rest` for all but the label.")
     for index in columns:
         if index in label_columns:
-            raise table.source.option_error(f"the column '{table.names[index]}' is both label and feature.")
+            raise table.source.option_error(f"the column '{printable(table.names[index])}' is both label and feature.")
     return columns
 
 
@@ -186,7 +188,8 @@ def _guess_label(table: Table, names: Sequence[str], input_columns: tuple[int, .
 def _unique_names(table: Table) -> dict[str, int]:
     """The index of each column by its name in lower case; a name that occurs twice is nothing to guess by."""
     names = [name.lower() for name in table.names]
-    return {name: index for index, name in enumerate(names) if names.count(name) == 1}
+    counts = Counter(names)
+    return {name: index for index, name in enumerate(names) if counts[name] == 1}
 
 
 def _unclear(table: Table, option: str) -> CrossTaskError:

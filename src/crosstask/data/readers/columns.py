@@ -1,11 +1,13 @@
 """CoNLL-style columns: a word a line with its labels, sentences separated by empty lines."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
-from crosstask.data.examples import Examples
+from crosstask.data.examples import Examples, line_numbers
 from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.validation import shown
 
 Row = tuple[int, list[str]]
 """The number of a line, and its fields."""
@@ -37,9 +39,9 @@ def read_columns(
         names: the names of the columns, where the file has no header.
     """
     if comment is not None and (not isinstance(comment, str) or not comment):
-        raise source.option_error(f"`comment` is how a comment begins, such as '#', or null; found {comment!r}.")
-    lines = source.lines()
-    separator = _separator(source, separator, lines)
+        raise source.option_error(f"`comment` is how a comment begins, such as '#', or null; found {shown(comment)}.")
+    first_lines, lines = up_to_first_word(source.lines())
+    separator = _separator(source, separator, first_lines)
     numbered = _without_comments(lines, _comment_test(comment, separator))
     if header:
         for _, line in numbered:
@@ -56,12 +58,27 @@ def read_columns(
 def _separator(source: Source, separator: str | None, lines: Sequence[str]) -> str:
     """What stands between columns; an empty text for any number of spaces and tabs."""
     if separator is None:
-        # The first line that is no comment decides for the file.
-        first = next((line for line in lines if line.strip() and not line.startswith("#")), lines[0])
+        # The first line that is no comment decides for the file; in a file of comments the first.
+        first = lines[-1] if is_word(lines[-1]) else lines[0]
         return "\t" if "\t" in first else ""
     if not isinstance(separator, str) or not separator:
-        raise source.option_error(f"`separator` is what stands between columns; found {separator!r}.")
+        raise source.option_error(f"`separator` is what stands between columns; found {shown(separator)}.")
     return TAB.get(separator, separator)
+
+
+def up_to_first_word(lines: Iterator[str]) -> tuple[list[str], Iterator[str]]:
+    """The lines up to the first that holds a word (all, if none does), and all lines from the start."""
+    first_lines: list[str] = []
+    for line in lines:
+        first_lines.append(line)
+        if is_word(line):
+            break
+    return first_lines, chain(first_lines, lines)
+
+
+def is_word(line: str) -> bool:
+    """Whether a line is neither empty nor, as it seems, a comment."""
+    return bool(line.strip()) and not line.startswith("#")
 
 
 def _comment_test(comment: str | None, separator: str) -> Callable[[str], bool]:
@@ -73,7 +90,7 @@ def _comment_test(comment: str | None, separator: str) -> Callable[[str], bool]:
     return lambda line: line.startswith(comment)
 
 
-def _without_comments(lines: Sequence[str], is_comment: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+def _without_comments(lines: Iterable[str], is_comment: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, start=1):
         if not is_comment(line):
             yield number, line
@@ -83,7 +100,8 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
     """Examples from the rows of a file, None where a sentence ends; two empty lines in a row make no sentence."""
     inputs: list[list[str]] = []
     labels: list[list[str]] = []
-    starts: list[int] = []
+    starts = line_numbers()
+    pool: dict[str, str] = {}  # each word and tag once, as files repeat them
     words: list[str] = []
     tags: list[str] = []
     start = 0
@@ -112,8 +130,8 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
             raise source.error(f"has no label: column {label} of the word '{word}' is empty.", number)
         if not words:
             start = number
-        words.append(word)
-        tags.append(tag)
+        words.append(pool.setdefault(word, word))
+        tags.append(pool.setdefault(tag, tag))
     close()
     if not inputs:
         raise source.error("holds no sentences.")

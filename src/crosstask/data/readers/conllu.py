@@ -1,9 +1,9 @@
 """CoNLL-U and its extensions with more columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from crosstask.data.examples import Examples
-from crosstask.data.readers.columns import Row, sentences
+from crosstask.data.readers.columns import Row, is_word, sentences, up_to_first_word
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import did_you_mean
@@ -21,11 +21,13 @@ def read_conllu(source: Source, *, token: Column = "form", label: Column = "upos
             `# global.columns = ...` gives, or a number from 0 or from the end.
         label: the column with the label, likewise.
     """
-    lines = source.lines()
+    first_lines, lines = up_to_first_word(source.lines())
     names = NAMES
-    if lines[0].startswith(_GLOBAL_COLUMNS):
-        names = tuple(lines[0][len(_GLOBAL_COLUMNS) :].split())
-    width = next((line.count("\t") + 1 for line in lines if line and not line.startswith("#")), 0)
+    if first_lines[0].startswith(_GLOBAL_COLUMNS):
+        names = tuple(first_lines[0][len(_GLOBAL_COLUMNS) :].split())
+    width = 0
+    if is_word(first_lines[-1]):
+        width = first_lines[-1].count("\t") + 1
     if names is NAMES and 0 < width < len(NAMES):
         raise source.error(
             f"is no CoNLL-U: its words have {width} columns separated by tabs, not 10; `format: columns` may fit."
@@ -35,7 +37,7 @@ def read_conllu(source: Source, *, token: Column = "form", label: Column = "upos
     return sentences(source, _rows(source, lines, width), token_index, label_index)
 
 
-def _rows(source: Source, lines: Sequence[str], width: int) -> Iterator[Row | None]:
+def _rows(source: Source, lines: Iterable[str], width: int) -> Iterator[Row | None]:
     for number, line in enumerate(lines, start=1):
         if not line or line.isspace():
             yield None

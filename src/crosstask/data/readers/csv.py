@@ -1,16 +1,17 @@
 """Comma- and tab-separated files: tables with a character between columns."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Unpack
 
-from crosstask.data.examples import Examples
+from crosstask.data.examples import Examples, line_numbers
 from crosstask.data.readers.column_roles import TableOptions
 from crosstask.data.readers.source import TAB, Source
-from crosstask.data.readers.table import Table
+from crosstask.data.readers.table import CellColumns, Table
 from crosstask.data.readers.table_examples import examples_from
+from crosstask.validation import shown
 
-MAX_FIELD_SIZE = 2**31 - 1
 Record = tuple[int, list[str]]
 """The line that a record begins on, and its fields."""
 
@@ -55,34 +56,33 @@ def csv_table(source: Source, delimiter: str, quoting: bool, header: bool) -> Ta
     if isinstance(delimiter, str):
         delimiter = TAB.get(delimiter, delimiter)
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
-        raise source.option_error(f"`delimiter` is a single character such as ';' or tab; found {delimiter!r}.")
+        raise source.option_error(f"`delimiter` is a single character such as ';' or tab; found {shown(delimiter)}.")
     for name, value in {"quoting": quoting, "header": header}.items():
         if not isinstance(value, bool):
-            raise source.option_error(f"`{name}` is true or false; found {value!r}.")
+            raise source.option_error(f"`{name}` is true or false; found {shown(value)}.")
+    return _table(source, _records(source, delimiter, quoting), header)
+
+
+def _records(source: Source, delimiter: str, quoting: bool) -> Iterator[Record]:
+    """Up to the first quote there is nothing to parse, and cutting lines is several times faster."""
     lines = source.lines()
-    # Without a quote in the file there is nothing to parse, and cutting lines is several times faster.
-    if quoting and any('"' in line for line in lines):
-        records = _quoted_records(source, lines, delimiter)
-    else:
-        records = _plain_records(lines, delimiter)
-    return _table(source, records, header)
-
-
-def _plain_records(lines: Iterable[str], delimiter: str) -> Iterator[Record]:
     for number, line in enumerate(lines, start=1):
+        if quoting and '"' in line:
+            yield from _quoted_records(source, chain([line], lines), delimiter, number)
+            return
         if line:
             yield number, line.split(delimiter)
 
 
-def _quoted_records(source: Source, lines: Sequence[str], delimiter: str) -> Iterator[Record]:
-    old_limit = csv.field_size_limit(MAX_FIELD_SIZE)  # the default is 128 kB, less than a long document
-    number = 1
+def _quoted_records(source: Source, lines: Iterable[str], delimiter: str, first_line: int) -> Iterator[Record]:
+    old_limit = csv.field_size_limit(source.limits.line)  # the default is 128 kB, less than a long document
+    number = first_line
     try:
         reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
         for record in reader:
             if record:
                 yield number, record
-            number = reader.line_num + 1
+            number = first_line + reader.line_num
     except csv.Error as error:
         raise source.error(
             f"begins a record that cannot be cut into columns ({error}); a quote inside quotes is written twice, and "
@@ -94,15 +94,15 @@ def _quoted_records(source: Source, lines: Sequence[str], delimiter: str) -> Ite
 
 
 def _table(source: Source, records: Iterator[Record], header: bool) -> Table:
-    first_line, first = next(records)
-    numbers: list[int] = []
-    rows: list[list[str]] = []
+    first_line, first = next(records, (0, []))
+    numbers = line_numbers()
+    cells = CellColumns(len(first))
     if header:
         names = [name.strip() for name in first]
     else:
         names = [str(index) for index in range(len(first))]
         numbers.append(first_line)
-        rows.append(first)
+        cells.add(first)
     for number, row in records:
         # A file with a row that is too short or too long is refused: nobody can tell which column is missing.
         if len(row) != len(names):
@@ -115,5 +115,5 @@ def _table(source: Source, records: Iterator[Record], header: bool) -> Table:
                 number,
             )
         numbers.append(number)
-        rows.append(row)
-    return Table(source, names, lambda index: [row[index] for row in rows], numbers, numbered=True)
+        cells.add(row)
+    return Table(source, names, cells.column, numbers, numbered=True)

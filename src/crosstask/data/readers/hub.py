@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from crosstask.data.examples import Examples
+from crosstask.data.plain_text import printable
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table
@@ -47,8 +48,12 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
     names = list(data.column_names)
 
     def column(index: int) -> list[Cell]:
-        decode = _decoder(data.features[names[index]])
-        return [decode(value) for value in data[names[index]][:]]
+        try:
+            decode = _decoder(data.features[names[index]])
+            return [decode(value) for value in data[names[index]][:]]
+        except Exception as error:  # pictures and sounds are decoded here, by packages that may be missing or fail
+            reason = printable(str(error).strip().split("\n")[0]) or type(error).__name__
+            raise source.error(f"cannot be read in the column '{printable(names[index])}' ({reason}).") from error
 
     return examples_from(Table(source, names, column, range(1, len(data) + 1)), options)
 

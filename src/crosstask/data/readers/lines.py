@@ -1,10 +1,12 @@
 """A label, a space or tab, and a text on each line."""
 
 import re
+import sys
 
-from crosstask.data.examples import Examples
+from crosstask.data.examples import Examples, line_numbers
 from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.table_examples import check_empty, rows_with_text
+from crosstask.validation import shown
 
 
 def read_lines(source: Source, *, separator: str | None = None, empty: str = "error") -> Examples:
@@ -17,21 +19,22 @@ def read_lines(source: Source, *, separator: str | None = None, empty: str = "er
     """
     check_empty(source, empty)
     if separator is not None and (not isinstance(separator, str) or not separator):
-        raise source.option_error(f"`separator` is what stands between label and text; found {separator!r}.")
+        raise source.option_error(f"`separator` is what stands between label and text; found {shown(separator)}.")
     pattern = "[ \t]"
     if separator is not None:
         pattern = re.escape(TAB.get(separator, separator))
     labels: list[str] = []
     texts: list[str] = []
-    numbers: list[int] = []
+    numbers = line_numbers()
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
         label, *rest = re.split(pattern, line, maxsplit=1)
         if not label.strip():
             raise source.error("begins without a label; a line is a label, a space or tab, and a text.", number)
-        labels.append(label.strip())
+        labels.append(sys.intern(label.strip()))  # few labels, many times
         texts.append("".join(rest))  # a label alone has no rest
         numbers.append(number)
     rows = rows_with_text(source, texts, numbers, empty)
-    return Examples(texts, labels, source.name, numbers).take(rows)
+    examples = Examples(texts, labels, source.name, numbers)
+    return examples if len(rows) == len(texts) else examples.take(rows)

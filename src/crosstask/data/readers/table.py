@@ -4,13 +4,51 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from crosstask.data.examples import select
+from crosstask.data.examples import line_numbers, select
+from crosstask.data.plain_text import printable
 from crosstask.data.readers.source import Source
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.validation import shown
 
 Column = str | int
 
 _DELIMITERS = {"\t": "\\t", ";": ";", ",": ",", "|": "|"}
+
+
+BLOCK_ROWS = 4096
+MAX_POOL = 10_000
+"""A column with fewer different cells than this, such as that of the label, holds each of them once."""
+
+
+class CellColumns:
+    """Cells of a file column by column, filled row by row: a list per column takes far less memory than one per row."""
+
+    def __init__(self, num_columns: int) -> None:
+        self.columns: list[list[str]] = [[] for _ in range(num_columns)]
+        self.pools: list[dict[str, str] | None] = [{} for _ in range(num_columns)]
+        self.block: list[list[str]] = []
+
+    def add(self, row: list[str]) -> None:
+        """Append a row, which must have a cell for every column."""
+        self.block.append(row)
+        if len(self.block) == BLOCK_ROWS:
+            self._close_block()
+
+    def column(self, index: int) -> list[str]:
+        """All cells of a column."""
+        self._close_block()
+        return self.columns[index]
+
+    def _close_block(self) -> None:
+        for index, cells in enumerate(zip(*self.block, strict=True)):
+            pool = self.pools[index]
+            if pool is None:
+                self.columns[index] += cells
+                continue
+            self.columns[index] += [pool.setdefault(cell, cell) for cell in cells]
+            if len(pool) > MAX_POOL:
+                self.pools[index] = None
+        self.block = []
 
 
 @dataclass(frozen=True)
@@ -42,11 +80,13 @@ class Table:
 
     def find(self, column: Column, option: str) -> int:
         """The index of a column that the user chose with `option`, by name or by number."""
+        if not isinstance(column, str | int):
+            raise self.source.option_error(f"`{option}` names a column by its name or number; found {shown(column)}.")
         name = str(column)
         matches = [index for index, other in enumerate(self.names) if other == name]
         if len(matches) > 1:
             remedy = f"choose one by number, here {matches[0]}" if self.numbered else "rename one"
-            raise self.source.error(f"has {len(matches)} columns named '{name}' (`{option}`); {remedy}.")
+            raise self.source.error(f"has {len(matches)} columns named '{printable(name)}' (`{option}`); {remedy}.")
         if matches:
             return matches[0]
         if self.numbered and isinstance(column, int) and not isinstance(column, bool):
@@ -67,7 +107,7 @@ class Table:
 
     def _missing(self, name: str, option: str) -> CrossTaskError:
         """The error for a column that does not exist: which there are, and which one may be meant."""
-        problem = f"has no column '{name}' (`{option}`); its columns: {self.listing()}."
+        problem = f"has no column '{printable(name)}' (`{option}`); its columns: {self.listing()}."
         suggestion = did_you_mean(name, self.names)
         if suggestion.startswith("Did"):  # otherwise it lists the names once more
             problem += f" {suggestion}"
@@ -75,7 +115,7 @@ class Table:
 
     def listing(self) -> str:
         """The names of the columns, as errors list them."""
-        listing = ", ".join(shortened(name) for name in self.names[:30])
+        listing = ", ".join(printable(name, limit=40) for name in self.names[:30])
         if len(self.names) > 30:
             listing += f", ... ({len(self.names)} in all)"
         return listing
@@ -90,11 +130,12 @@ class Table:
 
     def take(self, rows: Sequence[int]) -> "Table":
         """The table of these rows only."""
-
+        if len(rows) == len(self):  # all of them
+            return self
         return replace(
             self,
             column=lambda index: select(self.column(index), rows),
-            lines=select(self.lines, rows),
+            lines=line_numbers(select(self.lines, rows)),
             objects=None,
         )
 
@@ -104,7 +145,8 @@ class Table:
             return self
         if not isinstance(conditions, Mapping):
             raise self.source.option_error(
-                f"`where` maps columns to the value that they must have, as in {{language: en}}; found {conditions!r}."
+                f"`where` maps columns to the value that they must have, as in {{language: en}}; found "
+                f"{shown(conditions)}."
             )
         table = self
         for column, condition in conditions.items():
@@ -115,11 +157,12 @@ class Table:
             rows = [row for row, value in enumerate(values) if value in accepted]
             if not rows:
                 others = sorted(set(values))
-                listing = ", ".join(others[:10])
+                listing = ", ".join(printable(value, limit=40) for value in others[:10])
                 if len(others) > 10:
                     listing += ", ..."
                 raise self.source.error(
-                    f"has no row where '{column}' is {' or '.join(sorted(accepted))} (`where`); it holds: {listing}."
+                    f"has no row where '{printable(str(column))}' is {printable(' or '.join(sorted(accepted)))} "
+                    f"(`where`); it holds: {listing}."
                 )
             table = table.take(rows)
         return table
@@ -148,14 +191,10 @@ def as_text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value).strip()
-
-
-def shortened(text: str) -> str:
-    """A text as an error message quotes it, cut if it is long."""
-    if len(text) <= 40:
-        return text
-    return text[:37] + "..."
+    try:
+        return str(value).strip()
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in lists in lists
+        return shown(value)
 
 
 def as_texts(values: Iterable[object]) -> list[str]:

@@ -7,10 +7,12 @@ from typing import cast
 import numpy as np
 
 from crosstask.data.examples import Examples, Inputs, Labels, select
+from crosstask.data.plain_text import printable
 from crosstask.data.readers.column_roles import ColumnRoles, InputColumns, NestedTableOptions, TableOptions, find_roles
 from crosstask.data.readers.source import Source
-from crosstask.data.readers.table import Table, as_text, as_texts, shortened
+from crosstask.data.readers.table import Table, as_text, as_texts
 from crosstask.errors import CrossTaskError, import_papers
+from crosstask.validation import shown
 
 EMPTY = ("error", "keep", "drop")
 ONES = ("1", "1.0", "true")
@@ -38,7 +40,9 @@ def examples_from(table: Table, options: TableOptions) -> Examples:
         texts = _texts(table, roles.inputs, strip)
         problem = "has an empty text" if strip is None else "has no text left after `strip`"
         rows = rows_with_text(table.source, texts, table.lines, empty, problem)
-        table, inputs = table.take(rows), select(texts, rows)
+        inputs = texts
+        if len(rows) < len(texts):
+            table, inputs = table.take(rows), select(texts, rows)
     # 3. Labels of the remaining rows.
     labels: Labels
     if roles.inputs.form == "tokens":
@@ -47,7 +51,7 @@ def examples_from(table: Table, options: TableOptions) -> Examples:
         labels = _indicated_labels(table, roles.label)
     else:
         labels = _labels(table, roles.label[0], options.get("label_separator"))
-    return Examples(inputs, labels, table.source.name, list(table.lines))
+    return Examples(inputs, labels, table.source.name, table.lines)
 
 
 def unlabeled_inputs(table: Table, inputs: InputColumns, strip: str | Sequence[str] | None) -> Inputs:
@@ -69,32 +73,37 @@ def unlabeled_inputs(table: Table, inputs: InputColumns, strip: str | Sequence[s
 
 def check_empty(source: Source, empty: object) -> None:
     """Fail if the option `empty` is none of its three values."""
-    if empty not in EMPTY:
-        raise source.option_error(f"`empty` is one of {', '.join(EMPTY)}; found '{empty}'.")
+    if not isinstance(empty, str) or empty not in EMPTY:
+        raise source.option_error(f"`empty` is one of {', '.join(EMPTY)}; found {shown(empty)}.")
 
 
 def rows_with_text(
     source: Source, texts: Inputs, lines: Sequence[int], empty: str, problem: str = "has an empty text"
 ) -> Sequence[int]:
     """The rows to use: all of them, or those with a text; an error where `empty` does not allow for empty texts."""
+    everything = range(len(texts))
     if empty == "keep":
-        return range(len(texts))
-    rows, empty_lines = [], []
-    for row, item in enumerate(texts):
-        pieces = [item] if isinstance(item, str) else item  # of a pair neither may be empty
-        if all(text.strip() for text in pieces):
-            rows.append(row)
-        else:
-            empty_lines.append(lines[row])
-    if empty == "error" and empty_lines:
-        others = f" (as have {len(empty_lines) - 1} more)" if len(empty_lines) > 1 else ""
+        return everything
+    empty_rows = [row for row, item in enumerate(texts) if _is_empty(item)]
+    if not empty_rows:
+        return everything
+    if empty == "error":
+        others = f" (as have {len(empty_rows) - 1} more)" if len(empty_rows) > 1 else ""
         raise source.error(
             f"{problem}{others}; set `empty: drop` to leave such examples out or `empty: keep` to keep them.",
-            empty_lines[0],
+            lines[empty_rows[0]],
         )
-    if not rows:
+    if len(empty_rows) == len(texts):
         raise source.error("holds empty texts only.")
-    return rows
+    excluded = set(empty_rows)
+    return [row for row in everything if row not in excluded]
+
+
+def _is_empty(item: str | Sequence[str]) -> bool:
+    """Whether a text has nothing but white space; of a pair neither may be empty."""
+    if isinstance(item, str):
+        return not item or item.isspace()
+    return any(_is_empty(text) for text in item)
 
 
 def _message_stripper(source: Source, strip: str | Sequence[str] | None) -> Callable[[str], str] | None:
@@ -168,24 +177,41 @@ def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[str]
 
 def _labels(table: Table, index: int, separator: str | None) -> list[str | float | tuple[str, ...]]:
     if separator is not None and (not isinstance(separator, str) or not separator):
-        raise table.source.option_error(f"`label_separator` is a piece of text such as ';'; found {separator!r}.")
+        raise table.source.option_error(f"`label_separator` is a piece of text such as ';'; found {shown(separator)}.")
+    if separator is not None:
+        return [_separated(value, separator) for value in table.column(index)]
     labels: list[str | float | tuple[str, ...]] = []
-    for value, line in zip(table.column(index), table.lines, strict=True):
-        if separator is not None:
-            names = as_texts(as_text(value).split(separator))
-            labels.append(tuple(name for name in names if name))
-        elif isinstance(value, list | tuple):
-            labels.append(tuple(as_texts(value)))
-        elif isinstance(value, dict):
-            raise table.source.error(f"has an object as label in the column '{table.names[index]}'.", line)
-        elif _is_missing(value):
-            raise table.source.error(
-                f"has no label in the column '{table.names[index]}'; fill it in or take the line out.", line
-            )
-        else:
-            # A number stays one, so that labels such as 0.5 can make a regression task.
-            labels.append(value if isinstance(value, float) else as_text(value))
+    texts: dict[str, str] = {}  # without spaces around them; a column has few labels many times
+    for row, value in enumerate(table.column(index)):
+        label: str | float | tuple[str, ...] | None = None
+        if isinstance(value, str):
+            label = texts.get(value)
+        if label is None:
+            label = _label(table, index, row, value)
+            if isinstance(value, str) and isinstance(label, str):
+                texts[value] = label
+        labels.append(label)
     return labels
+
+
+def _separated(value: object, separator: str) -> tuple[str, ...]:
+    names = as_texts(as_text(value).split(separator))
+    return tuple(name for name in names if name)
+
+
+def _label(table: Table, index: int, row: int, value: object) -> str | float | tuple[str, ...]:
+    """The label in a cell: a text, a number, or several texts."""
+    line, name = table.lines[row], table.names[index]
+    if isinstance(value, list | tuple):
+        if any(isinstance(item, list | tuple | dict) for item in value):
+            raise table.source.error(f"has a list or an object among the labels in the column '{name}'.", line)
+        return tuple(as_texts(value))
+    if isinstance(value, dict):
+        raise table.source.error(f"has an object as label in the column '{name}'.", line)
+    if _is_missing(value):
+        raise table.source.error(f"has no label in the column '{name}'; fill it in or take the line out.", line)
+    # A number stays one, so that labels such as 0.5 can make a regression task.
+    return value if isinstance(value, float) else as_text(value)
 
 
 def _is_missing(value: object) -> bool:
@@ -268,4 +294,4 @@ def _no_number(table: Table, row: int, name: str, value: object) -> CrossTaskErr
 
 def _quoted(value: object) -> str:
     text = as_text(value)
-    return f"'{shortened(text)}'" if text else "nothing"
+    return f"'{printable(text, limit=40)}'" if text else "nothing"
