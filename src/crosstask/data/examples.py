@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from crosstask.data.plain_text import printable
+from crosstask.data.plain_text import one_line
 from crosstask.errors import CrossTaskError
+from crosstask.quoting import brief
 
 Kind = Literal["classification", "pair", "tagging", "regression", "multilabel"]
 Form = Literal["text", "pair", "tokens", "vector"]
@@ -84,8 +85,8 @@ class Examples:
     def where(self, position: int) -> str:
         """File and line of one example, as an error message names it."""
         if self.lines is not None:
-            return f"{printable(self.source)}, line {self.lines[position]}"
-        return f"{printable(self.source)}, example {position + 1}"
+            return f"{one_line(self.source)}, line {self.lines[position]}"
+        return f"{one_line(self.source)}, example {position + 1}"
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,10 @@ class TaskSpec:
         return np.asarray([index_of(label, i) for i, label in enumerate(examples.labels)], dtype=np.int64)
 
     def _unknown_label(self, label: str, where: str) -> CrossTaskError:
-        listing = ", ".join(printable(label, limit=60) for label in self.labels[:20])
+        listing = ", ".join(brief(label) for label in self.labels[:20])
         if len(self.labels) > 20:
             listing += ", ..."
         return CrossTaskError(
-            f"Task '{self.name}': the label '{printable(label, limit=60)}' in {where} does not occur in the training "
+            f"Task '{self.name}': the label '{brief(label)}' in {where} does not occur in the training "
             f"data (its labels: {listing}). Correct it, map it with `map`, or list every label under `labels`."
         )

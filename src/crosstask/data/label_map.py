@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from crosstask.data.examples import Examples, Kind, Labels
-from crosstask.data.plain_text import has_lone_surrogate, printable
+from crosstask.data.plain_text import has_lone_surrogate
 from crosstask.errors import CrossTaskError
+from crosstask.quoting import brief
 from crosstask.validation import shown
 
 LARGEST_NUMBER = 1e30
@@ -228,7 +229,7 @@ def _numbers(task: str, examples: Examples) -> Sequence[float]:
         number = as_number(label)
         if number is None:
             raise CrossTaskError(
-                f"Task '{task}': {examples.where(position)} has the label '{printable(str(label), limit=40)}'; "
+                f"Task '{task}': {examples.where(position)} has the label '{brief(str(label))}'; "
                 "a regression task needs a finite number."
             )
         if abs(number) > LARGEST_NUMBER:

@@ -1,4 +1,4 @@
-"""What can be text in a file or a message, and what cannot."""
+"""What can be text in a file or on a line of a message, and what cannot."""
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -16,19 +16,10 @@ def has_lone_surrogate(text: str) -> bool:
     return False
 
 
-def printable(text: str, limit: int = 200) -> str:
-    r"""A name or a label as an error message has it, on one line: its middle left out if long, odd characters escaped.
+def one_line(path: str) -> str:
+    r"""A path as it stands in a message, whole but on one line; the error itself cuts what is too long.
 
-    >>> printable("a" * 1000, limit=10), printable("a\n\ud800")
-    ('aaaaa...aaaaa', 'a\\n\\ud800')
+    >>> one_line("data/a.csv"), one_line("a\nb")
+    ('data/a.csv', 'a\\nb')
     """
-    if len(text) > limit:
-        text = f"{text[: limit // 2]}...{text[-(limit // 2) :]}"
-    if text.isprintable():
-        return text
-    characters = []
-    for character in text:
-        if not character.isprintable():
-            character = character.encode("unicode_escape").decode("ascii")
-        characters.append(character)
-    return "".join(characters)
+    return path if path.isprintable() else repr(path)[1:-1]

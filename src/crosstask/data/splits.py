@@ -12,9 +12,10 @@ import numpy as np
 from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, TaskSpec
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
 from crosstask.data.options import Cut, SplitOptions
-from crosstask.data.plain_text import has_lone_surrogate, printable
+from crosstask.data.plain_text import has_lone_surrogate
 from crosstask.data.subsets import balanced_subset, covering_subset, random_subset, stratified_cut
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.quoting import brief
 from crosstask.validation import check_values, shown
 
 SMALL_TRAINING_SET = 500
@@ -343,14 +344,12 @@ def _check_label_set(name: str, kind: Kind, names: Sequence[str], counts: Mappin
             )
     for label in ordered_labels(counts):
         if label not in names:
-            raise CrossTaskError(
-                f"Task '{name}': `labels` lacks '{printable(label, limit=60)}', which stands in the training data."
-            )
+            raise CrossTaskError(f"Task '{name}': `labels` lacks '{brief(label)}', which stands in the training data.")
     too_few = len(names) < 2 or len(counts) < 2
     if kind == "multilabel":  # one label that is there or not is a task too
         too_few = not names
     if too_few:
         raise CrossTaskError(
-            f"Task '{name}': {source} has only the label '{printable(next(iter(counts), ''), limit=60)}'; "
+            f"Task '{name}': {source} has only the label '{brief(next(iter(counts), ''))}'; "
             "a task needs at least two. Is this the right label column?"
         )

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from crosstask.data.examples import Examples
 from crosstask.data.options import TASK_KEYS
-from crosstask.data.plain_text import printable
+from crosstask.data.plain_text import one_line
 from crosstask.data.readers.arff import read_arff
 from crosstask.data.readers.columns import read_columns
 from crosstask.data.readers.conllu import read_conllu
@@ -22,6 +22,7 @@ from crosstask.data.readers.parquet import read_parquet
 from crosstask.data.readers.source import Encoding, Source
 from crosstask.data.readers.stream import Limits
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.quoting import brief
 from crosstask.validation import check_values, shown
 
 Count = Annotated[int, Field(ge=1)]
@@ -112,8 +113,8 @@ def check(path: str | Path, *, format: str | None, task: str, options: Mapping[s
     reader = reader_for(str(path), format, task)
     values = dict(options or {})
     _check_options(reader, values, task)
-    check_values(f"Task '{printable(task)}'", file_options, values)
-    check_values(f"Task '{printable(task)}'", reader.read, values)
+    check_values(f"Task '{one_line(task)}'", file_options, values)
+    check_values(f"Task '{one_line(task)}'", reader.read, values)
     Source(task, str(path), Path(path), values.get("encoding", "utf-8")).check_encoding()
     return reader
 
@@ -122,16 +123,16 @@ def reader_for(path: str, format: str | None, task: str) -> Reader:
     """The reader of a format that is named, or inferred from the file's name."""
     if format is not None:
         if not isinstance(format, str):
-            raise CrossTaskError(f"Task '{printable(task)}': `format` is a name such as csv; found {shown(format)}.")
+            raise CrossTaskError(f"Task '{one_line(task)}': `format` is a name such as csv; found {shown(format)}.")
         if format not in READERS:
-            name = printable(format, limit=40)
-            raise CrossTaskError(f"Task '{task}': unknown format '{name}'. {did_you_mean(name, READERS)}")
+            name = brief(format)
+            raise CrossTaskError(f"Task '{one_line(task)}': unknown format '{name}'. {did_you_mean(name, READERS)}")
         return READERS[format]
     inferred = format_of(path)
     if inferred is not None:
         return READERS[inferred]
     raise CrossTaskError(
-        f"Task '{task}': the format of {printable(path)} cannot be told from its name; name it with `format`, one of "
+        f"Task '{task}': the format of {one_line(path)} cannot be told from its name; name it with `format`, one of "
         f"{', '.join(READERS)}."
     )
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crosstask.data.examples import Examples, line_numbers
-from crosstask.data.plain_text import printable
 from crosstask.data.readers.column_roles import TableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.stream import raise_limit
 from crosstask.data.readers.table import CellColumns, Column, Table, listed
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import did_you_mean
+from crosstask.quoting import brief
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
@@ -63,7 +63,7 @@ def read_arff(
     for name, attribute in zip(names, attributes, strict=True):
         if attribute.type == "string" and name in feature_names and name not in listed(label):
             raise source.error(
-                f"has text in the attribute '{printable(name)}', and a vector takes numbers only; list the numeric "
+                f"has text in the attribute '{brief(name)}', and a vector takes numbers only; list the numeric "
                 "ones under `features`."
             )
     options: TableOptions = {"label": label, "features": features}
@@ -100,7 +100,7 @@ def _check_classes(table: Table, attribute: Attribute, index: int) -> None:
     for row, value in enumerate(table.column(index)):
         if value not in accepted:
             raise table.source.error(
-                f"has '{printable(value, limit=40)}' in the attribute '{printable(attribute.name)}', which is none of "
+                f"has '{brief(value)}' in the attribute '{brief(attribute.name)}', which is none of "
                 f"its classes. {did_you_mean(value, attribute.classes)}",
                 table.lines[row],
             )
@@ -126,9 +126,7 @@ def _parse(source: Source) -> tuple[list[Attribute], Sequence[int], CellColumns]
         elif line[:10].lower() == "@attribute":
             attributes.append(_attribute(source, number, line))
         elif line[:9].lower() != "@relation":
-            raise source.error(
-                f"is no ARFF: '{printable(line, limit=40)}' stands where @attribute or @data was expected.", number
-            )
+            raise source.error(f"is no ARFF: '{brief(line)}' stands where @attribute or @data was expected.", number)
     if not in_data or not attributes:
         raise source.error("is no ARFF: it has no @data section with attributes before it.")
     return attributes, numbers, cells
@@ -149,13 +147,11 @@ def _attribute(source: Source, number: int, line: str) -> Attribute:
     if match is not None:
         type_name = match[2].split("%")[0].strip()  # without a comment
     if match is None or not type_name:
-        raise source.error(
-            f"is no ARFF attribute: '{printable(line, limit=60)}'; expected @attribute, a name and a type.", number
-        )
+        raise source.error(f"is no ARFF attribute: '{brief(line)}'; expected @attribute, a name and a type.", number)
     name = _unquoted(match[1])
     if type_name.startswith("{"):
         if not type_name.endswith("}"):
-            raise source.error(f"lists the classes of '{printable(name)}' without a closing brace.", number)
+            raise source.error(f"lists the classes of '{brief(name)}' without a closing brace.", number)
         return Attribute(name, "nominal", tuple(_values(type_name[1:-1])))
     type_name = type_name.split()[0].lower()
     if type_name not in _NUMERIC:  # dates and relations are of no use as numbers either
@@ -183,8 +179,7 @@ def _sparse_values(source: Source, number: int, line: str, attributes: Sequence[
         index, _, value = item.partition(" ")
         if not _is_below(index, len(values)) or not value:
             raise source.error(
-                f"has '{printable(item, limit=40)}' in a sparse row; expected an attribute's number below "
-                f"{len(values)} and a value.",
+                f"has '{brief(item)}' in a sparse row; expected an attribute's number below {len(values)} and a value.",
                 number,
             )
         values[int(index)] = _unquoted(value.strip())

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from crosstask.data.examples import Form
-from crosstask.data.plain_text import printable
 from crosstask.data.readers.table import Column, Table
 from crosstask.errors import CrossTaskError
+from crosstask.quoting import brief
 
 # Usual names of columns in lower case, the more telling ones first.
 TEXT_NAMES = ("text", "sentence", "review", "content", "document", "message", "comment", "utterance", "tweet")
@@ -154,7 +154,7 @@ def _feature_columns(
         raise table.source.option_error("`features` is an empty list; name columns, or `rest` for all but the label.")
     for index in columns:
         if index in label_columns:
-            raise table.source.option_error(f"the column '{printable(table.names[index])}' is both label and feature.")
+            raise table.source.option_error(f"the column '{brief(table.names[index])}' is both label and feature.")
     return columns
 
 

@@ -7,13 +7,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from crosstask.data.examples import Examples
-from crosstask.data.plain_text import printable
+from crosstask.data.plain_text import one_line
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import CrossTaskError, import_extra
 from crosstask.hub import hub_is_reachable
+from crosstask.quoting import brief
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -52,8 +53,8 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
             decode = _decoder(data.features[names[index]])
             return [decode(value) for value in data[names[index]][:]]
         except Exception as error:  # pictures and sounds are decoded here, by packages that may be missing or fail
-            reason = printable(str(error).strip().split("\n")[0]) or type(error).__name__
-            raise source.error(f"cannot be read in the column '{printable(names[index])}' ({reason}).") from error
+            reason = one_line(str(error).strip().split("\n")[0]) or type(error).__name__
+            raise source.error(f"cannot be read in the column '{brief(names[index])}' ({reason}).") from error
 
     return examples_from(Table(source, names, column, range(1, len(data) + 1)), options)
 

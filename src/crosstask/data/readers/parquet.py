@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, Unpack
 
 from crosstask.data.examples import Examples
-from crosstask.data.plain_text import printable
+from crosstask.data.plain_text import one_line
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.stream import raise_limit
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import CrossTaskError, import_extra
+from crosstask.quoting import brief
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -71,7 +72,7 @@ def _explained(source: Source) -> Iterator[None]:
     except CrossTaskError:
         raise
     except Exception as error:
-        reason = printable(str(error).strip().split("\n")[0]) or type(error).__name__
+        reason = one_line(str(error).strip().split("\n")[0]) or type(error).__name__
         raise source.error(f"is no Parquet file, or a broken one ({reason}).") from error
 
 
@@ -84,7 +85,7 @@ def _column(source: Source, file: "ParquetFile", name: str, num_rows: int) -> li
             _check_size(source, num_bytes)
             values += _decoded(batch.column(0).to_pylist())
     if len(values) != num_rows:
-        raise source.error(f"is a broken Parquet file: it has {len(values)} of {num_rows} rows of '{printable(name)}'.")
+        raise source.error(f"is a broken Parquet file: it has {len(values)} of {num_rows} rows of '{brief(name)}'.")
     return values
 
 

@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from crosstask.data.plain_text import has_lone_surrogate, printable
+from crosstask.data.plain_text import has_lone_surrogate, one_line
 from crosstask.data.readers.stream import DEFAULT_LIMITS, Limits, Replayed, TooLargeError, opened, unpacked_chunks
 from crosstask.errors import CrossTaskError
 from crosstask.progress import reading_bar
+from crosstask.quoting import brief
 from crosstask.validation import shown
 
 Encoding = str | Sequence[str]
@@ -39,14 +40,14 @@ class Source:
 
     def error(self, problem: str, line: int | None = None) -> CrossTaskError:
         """The error for a problem of this file; `problem` goes on from the file's name: "has 3 columns, ..."."""
-        where = printable(self.name)
+        where = one_line(self.name)
         if line is not None:
             where += f", line {line}"
-        return CrossTaskError(f"Task '{printable(self.task)}': {where} {problem}")
+        return CrossTaskError(f"Task '{one_line(self.task)}': {where} {problem}")
 
     def option_error(self, problem: str) -> CrossTaskError:
         """The error for an option that makes no sense, whatever the file holds."""
-        return CrossTaskError(f"Task '{printable(self.task)}': {problem}")
+        return CrossTaskError(f"Task '{one_line(self.task)}': {problem}")
 
     def check(self) -> None:
         """Fail if the file is missing or is no file, with the nearest name that exists."""
@@ -55,9 +56,9 @@ class Source:
         if not self.path.exists():
             folder = self.path.parent
             if not folder.is_dir():
-                raise self.error(f"does not exist: there is no folder {printable(str(folder))}.")
+                raise self.error(f"does not exist: there is no folder {one_line(str(folder))}.")
             raise self.error(
-                f"does not exist in the folder {printable(str(folder.resolve()))}.{_nearest_file(self.path)}"
+                f"does not exist in the folder {one_line(str(folder.resolve()))}.{_nearest_file(self.path)}"
             )
 
     def open(self) -> AbstractContextManager[tuple[Replayed, int]]:
@@ -236,12 +237,12 @@ class Source:
 
 def _nearest_file(path: Path) -> str:
     close = difflib.get_close_matches(path.name, _file_names(path.parent), n=1, cutoff=0.6)
-    return f" Did you mean '{printable(close[0])}'?" if close else ""
+    return f" Did you mean '{brief(close[0])}'?" if close else ""
 
 
 def _first_file(folder: Path) -> str:
     names = _file_names(folder)
-    return f", such as '{printable(names[0])}'" if names else ""
+    return f", such as '{brief(names[0])}'" if names else ""
 
 
 def _file_names(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ MAX_BYTES = 4 * 2**30
 """Of a file, unpacked, unless the option `max_bytes` says otherwise. More would hardly fit into memory as examples."""
 MAX_LINE = 64 * 2**20
 """Characters of a line, or of a cell over several lines. With `max_bytes`, a 64th of it where that is more."""
-MAX_RATIO, RATIO_FROM = 200, 64 * 2**20
+MAX_RATIO, RATIO_FROM = 200, 16 * 2**20
 """Texts shrink to a tenth, tables of few values perhaps to a hundredth. What unpacks to more than 200 times its size,
 from so many bytes on, was made to fill memory."""
 PIPE_SECONDS = 10.0

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstask.data.examples import line_numbers, select
-from crosstask.data.plain_text import printable
 from crosstask.data.readers.source import Source
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.quoting import brief
 from crosstask.validation import shown
 
 Column = str | int
@@ -86,7 +86,7 @@ class Table:
         matches = [index for index, other in enumerate(self.names) if other == name]
         if len(matches) > 1:
             remedy = f"choose one by number, here {matches[0]}" if self.numbered else "rename one"
-            raise self.source.error(f"has {len(matches)} columns named '{printable(name)}' (`{option}`); {remedy}.")
+            raise self.source.error(f"has {len(matches)} columns named '{brief(name)}' (`{option}`); {remedy}.")
         if matches:
             return matches[0]
         if self.numbered and isinstance(column, int) and not isinstance(column, bool):
@@ -107,7 +107,7 @@ class Table:
 
     def _missing(self, name: str, option: str) -> CrossTaskError:
         """The error for a column that does not exist: which there are, and which one may be meant."""
-        problem = f"has no column '{printable(name)}' (`{option}`); its columns: {self.listing()}."
+        problem = f"has no column '{brief(name)}' (`{option}`); its columns: {self.listing()}."
         suggestion = did_you_mean(name, self.names)
         if suggestion.startswith("Did"):  # otherwise it lists the names once more
             problem += f" {suggestion}"
@@ -115,7 +115,7 @@ class Table:
 
     def listing(self) -> str:
         """The names of the columns, as errors list them."""
-        listing = ", ".join(printable(name, limit=40) for name in self.names[:30])
+        listing = ", ".join(brief(name) for name in self.names[:30])
         if len(self.names) > 30:
             listing += f", ... ({len(self.names)} in all)"
         return listing
@@ -157,11 +157,11 @@ class Table:
             rows = [row for row, value in enumerate(values) if value in accepted]
             if not rows:
                 others = sorted(set(values))
-                listing = ", ".join(printable(value, limit=40) for value in others[:10])
+                listing = ", ".join(brief(value) for value in others[:10])
                 if len(others) > 10:
                     listing += ", ..."
                 raise self.source.error(
-                    f"has no row where '{printable(str(column))}' is {printable(' or '.join(sorted(accepted)))} "
+                    f"has no row where '{brief(str(column))}' is {brief(' or '.join(sorted(accepted)))} "
                     f"(`where`); it holds: {listing}."
                 )
             table = table.take(rows)

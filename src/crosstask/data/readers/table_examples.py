@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 
 from crosstask.data.examples import Examples, Inputs, Labels, select
-from crosstask.data.plain_text import printable
 from crosstask.data.readers.column_roles import ColumnRoles, InputColumns, NestedTableOptions, TableOptions, find_roles
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table, as_text, as_texts
 from crosstask.errors import CrossTaskError, import_papers
+from crosstask.quoting import brief
 from crosstask.validation import shown
 
 EMPTY = ("error", "keep", "drop")
@@ -294,4 +294,4 @@ def _no_number(table: Table, row: int, name: str, value: object) -> CrossTaskErr
 
 def _quoted(value: object) -> str:
     text = as_text(value)
-    return f"'{printable(text, limit=40)}'" if text else "nothing"
+    return f"'{brief(text)}'" if text else "nothing"
