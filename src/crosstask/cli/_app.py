@@ -1,7 +1,6 @@
 """The application, its one way to fail, and the options that several commands share."""
 
 import contextlib
-import os
 import re
 import signal
 import sys
@@ -13,11 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from crosstask.cli._signals import Stopped
+from crosstask.cli._signals import Stopped, forget_output
 from crosstask.errors import CrossTaskError, CrossTaskWarning, RemoteCodeWarning
-
-RESUMABLE_COMMANDS = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
-"""Called again, they go on where they were stopped."""
 
 
 class Commands(TyperGroup):
@@ -36,20 +32,10 @@ class Commands(TyperGroup):
             # A file's name, or a value from it, may hold line breaks; the error stays one line.
             typer.echo("Error: " + re.sub(r"\s*\n\s*", " ", str(error).strip()), err=True)
             raise typer.Exit(2) from None
-        except KeyboardInterrupt as interrupt:
-            stopped = interrupt if isinstance(interrupt, Stopped) else Stopped(signal.SIGINT)
-            message = str(stopped)
-            if ctx.invoked_subcommand == "train":
-                message += " A run that had begun goes on with --resume."
-            elif ctx.invoked_subcommand in RESUMABLE_COMMANDS:
-                message += " The same command goes on from here."
-            try:
-                typer.echo(message, err=True)
-            except OSError:  # the terminal is gone, which is what SIGHUP says
-                _forget_output()
-            raise typer.Exit(stopped.exit_code) from None
+        except KeyboardInterrupt:
+            raise Stopped(signal.SIGINT) from None
         except BrokenPipeError:  # as in `crosstask predict ... | head`
-            _forget_output()
+            forget_output()
             raise typer.Exit(0) from None
 
 
@@ -69,14 +55,6 @@ def _warnings_as_lines() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
-
-
-def _forget_output() -> None:
-    """What is still in the buffers has no reader."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # a stream without a file
-            os.dup2(nowhere, stream.fileno())
 
 
 app = typer.Typer(

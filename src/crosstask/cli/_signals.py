@@ -1,6 +1,9 @@
 """Signals that ask a command to end: it stops as at Ctrl-C, with one sentence and the exit code that a shell expects.
 
 Only the command line does this; a program that imports the library keeps its own ways with signals.
+
+A command may end at any moment, since what it writes is whole at any moment. So it ends by an exception, which lets it
+tidy up, but at once where an exception would get lost: an import that is interrupted can fail in any other way.
 """
 
 import contextlib
@@ -11,69 +14,123 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+from typing import Any
+
+import typer
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """Those of them that the system has."""
 GRACE_SECONDS = 10.0
-"""After which a command ends that has not ended by itself: what it has written is whole at every moment."""
+"""After which a command ends that has not ended by itself."""
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+"""The file that Python's code for imports claims to be from."""
+SHOW_CURSOR = "\x1b[?25h"
+"""For a terminal: a progress bar hides the cursor."""
+RESUMABLE_COMMANDS = ("auto", "compare", "transfer-matrix", "capacity", "reproduce")
+"""Called again, they go on where they were stopped."""
 
 
-class Stopped(KeyboardInterrupt):
-    """A signal asked the command to end."""
+class Stopped(SystemExit):
+    """A signal asked the command to end, with this exit code: that of a process that the signal has ended."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)
+        super().__init__(128 + number)
         self.number = number
-
-    @property
-    def exit_code(self) -> int:
-        """As a shell reports a process that this signal has ended."""
-        return 128 + self.number
-
-    def __str__(self) -> str:
-        if self.number == signal.SIGINT:
-            return "Stopped."
-        return f"Stopped by {signal.Signals(self.number).name}."
+        self.sentence = "Stopped."
+        if number != signal.SIGINT:
+            self.sentence = f"Stopped by {signal.Signals(number).name}."
+        command = _command()
+        if command == "train":
+            self.sentence += " A run that had begun goes on with --resume."
+        elif command in RESUMABLE_COMMANDS:
+            self.sentence += " The same command goes on from here."
 
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Raise `Stopped` inside when the first signal comes; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():  # handlers belong to the main one
-        yield
-        return
-    watch: list[threading.Timer] = []
+    """End the command inside when the first signal comes, with a sentence; a second one ends the process at once."""
+    try:
+        with _handlers():
+            yield
+    except KeyboardInterrupt:
+        _say_and_exit(Stopped(signal.SIGINT))
+    except Stopped as stopped:
+        _say_and_exit(stopped)
 
-    def stop(number: int, _: FrameType | None) -> None:
+
+@contextlib.contextmanager
+def _handlers() -> Iterator[None]:
+    before: dict[int, Any] = {}
+    timers: list[threading.Timer] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
         for other in before:
             signal.signal(other, signal.SIG_DFL)
-        # The exception can get lost where no code may fail: in a destructor, or in C code that imports a module.
-        timer = threading.Timer(GRACE_SECONDS, _end, args=(number,))
+        stopped = Stopped(number)
+        if _is_import(frame):
+            _end(stopped)
+        # The exception can still get lost where no code may fail, as in a destructor.
+        timer = threading.Timer(GRACE_SECONDS, _end, args=(stopped,))
         timer.daemon = True
         timer.start()
-        watch.append(timer)
-        raise Stopped(number)
+        timers.append(timer)
+        raise stopped
 
-    before = {}
-    for name in SIGNAL_NAMES:
-        number = getattr(signal, name, None)
-        # What is ignored stays so, as SIGHUP under nohup.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, stop)
+    if threading.current_thread() is threading.main_thread():  # handlers belong to the main one
+        for name in SIGNAL_NAMES:
+            number = getattr(signal, name, None)
+            # What is ignored stays so, as SIGHUP under nohup.
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        for timer in watch:
+        for timer in timers:
             timer.cancel()
 
 
-def _end(number: int) -> None:
-    """Without asking anybody; what the workers do is of no use any more either."""
+def _command() -> str:
+    """The command that runs: options before it have no value."""
+    for argument in sys.argv[1:]:
+        if not argument.startswith("-"):
+            return argument
+    return ""
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    """Whether a module is being imported."""
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORT_SYSTEM:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _say_and_exit(stopped: Stopped) -> None:
+    try:
+        typer.echo(stopped.sentence, err=True)
+    except OSError:  # the terminal is gone, which is what SIGHUP says
+        forget_output()
+    sys.exit(stopped.code)
+
+
+def _end(stopped: Stopped) -> None:
+    """Without asking anybody; what workers do is of no use any more either."""
     for child in multiprocessing.active_children():
         child.kill()
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{Stopped(number)}\n")
+        if sys.stderr.isatty():
+            sys.stderr.write(SHOW_CURSOR)
+        sys.stderr.write(f"{stopped.sentence}\n")
         sys.stderr.flush()
-    os._exit(Stopped(number).exit_code)
+    os._exit(128 + stopped.number)
+
+
+def forget_output() -> None:
+    """Where what is still in the buffers has no reader."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a stream without a file
+            os.dup2(nowhere, stream.fileno())

@@ -22,7 +22,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
 from functools import lru_cache
@@ -138,7 +138,7 @@ def _results(executor: Executor[Item, Result], items: Sequence[Item], deadline: 
                 else:
                     deaths_in_a_row = 0
                     yield item, result
-    except KeyboardInterrupt:  # and what the command line makes of other signals
+    except (KeyboardInterrupt, SystemExit):  # which the command line makes of signals
         executor.kill(running)
         raise
     finally:
@@ -184,6 +184,8 @@ class LocalProcesses(Executor[Item, Result]):
 
     def __init__(self, work: Work[Item, Result], size: int) -> None:
         self.work, self.size = work, size
+        # A signal interrupts the main thread alone: a process that is being started elsewhere is started to its end.
+        self.starter = ThreadPoolExecutor(1)
         self._start_pool()
 
     def _start_pool(self) -> None:
@@ -194,6 +196,9 @@ class LocalProcesses(Executor[Item, Result]):
         )
 
     def submit(self, item: Item) -> Handle:
+        return self.starter.submit(self._submit, item).result()
+
+    def _submit(self, item: Item) -> Handle:
         try:
             return self.pool.submit(_work_on, item)
         except BrokenProcessPool:
@@ -211,9 +216,11 @@ class LocalProcesses(Executor[Item, Result]):
             raise WorkerDiedError from error
 
     def close(self, handles: Collection[Handle]) -> None:
+        self.starter.shutdown()
         self.pool.shutdown(cancel_futures=True)  # waits for what runs
 
     def kill(self, handles: Collection[Handle]) -> None:
+        self.starter.shutdown()
         # From Python 3.14 on this is `kill_workers`. Nothing is lost: every file is whole at every moment.
         for process in list((self.pool._processes or {}).values()):
             process.kill()
