@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+from safetensors.numpy import load
+
 CLOCK = [
     (re.compile(rb'("seconds": )([0-9.e-]+|null)'), rb"\1S"),
     (re.compile(rb'("(reading|ranking|features|search|last fit)": )[0-9.]+'), rb"\1S"),
@@ -19,6 +21,8 @@ SECONDS_COLUMN = {
     ".html": (re.compile(rb'<td class="number">([0-9]+\.[0-9])?</td>'), rb"S"),
 }
 """The column of a comparison's tables that says how long a run took; no score has one digit."""
+SHARD_NAME = re.compile(r"(cache/features/.*)-[0-9a-f]+-[0-9a-f]{8}(?=\.safetensors$)")
+"""Of features, with a checksum; in their header two remarks stand in any order."""
 COSTS = "costs"
 """In the plan of a search: what an update takes."""
 
@@ -30,12 +34,17 @@ def outcome(folder: Path) -> Outcome:
     """Everything in a folder."""
     contents: Outcome = {}
     for path in sorted(folder.rglob("*")):
-        contents[str(path.relative_to(folder))] = _content(path) if path.is_file() else None
+        name = str(path.relative_to(folder))
+        if SHARD_NAME.search(name) and SHARD_NAME.sub(r"\1", name) not in contents:
+            name = SHARD_NAME.sub(r"\1", name)
+        contents[name] = _content(path) if path.is_file() else None
     return contents
 
 
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
+    if SHARD_NAME.search(str(path)):
+        return b"".join(key.encode() + array.tobytes() for key, array in sorted(load(content).items()))
     if path.suffix == ".safetensors":
         return content
     if path.name == "cells.jsonl":

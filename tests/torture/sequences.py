@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from torture.disk import BLOCK, disk, less_room, may_mount
 from torture.outcome import Outcome, differences, outcome
 from torture.problems import OUTPUT, Problem
 from torture.starts import Ended, Start
 from torture.tripwire import FULL_DISK, INTERRUPT, KILL, SIGNALS, TERMINATE, Wire, read_journal
 
-EXIT_CODES = {KILL: 137, TERMINATE: 143, INTERRUPT: 130, FULL_DISK: 2}
+SMALL_DISK = "small disk"
+"""A real one that fills up; `FULL_DISK` is one that says so at a chosen call."""
+EXIT_CODES = {KILL: 137, TERMINATE: 143, INTERRUPT: 130, FULL_DISK: 2, SMALL_DISK: 2}
 """Of a command that was stopped so; 0 where it was faster."""
 MOST_STOPS = 4
 COMMAND, WORKER, GROUP = "command", "worker", "group"
@@ -37,9 +40,10 @@ class Stop:
     call: int | None = None
     moment: float | None = None
     whom: str = COMMAND
+    room: float | None = None  # of a small disk, as a fraction of what the command writes
 
     def __str__(self) -> str:
-        when = f"call {self.call}" if self.call else f"{self.moment:.3f} of the time"
+        when = f"call {self.call}" if self.call else f"{self.moment or self.room:.3f}"
         return f"{self.deed} ({self.whom}) at {when}"
 
     @property
@@ -55,6 +59,11 @@ class Reference:
     outcome: Outcome
     seconds: float
     num_calls: int
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes on a disk, in whole blocks."""
+        return sum(BLOCK * (1 + len(content or b"") // BLOCK) for content in self.outcome.values())
 
 
 @dataclass
@@ -104,13 +113,15 @@ def random_stops(problem: Problem, reference: Reference, rng: random.Random) -> 
     """One to four stops. Half of them are aimed at calls of the storage layer, which fill little of the time."""
     stops: list[Stop] = []
     for _ in range(rng.randint(1, MOST_STOPS)):
-        deed = rng.choices([KILL, TERMINATE, INTERRUPT, FULL_DISK], [16, 1, 1, 2])[0]
+        deed = rng.choices([KILL, TERMINATE, INTERRUPT, FULL_DISK, SMALL_DISK], [16, 1, 1, 1, 1])[0]
         whom = COMMAND
         if problem.has_workers and deed == KILL:
             whom = rng.choice([COMMAND, WORKER, GROUP])
-        elif problem.has_workers and deed != FULL_DISK:
+        elif problem.has_workers and deed in SIGNALS:
             whom = rng.choice([COMMAND, GROUP])
-        if deed == FULL_DISK or (whom != GROUP and rng.random() < 0.5):
+        if deed == SMALL_DISK:
+            stops.append(Stop(deed, room=rng.random()))
+        elif deed == FULL_DISK or (whom != GROUP and rng.random() < 0.5):
             stops.append(Stop(deed, call=rng.randint(1, reference.num_calls), whom=whom))
         else:
             stops.append(Stop(deed, moment=rng.random(), whom=whom))
@@ -120,7 +131,7 @@ def random_stops(problem: Problem, reference: Reference, rng: random.Random) -> 
 def measure(problem: Problem, workspace: Workspace, name: str) -> Reference:
     """Run a command to its end, undisturbed."""
     folder = workspace.new(name)
-    ended = _Sequence(problem, workspace, folder).start(None)
+    ended = _Sequence(problem, workspace, folder, Reference({}, 0.0, 0)).start(None)
     if ended.code != 0:
         raise RuntimeError(f"{problem.name} does not run even when nobody stops it ({ended.code}): {ended.err}")
     return Reference(outcome(folder / "work"), ended.seconds, len(read_journal(folder / "log" / "journal")))
@@ -138,8 +149,20 @@ def run_sequence(
     """Start, stop and go on, until the command has ended by itself; then look at what there is."""
     started = time.monotonic()
     folder = workspace.new(seed.replace("/", "-"))
-    sequence = _Sequence(problem, workspace, folder, reference.seconds)
+    stops = [stop for stop in stops if stop.deed != SMALL_DISK or may_mount()]
     verdict = Verdict(problem.name, seed)
+    has_disk = any(stop.deed == SMALL_DISK for stop in stops)
+    with disk(folder / "work") if has_disk else contextlib.nullcontext():
+        _stop_and_go_on(_Sequence(problem, workspace, folder, reference), stops, verdict, twice)
+        if has_disk and not verdict.is_good:
+            shutil.copytree(folder / "work", folder / "work-on-disk")
+    verdict.seconds = time.monotonic() - started
+    if verdict.is_good:
+        shutil.rmtree(folder)
+    return verdict
+
+
+def _stop_and_go_on(sequence: "_Sequence", stops: Sequence[Stop], verdict: Verdict, twice: bool) -> None:
     counts: Counter[str] = Counter()
     for stop in stops:
         ended = sequence.start(stop)
@@ -154,26 +177,26 @@ def run_sequence(
         verdict.failed += sequence.go_on_twice()
     verdict.failed += _complaints(sequence.start(None), None)
     verdict.counts = dict(counts)
-    verdict.different, verdict.left_behind = differences(reference.outcome, outcome(folder / "work"))
-    verdict.left_behind += sequence.processes_left()
+    verdict.left_behind = sequence.processes_left()
+    verdict.different, more = differences(sequence.reference.outcome, outcome(sequence.folder / "work"))
+    verdict.left_behind += more
     verdict.lost = sequence.work_done_twice()
-    verdict.seconds = time.monotonic() - started
-    if verdict.is_good:
-        shutil.rmtree(folder)
-    return verdict
 
 
 class _Sequence:
-    def __init__(self, problem: Problem, workspace: Workspace, folder: Path, seconds: float = 0.0) -> None:
-        self.problem, self.workspace, self.folder, self.seconds = problem, workspace, folder, seconds
+    def __init__(self, problem: Problem, workspace: Workspace, folder: Path, reference: Reference) -> None:
+        self.problem, self.workspace, self.folder, self.reference = problem, workspace, folder, reference
         self.starts: list[Start] = []
 
     def start(self, stop: Stop | None) -> Ended:
         """Begin, or go on with what there is."""
+        if stop is not None and stop.room is not None:
+            with less_room(self.folder / "work", int(stop.room * self.reference.num_bytes)):
+                return self._begin(stop).wait()
         start = self._begin(stop)
         self.worker_was_stopped = False
         if stop is not None and stop.moment is not None:
-            seconds, number = stop.moment * self.seconds, SIGNALS[stop.deed]
+            seconds, number = stop.moment * self.reference.seconds, SIGNALS[stop.deed]
             if stop.whom == WORKER:
                 self.worker_was_stopped = start.stop_worker_after(seconds, number)
             elif stop.whom == GROUP:

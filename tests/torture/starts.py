@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import torch
 
+from crosstask.report import write_page
 from torture.problems import OUTPUT
 from torture.tripwire import VARIABLE, Tripwire, Wire
 
@@ -172,23 +173,8 @@ def run_and_import(commands: Mapping[Path, Sequence[str]]) -> None:
             importlib.import_module(name)
         except Exception:  # some cannot be imported by name: whoever needs them imports them as always
             continue
-    _draw_a_page_first(next(iter(commands)) / OUTPUT)
+    # A page of this process's own, so that forks have templates and the charts' library at hand.
+    with tempfile.TemporaryDirectory() as scratch:
+        write_page(next(iter(commands)) / OUTPUT, Path(scratch) / "page.html")
     gc.collect()
     gc.freeze()
-
-
-def _draw_a_page_first(folder: Path) -> None:
-    """So that forks have templates and charts at hand.
-
-    The charts' library comes out of a JavaScript engine, which takes longer than a run and starts threads: it is asked
-    aside, once.
-    """
-    import vl_convert
-
-    from crosstask.report import write_page
-    from crosstask.report.charts import javascript
-
-    (library,) = in_fork(lambda: [javascript()])
-    vl_convert.javascript_bundle = lambda *_, **__: library
-    with tempfile.TemporaryDirectory() as scratch:
-        write_page(folder, Path(scratch) / "page.html")
