@@ -13,7 +13,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.encoder import Options
 from crosstask.models.hooks import Insert
 from crosstask.models.multitask import FORMAT_VERSION, Description, Model, SavedTask, task_specs, write_description
-from crosstask.storage import new_folder
+from crosstask.storage import new_folder, write_text
 
 
 def export(model: Model, task: str, folder: Path, *, card: Options | None = None) -> Path:
@@ -42,7 +42,7 @@ def export(model: Model, task: str, folder: Path, *, card: Options | None = None
             }
             write_description(scratch, description)
         text = _card(spec, card or {}, loads_by_transformers=options is not None)
-        (scratch / "README.md").write_text(text, encoding="utf-8")
+        write_text(scratch / "README.md", text)
     return folder
 
 

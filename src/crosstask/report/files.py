@@ -3,11 +3,10 @@
 Reading checks the types. Keys that no field is named after are ignored, so that folders of other versions can be read.
 """
 
-import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from crosstask import storage
 from crosstask.errors import CrossTaskError
@@ -20,6 +19,7 @@ from crosstask.runs.record import (
     PREDICTIONS_FILE,
     RECIPE_FILE,
     read_history,
+    read_rows,
 )
 from crosstask.storage import DamagedFileError
 from crosstask.validation import shown
@@ -230,20 +230,6 @@ FileType = TypeVar("FileType")
 _ADAPTERS: "dict[type, TypeAdapter[Any]]" = {}
 """Validators by type: making one takes longer than using it."""
 
-FACT_TYPES: dict[str, Any] = {
-    "conflict": float,
-    "conflict_with_target": float,
-    "effective_sample_size": float,
-    "similarities": dict[str, float],
-    "label_map": dict[str, dict[str, dict[str, dict[str, float]]]],  # target, source, source label, target label
-    "similarity": dict[str, dict[str, float]],
-    "similarity_before": dict[str, dict[str, float]],
-    "attention": dict[str, dict[str, list[float]]],
-}
-"""Those facts of weightings and transfers that pages show."""
-REQUIRED_FIELDS = ("name", "kind", "phase", "update", "updates", "losses", "scores", "tasks")
-"""Fields without which an event cannot be shown, where it has them; events are read with None for what a row lacks."""
-
 
 def read_run_files(folder: Path) -> RunFiles:
     """Read a run folder; of a run that has not finished, the files that are there."""
@@ -263,22 +249,12 @@ def read_run_files(folder: Path) -> RunFiles:
 
 def read_run_events(path: Path) -> list[Event]:
     """The events of a history file; none where there is no file."""
-    events = read_events(_rows(path))
-    types_by_kind: dict[str, dict[str, Any]] = {}
-    for event in events:
-        if event.event not in types_by_kind:
-            types_by_kind[event.event] = _field_types(type(event))
-        for name in REQUIRED_FIELDS:
-            if getattr(event, name, "") is None:
-                raise damaged(path, f"a row '{event.event}' has no '{name}'")
-        for name, hint in types_by_kind[event.event].items():
-            value = getattr(event, name)
-            if value is not None and not _fits(value, hint):
-                raise damaged(path, f"a row '{event.event}' has {shown(value)} as '{name}'")
-        for name, value in getattr(event, "facts", {}).items():
-            if name in FACT_TYPES and value is not None and not _fits(value, FACT_TYPES[name]):
-                raise damaged(path, f"a row '{event.event}' has {shown(value)} as '{name}'")
-    return events
+    if not path.is_file():
+        return []
+    try:
+        return read_events(read_history(path))
+    except DamagedFileError as error:
+        raise damaged(path, error) from error
 
 
 def _check_predictions(path: Path, predictions: Sequence[Prediction], events: Sequence[Event]) -> None:
@@ -305,28 +281,6 @@ def _fits_kind(row: Prediction, kind: str) -> bool:
     if kind == "multilabel":
         return all(isinstance(label, Sequence) and not isinstance(label, str) for label in labels)
     return all(isinstance(label, str) for label in labels)
-
-
-def _field_types(kind: type[Event]) -> dict[str, Any]:
-    """The annotations of an event's fields."""
-    hints = get_type_hints(kind)
-    return {item.name: hints[item.name] for item in fields(kind)}
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Whether a value of a JSON file is of this type; null stands for a number that is not finite."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(_fits(value, member) for member in arguments)
-    if origin in (list, Sequence):
-        return isinstance(value, list) and all(_fits(item, arguments[0]) for item in value)
-    if origin in (dict, Mapping):
-        return isinstance(value, dict) and all(_fits(item, arguments[1]) for item in value.values())
-    if hint is float:
-        return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
 
 
 def read_json(path: Path, kind: type[FileType]) -> FileType | None:
@@ -376,6 +330,6 @@ def _text(path: Path) -> str:
 def _rows(path: Path) -> list[Row]:
     """The objects in a file of JSON lines; none where there is no file."""
     try:
-        return read_history(path) if path.is_file() else []
+        return read_rows(path) if path.is_file() else []
     except DamagedFileError as error:
         raise damaged(path, error) from error

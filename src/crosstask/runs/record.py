@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from crosstask.runs.event_types import find_damage
 from crosstask.runs.events import Event, Row
 from crosstask.storage import DamagedFileError, append_text, encoded, read_lines, read_text, write_text
 from crosstask.validation import shown
@@ -136,6 +137,13 @@ def _as_line(row: Row) -> str:
 
 def read_history(path: Path) -> list[Row]:
     """The rows of a history file; a last line that a kill cut short is left out."""
+    rows = read_rows(path)
+    _check_events(path, rows)
+    return rows
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The objects in a file of JSON lines."""
     rows = read_lines(path, max_bytes=MAX_HISTORY_BYTES)
     _check_rows(path, rows)
     return rows
@@ -158,6 +166,7 @@ def read_first_rows(path: Path, count: int) -> tuple[list[str], list[Row]]:
         except (ValueError, RecursionError) as error:
             raise DamagedFileError(f"'{path}, line {number}' is damaged: it holds no row.") from error
     _check_rows(path, rows)
+    _check_events(path, rows)
     return lines, rows
 
 
@@ -171,5 +180,12 @@ def digest_of(lines: Iterable[str]) -> str:
 
 def _check_rows(path: Path, rows: Sequence[object]) -> None:
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not isinstance(row.get("event", ""), str):
+        if not isinstance(row, dict):
             raise DamagedFileError(f"'{path}, line {number}' is damaged: expected a mapping, found {shown(row)}.")
+
+
+def _check_events(path: Path, rows: Sequence[Row]) -> None:
+    damage = find_damage(rows)
+    if damage is not None:
+        number, problem = damage
+        raise DamagedFileError(f"'{path}, line {number}' is damaged: {problem}.")

@@ -31,6 +31,7 @@ from crosstask.runs.record import (
     Record,
     finite,
     read_history,
+    read_rows,
     write_rows,
 )
 from crosstask.runs.remarks import warnings_of
@@ -141,7 +142,7 @@ class Run(Predictor):
         """Predictions on the splits that were measured; the file is only there if something was."""
         if self.folder is None or not (self.folder.path / PREDICTIONS_FILE).is_file():
             return []
-        return read_history(self.folder.path / PREDICTIONS_FILE)
+        return read_rows(self.folder.path / PREDICTIONS_FILE)
 
     @property
     def history(self) -> list[Row]:

@@ -14,7 +14,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row
-from crosstask.runs.record import Record, finite, read_history
+from crosstask.runs.record import Record, finite, read_rows
 from crosstask.storage import (
     LOCK_FILE,
     DamagedFileError,
@@ -261,7 +261,7 @@ def _read_rows(folder: Path, facts: Sequence[Fact], kind: str) -> list[Row]:
     path = folder / CELLS_FILE
     rows: list[Row] = []
     if path.is_file():
-        rows = read_history(path)
+        rows = read_rows(path)
     _check_folder(folder, rows, {fact.event for fact in facts}, kind)
     return rows
 
