@@ -172,6 +172,23 @@ def test_sentences_are_read_in_memory_and_kept(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "demo").iterdir()] == ["vader-sentences.jsonl"]
 
 
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]\n", b'{"text": 5}\n', b"\xff\n", b'{"text": "a", "rating": 1.0, "domain": "x"}\n']
+)
+def test_damaged_sentences_are_fetched_again(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(text_demo, "fetch_package", package)
+    sentences = load_sentences(tmp_path)
+    (tmp_path / "vader-sentences.jsonl").write_bytes(content)
+    assert load_sentences(tmp_path) == sentences
+    assert (tmp_path / "vader-sentences.jsonl").read_bytes() != content
+
+
+def test_sentences_that_cannot_be_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_demo, "fetch_package", package)
+    (tmp_path / "file").write_text("a file")
+    assert len(load_sentences(tmp_path / "file")) == 8
+
+
 def test_a_sentence_stands_once():
     chosen = choose([*read_package(package()), Sentence("  same EVERYWHERE ", 3.0, "films")], per_domain=10)
     assert sum(sentence.text.strip().lower() == "same everywhere" for sentence in chosen) == 1

@@ -184,3 +184,20 @@ def test_a_word_takes_the_sense_that_it_has_in_the_texts():
 
     assert nearest_to_apple([]) == "laptop"
     assert nearest_to_apple([*office, *orchard]) in ("pear", "banana")
+
+
+@pytest.mark.parametrize("content", [b"", b"no array"])
+def test_a_damaged_file_is_made_again(tiny_encoder, tmp_path, content):
+    expected, _ = contextual_sums(WORDS, PASSAGES, read(tiny_encoder("bert")))
+    (path,) = (tmp_path / "cache" / "places").iterdir()
+    path.write_bytes(content)
+    sums, _ = contextual_sums(WORDS, PASSAGES, read(tiny_encoder("bert")))
+    assert np.array_equal(sums, expected)
+    assert path.stat().st_size > len(content)
+
+
+def test_without_a_folder_nothing_is_kept(tiny_encoder, tmp_path, caplog):
+    (tmp_path / "cache").write_text("a file")
+    _, counts = contextual_sums(WORDS, PASSAGES, read(tiny_encoder("bert")))
+    assert counts.tolist() == [2, 2, 1, 1, 0]
+    assert "not kept on disk" in caplog.text

@@ -23,7 +23,7 @@ from crosstask.demo.problem import Pool, Problem
 from crosstask.errors import CrossTaskError
 from crosstask.models.encoders.cache_folder import cache_folder, note_once
 from crosstask.progress import Progress
-from crosstask.storage import DamagedFileError, read_lines, write_text
+from crosstask.storage import DamagedFileError, read_lines, read_text, write_text
 from crosstask.training.config import Training
 
 PACKAGE = "vaderSentiment==3.3.2"
@@ -157,15 +157,20 @@ def load_sentences(folder: Path) -> list[Sentence]:
 
 
 def _read_sentences(path: Path) -> list[Sentence]:
+    if not read_text(path).endswith("\n"):
+        raise DamagedFileError(f"'{path}' is damaged: it ends in the middle of a line.")
     sentences: list[Sentence] = []
     for row in read_lines(path):
-        try:
-            text, rating, domain = row["text"], row["rating"], row["domain"]
-        except (TypeError, LookupError) as error:
-            raise DamagedFileError(f"'{path}' is damaged: a line is no sentence.") from error
-        if not isinstance(text, str) or not isinstance(rating, float) or domain not in tuple(FILES):
+        if not isinstance(row, dict) or row.keys() != {"text", "rating", "domain"}:
             raise DamagedFileError(f"'{path}' is damaged: a line is no sentence.")
-        sentences.append(Sentence(text, rating, domain))
+        sentence = Sentence(**row)
+        if (
+            not isinstance(sentence.text, str)
+            or type(sentence.rating) is not float
+            or sentence.domain not in tuple(FILES)
+        ):
+            raise DamagedFileError(f"'{path}' is damaged: a line is no sentence.")
+        sentences.append(sentence)
     return sentences
 
 

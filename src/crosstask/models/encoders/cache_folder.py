@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from crosstask.progress import Progress
 from crosstask.storage import DamagedFileError, discard, read_checked
@@ -138,6 +139,13 @@ def note_once(sentence: str) -> None:
         logging.getLogger("crosstask").warning(sentence)
 
 
+def read_header(content: bytes) -> tuple[dict[str, Any], int]:
+    """What safetensors writes before the arrays, eight bytes of length and so much JSON; and where the arrays begin."""
+    data_start = 8 + int.from_bytes(content[:8], "little")
+    header: dict[str, Any] = json.loads(content[8:data_start])
+    return header, data_start
+
+
 def survey(progress: Progress | None = None) -> CacheContent:
     """Look through the cache and check every file of features."""
     root = cache_folder()
@@ -176,7 +184,7 @@ def _survey_encoder(folder: Path) -> EncoderFeatures:
     inputs = 0
     for path in shard_paths(folder):
         try:
-            header = _header(read_checked(path))
+            header, _ = read_header(read_checked(path))
             inputs += int(header["keys"]["shape"][0])
             names[str(header["__metadata__"]["encoder"])] = None
         except FileNotFoundError:
@@ -187,13 +195,6 @@ def _survey_encoder(folder: Path) -> EncoderFeatures:
             damaged[path.name] = f"'{path}' is damaged: it is no shard of features."
     size = sum(_size(path) for path in children(folder))
     return EncoderFeatures(folder.name, tuple(filter(None, names)), inputs, size, last_used, damaged)
-
-
-def _header(content: bytes) -> dict[str, dict[str, list[int]]]:
-    """What safetensors writes before the arrays: eight bytes of length, and so much JSON."""
-    length = int.from_bytes(content[:8], "little")
-    header: dict[str, dict[str, list[int]]] = json.loads(content[8 : 8 + length])
-    return header
 
 
 def _size(path: Path) -> int:
