@@ -21,6 +21,7 @@ from crosstask.data.readers.table import Table, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.progress import make_progress, shown
+from crosstask.quoting import brief
 from crosstask.runs.loading import load, task_options
 from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_name
 from crosstask.storage import write_new_text
@@ -277,7 +278,7 @@ def _line_input(
         try:
             numbers.append(float(value))
         except ValueError:
-            raise source.error(f"has '{value}' where a number was expected.", number) from None
+            raise source.error(f"has '{brief(value)}' where a number was expected.", number) from None
     return numbers
 
 

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from crosstask.data.readers.source import Source
+from crosstask.quoting import brief
 
 MAX_CELL = 2**31 - 1
 JSON_SPACE = " \t\n\r"
@@ -43,7 +44,7 @@ class CellRows:
     def check_free(self, name: str) -> None:
         """Fail if a column of this name exists."""
         if name in [column.strip() for column in self.header]:
-            raise self.source.error(_taken(f"has a column '{name}' already"))
+            raise self.source.error(_taken(f"has a column '{brief(name)}' already"))
 
     def cells(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         """As they are."""
@@ -54,7 +55,8 @@ class CellRows:
         for position, name in enumerate(self.header):
             if name in self.header[:position]:
                 raise self.source.error(
-                    f"has two columns named '{name}', of which JSON could keep one only; write .csv, or rename one."
+                    f"has two columns named '{brief(name)}', of which JSON could keep one only; write .csv, or "
+                    "rename one."
                 )
         return (json.dumps(dict(zip(self.header, row, strict=True)), ensure_ascii=False) for row in self.rows)
 
@@ -73,7 +75,7 @@ class ObjectRows:
             if name not in text and "\\" not in text:
                 continue  # without an escape, a key stands in the text as it is
             if any(key == name for key, _, _ in _members(text)):
-                raise self.source.error(_taken(f"has a key '{name}' already"), line)
+                raise self.source.error(_taken(f"has a key '{brief(name)}' already"), line)
 
     def cells(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         """A column per key, in the order in which they occur; empty where an object lacks it."""
@@ -82,7 +84,7 @@ class ObjectRows:
             row: dict[str, str] = {}
             for key, value, value_text in _members(text):
                 if key in row:
-                    raise self.source.error(f"has the key '{key}' twice, which only JSON lines can hold.", line)
+                    raise self.source.error(f"has the key '{brief(key)}' twice, which only JSON lines can hold.", line)
                 row[key] = _cell_of(value, value_text)
             objects.append(row)
         header = list(dict.fromkeys(chain.from_iterable(objects)))
