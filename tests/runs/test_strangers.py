@@ -280,3 +280,28 @@ def test_a_pipe_in_place_of_a_file(folders):
     os.mkfifo(path)
     with pytest.raises(ct.CrossTaskError, match="no plain file"):
         ct.load(folders / "run")
+
+
+@pytest.mark.parametrize("section", ["test: owner/name:test", "split: [0.5, 0.2, 0.3]"])
+def test_a_data_set_of_the_hub_is_fetched_for_the_user_alone(section, folders):
+    """`evaluate` without data would read what the stranger's recipe names."""
+    (folders / "mlp" / "recipe.yaml").write_text(
+        f"target: mood\ntasks:\n  mood:\n    train: owner/name:train\n    format: hub\n    {section}\n"
+    )
+    outcome = crosstask("evaluate", folders / "mlp")
+    assert outcome.code == 2
+    check_sentence(outcome.err)
+    assert "starts no download" in outcome.err
+
+
+def test_a_tokenizer_of_another_encoder(folders):
+    path = folders / "run" / "model" / "encoder" / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    for number, token in enumerate(tokenizer["model"]["vocab"]):
+        tokenizer["model"]["vocab"][token] = 100_000 + number
+    tokenizer["added_tokens"] = []
+    path.write_text(json.dumps(tokenizer))
+    outcome = crosstask("predict", folders / "run", stdin=b"good film\n")
+    assert outcome.code == 2
+    check_sentence(outcome.err)
+    assert "do not belong together" in outcome.err or "damaged" in outcome.err

@@ -55,6 +55,12 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
 
     options = task_options(run, spec.name)
     source = options.get("test")
+    if data is None and options.get("format") == "hub":
+        # The folder may be somebody else's: what it names is fetched when the user names it too.
+        raise CrossTaskError(
+            f"The recipe of '{run}' takes the data of task '{spec.name}' from the Hugging Face hub, and a run folder "
+            "starts no download: name the data set to score on, as OWNER/NAME:SPLIT."
+        )
     if data is not None:
         source = str(data)
     elif source is None and options.get("split"):

@@ -83,4 +83,7 @@ def task_options(folder: str | Path, task: str) -> dict[str, Any]:
     options = dict(tasks.get(task, {}))
     if not isinstance(options.get("train"), str):  # a run of Python: `train` is a size, not a file
         return {}
+    for key in ("name", "folder"):  # arguments of the reader that no recipe has
+        if key in options:
+            raise DamagedFileError(f"'{path}' is damaged: the task '{task}' has the key '{key}'.")
     return {"seed": recipe.get("seed", 0), **options}

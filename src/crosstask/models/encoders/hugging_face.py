@@ -239,7 +239,21 @@ class HuggingFaceEncoder(Encoder):
             if form == "tokens":
                 row["word_positions"] = _first_pieces(encoded.word_ids(i), len(texts[i]))
             rows.append(row)
+        self._check_ids(rows)
         return rows
+
+    def _check_ids(self, rows: Sequence[PreparedInput]) -> None:
+        """The tokenizer may know more tokens than the encoder has vectors for, if the two do not belong together."""
+        for key, setting in (("input_ids", "vocab_size"), ("token_type_ids", "type_vocab_size")):
+            limit = getattr(self.hf_config, setting, None)
+            if not limit:  # not every architecture says it
+                continue
+            largest = max((int(row[key].max()) for row in rows if key in row and len(row[key])), default=0)
+            if largest >= limit:
+                raise CrossTaskError(
+                    f"The tokenizer and the encoder do not belong together: it gives {largest} among `{key}`, and the "
+                    f"encoder has {limit} vectors for them. Were its files exchanged?"
+                )
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded ids and the attention mask, all [batch, length]."""
