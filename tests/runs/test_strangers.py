@@ -227,6 +227,7 @@ class TestNothingIsFetched:
 # Sizes in crosstask.json of an MLP, and in config.json of a transformer.
 SIZES = [
     {"layers": 10**9},
+    {"layers": 900},
     {"hidden": 10**12},
     {"hidden": 2**63},
     {"layers": 10**9, "hidden": 1},
@@ -258,7 +259,7 @@ def test_sizes_that_the_weights_do_not_have(sizes, folders):
     outcome = crosstask("predict", folders / "mlp", stdin=b"good\n")
     assert outcome.code == 2
     check_sentence(outcome.err)
-    assert "is damaged: its sizes ask for" in outcome.err
+    assert "is damaged" in outcome.err
 
 
 @pytest.mark.parametrize("sizes", CONFIGURATIONS, ids=str)
