@@ -163,3 +163,44 @@ def wait_for_cells(started, folder, count):
     path = folder / CELLS_FILE
     while started.poll() is None and not (path.exists() and path.read_text().count('"event": "cell"') >= count):
         time.sleep(0.01)
+
+
+DAMAGES = {
+    "no JSON": lambda line: line[1:],
+    "no row": lambda line: "[1]",
+    "no event": lambda line: "{}",
+    "an odd event": lambda line: '{"event": [1]}',
+    "no key": lambda line: '{"event": "cell"}',
+    "odd scores": lambda line: json.dumps({**json.loads(line), "scores": 5}),
+    "an odd score": lambda line: json.dumps({**json.loads(line), "scores": {"test": {"accuracy": "high"}}}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_row_is_named_and_nothing_is_cut_off(tmp_path, damage):
+    """Rows after it are finished runs; without the line only its own run is done again."""
+    how = {**HOW, "methods": ["single"], "output": tmp_path / "out"}
+    ct.compare(tiny(), **how)
+    whole = table(tmp_path / "out")
+    path = tmp_path / "out" / CELLS_FILE
+    lines = path.read_text().splitlines()
+    number = next(i for i, line in enumerate(lines) if '"event": "cell"' in line)
+    path.write_text("\n".join([*lines[:number], damage(lines[number]), *lines[number + 1 :], ""]))
+    before = path.read_bytes()
+    with pytest.raises(ct.CrossTaskError, match=f"line {number + 1}'.*Remove that line") as refusal:
+        ct.compare(tiny(), **how)
+    assert "\n" not in str(refusal.value)
+    assert path.read_bytes() == before
+    path.write_text("\n".join([*lines[:number], *lines[number + 1 :], ""]))
+    ct.compare(tiny(), **how)
+    assert table(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"scores": 5}'])
+def test_damaged_metrics_of_a_run_are_measured_again(tmp_path, content):
+    ct.compare(tiny(), output=tmp_path / "out", **HOW)
+    whole = table(tmp_path / "out")
+    next((tmp_path / "out").rglob("metrics.json")).write_text(content)
+    forget_cells(tmp_path / "out")
+    ct.compare(tiny(), output=tmp_path / "out", **HOW)
+    assert table(tmp_path / "out") == whole

@@ -12,7 +12,7 @@ from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.folds import NUM_FOLDS, check_labels, pooled
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
-from crosstask.automl.search import AXES, Search
+from crosstask.automl.search import AXES, FoldRow, Search
 from crosstask.automl.selection import Choice
 from crosstask.automl.source_selection import (
     FEATURE_FRACTION,
@@ -28,6 +28,7 @@ from crosstask.methods import Named
 from crosstask.models.build import trusts_remote_code
 from crosstask.runs.record import finite
 from crosstask.runs.run import Run
+from crosstask.storage import explain_damage
 from crosstask.studies.grid import Fact, Grid, open_grid
 from crosstask.studies.method import Section
 from crosstask.studies.options import content, tasks_by_name
@@ -74,7 +75,7 @@ class Request:
         facts = [Fact("settings", "", {**settings, "num_folds": NUM_FOLDS})]
         for task in (self.target, *self.sources):
             facts.append(Fact("data", task.name, {"content": content(task)}))
-        return open_grid(self.folder, facts, kind="search", names=FACT_NAMES, axes=AXES)
+        return open_grid(self.folder, facts, kind="search", names=FACT_NAMES, axes=AXES, results=FoldRow)
 
 
 def find_model(request: Request, board: Board) -> Found:
@@ -177,7 +178,8 @@ class _Driver:
         """As a call that was stopped made it, or anew: its runs were with these sources."""
         rows = self.grid.record.of("selection")
         if rows:
-            return Selection.of_row(rows[-1])
+            with explain_damage(f"the selection of sources in '{self.grid.record.path}'"):
+                return Selection.of_row(rows[-1])
         selector = SourceSelector(self.request.encoder, speed, self.request.clock, self.request.seed)
         selection = selector.select(target, self.request.sources, self.request.unreadable)
         self.grid.record.append(selection.to_row())

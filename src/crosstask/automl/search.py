@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affordable_updates
 from crosstask.automl.candidates import LEVELS, NUM_EVALUATIONS, Candidate, Level, evaluate_every
@@ -15,6 +18,18 @@ from crosstask.runs.events import Row
 from crosstask.studies.grid import Grid, RunKey, duration
 
 AXES = ("candidate", "fold")
+
+
+class FoldRow(TypedDict):
+    """The row of a run: its key, and its score, or that of each evaluation; null where it is not defined."""
+
+    candidate: str
+    fold: int
+    score: NotRequired[float | None]
+    curve: NotRequired[list[float | None]]
+    seconds: float
+
+
 ROUNDS = (NUM_FOLDS, 2 * NUM_FOLDS, 4 * NUM_FOLDS)
 """Folds after each further round: of all candidates, of the better half, and of the better half of that."""
 LEVEL_FRACTION = 0.6

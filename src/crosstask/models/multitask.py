@@ -19,7 +19,7 @@ from crosstask.models.encoder import Config, Encoder, Representation
 from crosstask.models.encoders import encoder_class
 from crosstask.models.hooks import Insert, insert_class, pass_context, running_in
 from crosstask.models.saved_weights import SavedWeights
-from crosstask.storage import check_shape, explain_damage, read_json
+from crosstask.storage import check_shape, encoded, explain_damage, read_json
 from crosstask.validation import shown
 
 MODEL_FILE, WEIGHTS_FILE, ASSETS_FOLDER = "crosstask.json", "model.safetensors", "encoder"
@@ -208,7 +208,7 @@ def task_specs(description: Description) -> list[TaskSpec]:
 
 def write_description(folder: Path, description: Description) -> None:
     """Write the model file of a folder."""
-    (folder / MODEL_FILE).write_text(json.dumps(description, indent=2, ensure_ascii=False), encoding="utf-8")
+    (folder / MODEL_FILE).write_bytes(encoded(json.dumps(description, indent=2, ensure_ascii=False)))
 
 
 def read_description(folder: Path) -> Description:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 from crosstask.errors import CrossTaskError, import_extra, unknown
 from crosstask.runs.events import DevEvaluation, Event, HeldOutLosses, PhaseEnd, Update, Warned, read_events
 from crosstask.runs.record import Record
-from crosstask.storage import write_text
+from crosstask.storage import read_json, write_text
 from crosstask.validation import Named, check_options, name_and_options, shown
 
 PROJECT = "crosstask"
@@ -242,7 +242,7 @@ class Tracking:
         # 2. Its ids in services that have followed it before.
         known_ids: dict[str, str] = {}
         if folder is not None and (folder / IDS_FILE).is_file():
-            known_ids = json.loads((folder / IDS_FILE).read_text(encoding="utf-8"))
+            known_ids = read_json(folder / IDS_FILE, dict[str, str])
         tracked = TrackedRun(folder, self.updates_before + updates_in_phase + 1, known_ids)
         ids = dict(known_ids)
         # 3. Start the trackers, then write their ids down.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import NotRequired
 from urllib.parse import quote
 
 from typing_extensions import TypedDict
@@ -38,6 +39,19 @@ class Measured(TypedDict):
     scores: Mapping[str, Mapping[str, Mapping[str, float | None]]]
     weights: Mapping[str, Mapping[str, float | None]]
     seconds: float
+
+
+class MethodRow(TypedDict):
+    """The row of a run: its key, its target's scores by split and metric, and the weights of each phase."""
+
+    method: str
+    target: str
+    seed: int
+    trial: str
+    scores: Mapping[str, Mapping[str, float | None]]
+    weights: Mapping[str, Mapping[str, float | None]]
+    seconds: float | None
+    run: NotRequired[str]
 
 
 def run_key(method: str, target: str, seed: int, trial: str = "") -> RunKey:
@@ -164,7 +178,7 @@ class MethodStudy:
             digests = {name: content(task) for name, task in self.tasks(seed).items()}
             facts.append(Fact("data", str(seed), {"tasks": digests}))
         names = {"settings": "encoder or training", "method": "method '{}'", "data": "the data of seed {}"}
-        return open_grid(self.folder, facts, kind="comparison", names=names, axes=AXES)
+        return open_grid(self.folder, facts, kind="comparison", names=names, axes=AXES, results=MethodRow)
 
 
 def _read_finished(folder: Path) -> Measured | None:

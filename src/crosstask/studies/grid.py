@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NotRequired, Self
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
@@ -19,6 +20,7 @@ from crosstask.storage import (
     LOCK_FILE,
     DamagedFileError,
     FolderLock,
+    check_shape,
     explain_write_errors,
     lock_folder,
     remove_all_scratch,
@@ -91,6 +93,13 @@ class Fact:
     event: str
     key: str
     values: Row
+
+
+class StoredRow(TypedDict):
+    """What every row of the file has: its kind, and a fact's key."""
+
+    event: str
+    key: NotRequired[str]
 
 
 class Grid:
@@ -196,6 +205,7 @@ def open_grid(
     kind: str,
     names: Mapping[str, str],
     axes: Sequence[str] = (),
+    results: Any = Row,
 ) -> Grid:
     """The runs that a folder holds already, or the beginning of new ones; nobody else writes to it until they end.
 
@@ -207,18 +217,20 @@ def open_grid(
         kind: what such a folder holds, in a word for people.
         names: how to call a fact in an error, by its event, with `{}` for its key.
         axes: of the keys, see `Grid`.
+        results: the type of the rows of runs, such as a `TypedDict`; what is not of it in the file is damage.
     """
     if folder is None:
-        return _open(None, facts, kind=kind, names=names, axes=axes)
+        return _open(None, [], facts, kind=kind, names=names, axes=axes)
     # Before anything is written, the lock included; and again inside, for the folder may change until it is locked.
-    _read_rows(folder, facts, kind)
+    _read_rows(folder, facts, kind, results)
     with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = lock_folder(folder)
     try:
         remove_all_scratch(folder)
         remove_scratch(folder / CELLS_FILE)  # as version 0.2 named it
-        return _open(folder, facts, kind=kind, names=names, axes=axes, lock=lock)
+        rows = _read_rows(folder, facts, kind, results)
+        return _open(folder, rows, facts, kind=kind, names=names, axes=axes, lock=lock)
     except BaseException:
         lock.release()
         raise
@@ -226,6 +238,7 @@ def open_grid(
 
 def _open(
     folder: Path | None,
+    rows: Sequence[Row],
     facts: Sequence[Fact],
     *,
     kind: str,
@@ -234,9 +247,6 @@ def _open(
     lock: FolderLock | None = None,
 ) -> Grid:
     record = Record()
-    rows: list[Row] = []
-    if folder is not None:
-        rows = _read_rows(folder, facts, kind)
     # What the facts were when the study was begun must still hold.
     before: dict[tuple[str, str], Row] = {}
     for row in rows:
@@ -256,14 +266,32 @@ def _open(
     return Grid(record, axes, lock)
 
 
-def _read_rows(folder: Path, facts: Sequence[Fact], kind: str) -> list[Row]:
+def _read_rows(folder: Path, facts: Sequence[Fact], kind: str, results: Any) -> list[Row]:
     """The rows of a folder that may be written to: it is new, or holds a study of the same kind."""
     path = folder / CELLS_FILE
     rows: list[Row] = []
-    if path.is_file():
-        rows = read_rows(path)
-    _check_folder(folder, rows, {fact.event for fact in facts}, kind)
+    try:
+        if path.is_file():
+            rows = read_rows(path)
+        _check_rows(path, rows, StoredRow)
+        _check_folder(folder, rows, {fact.event for fact in facts}, kind)
+        _check_rows(path, rows, results, event="cell")
+    except DamagedFileError as error:
+        raise DamagedFileError(
+            f"{error} Remove that line to do its run again, or start anew with another --output."
+        ) from error
     return rows
+
+
+def _check_rows(path: Path, rows: Sequence[Row], shape: Any, event: str | None = None) -> None:
+    """Whether all rows, or those of an event, are of this type."""
+    numbered = {number: row for number, row in enumerate(rows, 1) if event is None or row["event"] == event}
+    try:
+        check_shape(list(numbered.values()), list[shape], str(path))  # all at once, which is quick
+    except DamagedFileError:
+        for number, row in numbered.items():  # one after the other, to name the line
+            check_shape(row, shape, f"{path}, line {number}")
+        raise
 
 
 def _has_changed(fact: Fact, before: Row) -> bool:
@@ -273,11 +301,14 @@ def _has_changed(fact: Fact, before: Row) -> bool:
 
 def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str) -> None:
     """A folder may be written to if it is new, or holds a study of the same kind."""
+    is_foreign = False
     if rows:
         is_foreign = not any("key" in row and row["event"] in events for row in rows)
     elif folder.is_dir():
-        # A kill can leave an empty file and the lock's, and nothing else.
-        is_foreign = any(path.name not in (CELLS_FILE, LOCK_FILE) for path in folder.iterdir())
+        # A kill can leave an empty file, scratch of it and the lock's file, and nothing else.
+        for path in folder.iterdir():
+            if path.name not in (CELLS_FILE, LOCK_FILE) and not path.name.startswith(f".{CELLS_FILE}."):
+                is_foreign = True
     else:
         is_foreign = folder.exists()
     if is_foreign:

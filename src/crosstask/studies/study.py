@@ -4,6 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from typing_extensions import TypedDict
+
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
@@ -17,6 +19,17 @@ from crosstask.training.paradigms import find_paradigm
 from crosstask.validation import name_and_options
 
 AXES = ("targets", "sources", "seed", "width")
+
+
+class TaskRow(TypedDict):
+    """The row of a run: its key, and its targets' scores by task, split and metric."""
+
+    targets: list[str]
+    sources: list[str]
+    seed: int
+    width: int | None
+    scores: dict[str, dict[str, dict[str, float | None]]]
+    seconds: float
 
 
 def task_key(targets: Sequence[str], sources: Sequence[str], seed: int, width: int | None = None) -> RunKey:
@@ -127,7 +140,9 @@ class TaskStudy:
         started again in the same way.
         """
         facts = [Fact("study", name, {"is": value}) for name, value in self.describe().items()]
-        with open_grid(conditions.folder, facts, kind="study", names={"study": "`{}`"}, axes=AXES) as grid:
+        with open_grid(
+            conditions.folder, facts, kind="study", names={"study": "`{}`"}, axes=AXES, results=TaskRow
+        ) as grid:
             rows = grid.run(self.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
         metrics = {name: chosen_metric(task.spec).name for name, task in self.tasks.items()}
         return TaskResults(rows, metrics, conditions.seeds)
