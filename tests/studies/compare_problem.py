@@ -8,10 +8,6 @@ import crosstask as ct
 from crosstask.studies.grid import CELLS_FILE
 
 QUICK = {"encoder": "linear", "updates": 4, "batch_size": 8, "seeds": 2, "progress": False}
-KILLED = {
-    **QUICK, "seeds": 1, "targets": "a", "methods": ["single", "joint+tawt"], "search": {"learning_rate": [0.001, 0.1]}
-}  # fmt: skip
-"""A comparison that is killed: four cells."""
 FILES = {CELLS_FILE, "runs", "comparison.json", "comparison.csv", "comparison.md", "comparison.tex"}
 RUN_FILES = {"recipe.yaml", "environment.json", "history.jsonl", "metrics.json", "predictions.jsonl"}
 """What a run leaves that is kept without its model."""

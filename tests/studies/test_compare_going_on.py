@@ -2,15 +2,13 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
-from compare_problem import KILLED, QUICK, table, tiny
+from compare_problem import QUICK, table, tiny
 
 import crosstask as ct
 from command_line import crosstask
@@ -119,23 +117,6 @@ def forget_cells(folder):
     """As if the command had been killed before it wrote down a single one."""
     path = folder / CELLS_FILE
     path.write_text("".join(line + "\n" for line in path.read_text().splitlines() if '"event": "cell"' not in line))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keep_runs", ["without models", "keep"])
-def test_killed_at_random_moments(tmp_path, keep_runs):
-    """kill -9 eight times; called again, it ends with the same table and the same runs as one that was left alone."""
-    script = Path(__file__).with_name("killed_compare.py")
-    command = [sys.executable, str(script), str(tmp_path / "killed"), keep_runs, "3"]
-    path = os.pathsep.join([str(script.parent), str(script.parent.parent), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=True)
-    assert len(done.stdout.split()) == 8
-    ct.compare(tiny(), output=tmp_path / "killed", keep_runs=keep_runs == "keep", **KILLED)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-    runs = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("predictions.jsonl")}
-    assert len(runs) == 4
-    for name, path in runs.items():
-        assert (tmp_path / "killed" / name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.slow

@@ -44,9 +44,9 @@ def _train(name: str, **recipe: object) -> Problem:
     return Problem(name, "train", recipe)
 
 
-def _compare(name: str, jobs: int, more: tuple[str, ...] = ()) -> Problem:
+def _compare(name: str, *, jobs: int, seeds: int = 2, more: tuple[str, ...] = ()) -> Problem:
     recipe = {"training": {"updates": 6, "batch_size": 8, "checkpoint_every": 2}}
-    options = ("--methods", "single,joint+tawt", "--seeds", "2", "--jobs", str(jobs), *more)
+    options = ("--methods", "single,joint+tawt", "--seeds", str(seeds), "--jobs", str(jobs), *more)
     return Problem(name, "compare", recipe, options, has_workers=jobs > 1)
 
 
@@ -61,7 +61,7 @@ PROBLEMS = [
     _train("stacking", paradigm="stacking", encoder=FROZEN_ENCODER),
     _train("accumulate", paradigm="joint", training={**TRAINING, "accumulate": 2, "epochs": 6}),
     _train("patience", paradigm="joint", training={**TRAINING, "patience": 2, "epochs": 30, "learning_rate": 0.1}),
-    _compare("compare", jobs=1),
+    _compare("compare", jobs=1, seeds=1, more=("--search", "learning_rate=0.001,0.1")),
     _compare("compare-keep", jobs=1, more=("--keep-runs",)),
     _compare("compare-workers", jobs=2, more=("--keep-runs",)),
     Problem("auto", "auto", {"training": {"updates": 6, "batch_size": 8}}, ("--minutes", "30", "--quiet")),

@@ -23,7 +23,7 @@ from crosstask.report import write_page
 from torture.problems import OUTPUT
 from torture.tripwire import VARIABLE, Tripwire, Wire
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds after which a start hangs."""
 CRASHED = 70
 """Exit code of a fork whose command raised an exception."""
