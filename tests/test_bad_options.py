@@ -170,3 +170,50 @@ def test_large_seeds_still_train(star_files):
     outcome = crosstask("train", recipe, "--seed", 2**63 - 1, "-q")
     assert outcome.code == 0, outcome.err
     assert os.path.exists(star_files / "runs" / "stars" / "metrics.json")
+
+
+ODD = (5, True, 1.5, "\ud800", b"x", [[1]], {"a": [1]}, object(), 10**5000)
+ENCODER = {"name": "mlp", "dimension": 4, "hidden": 4}
+CALLS = {
+    "encoder of a learner": lambda value: ct.Learner([value]),
+    "paradigm of a learner": lambda value: ct.Learner(paradigm=value),
+    "weighting of a learner": lambda value: ct.Learner(weighting=value),
+    "transfer of a learner": lambda value: ct.Learner(transfer=value),
+    "training of a learner": lambda value: ct.Learner(training=value),
+    "trackers of a learner": lambda value: ct.Learner(track=value),
+    "target of a fit": lambda value: ct.Learner(ENCODER).fit(value),
+    "source of a fit": lambda value: ct.Learner(ENCODER).fit(small_task(), value),
+    "sources of a fit": lambda value: ct.Learner(ENCODER).fit(small_task(), [value]),
+    "output of a fit": lambda value: ct.Learner(ENCODER).fit(small_task(), output=[value]),
+    "tasks of a comparison": lambda value: ct.compare(value, ["single"]),
+    "methods of a comparison": lambda value: ct.compare([small_task()], value),
+    "targets of a comparison": lambda value: ct.compare([small_task()], ["single"], targets=value),
+    "baseline of a comparison": lambda value: ct.compare([small_task()], ["single"], baseline=value),
+    "trials of a comparison": lambda value: ct.compare([small_task()], ["single"], trials=[value]),
+    "encoder of a comparison": lambda value: ct.compare([small_task()], ["single"], encoder=[value]),
+    "place of a comparison": lambda value: ct.compare([small_task()], ["single"], on=value),
+    "jobs of a comparison": lambda value: ct.compare([small_task()], ["single"], jobs=[value]),
+    "targets of a matrix": lambda value: ct.transfer_matrix([small_task()], targets=value),
+    "transfer of a matrix": lambda value: ct.transfer_matrix([small_task()], transfer=value),
+    "paradigm of a matrix": lambda value: ct.transfer_matrix([small_task()], paradigm=value),
+    "widths of a capacity study": lambda value: ct.capacity([small_task("a"), small_task("b")], widths=[value]),
+    "sources to rank": lambda value: ct.rank(small_task(), value),
+    "weights by task": lambda value: ct.Fixed([value]),
+    "sizes by task": lambda value: ct.BySize(sizes=[value]),
+    "preferences by task": lambda value: ct.Tchebycheff(preferences=[value]),
+}
+
+
+def small_task(name: str = "a") -> ct.Task:
+    return ct.Task.from_arrays(name, ["x", "y"] * 8, ["0", "1"] * 8)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_odd_arguments_in_python(call):
+    for value in ODD:
+        if call == "widths of a capacity study" and value == 5:
+            continue
+        with pytest.raises(ct.CrossTaskError) as caught:
+            CALLS[call](value)
+        str(caught.value).encode()
+        assert len(str(caught.value)) < 1000

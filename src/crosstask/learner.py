@@ -34,7 +34,7 @@ from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
 from crosstask.transfer import Transfer
 from crosstask.transfer.base import Ability, copies_for_run, start_transfers
-from crosstask.validation import Named, Seed, check_value
+from crosstask.validation import Named, Seed, check_value, items_of, name_and_options
 from crosstask.weighting import Weighting
 
 FINE_TUNING_RATE = 5e-5
@@ -78,10 +78,11 @@ class Learner:
         check_value("Learner", "progress", bool | None, progress)
         if paradigm is not None:
             find_paradigm(paradigm)
+        name_and_options("encoder", encoder)
         self.encoder = encoder
         self.paradigm = paradigm
         self.weighting = make_weighting(weighting)
-        self.transfer = [make_transfer(item) for item in transfer]
+        self.transfer = [make_transfer(item) for item in items_of("Learner", "transfer", transfer, object)]
         self.trained_transfers: list[Transfer] = []  # copies of `transfer` that the last fit trained
         self.training = make_training(training, settings)
         self.track = read_trackers(track)

@@ -21,14 +21,14 @@ def make_weighting(section: Weighting | Named | None) -> Weighting | None:
     return _make("weighting", section, WEIGHTINGS, without=FILLED_IN)
 
 
-def make_transfer(section: Transfer | Named) -> Transfer:
+def make_transfer(section: object) -> Transfer:
     """A transfer from an object, a name, or a mapping with `name` and options."""
     if isinstance(section, Transfer):
         return section
     return _make("transfer", section, TRANSFERS)
 
 
-def _make(kind: str, section: Named, registry: Registry[Method], without: tuple[str, ...] = ()) -> Method:
+def _make(kind: str, section: object, registry: Registry[Method], without: tuple[str, ...] = ()) -> Method:
     name, options = name_and_options(kind, section)
     if name not in registry:
         raise unknown(kind, name, registry)

@@ -2,12 +2,12 @@
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -20,6 +20,7 @@ from crosstask.quoting import shown as shown  # other modules look for it here
 
 Named = str | Mapping[str, Any]
 """A method as a recipe names it: `tawt` or `{name: tawt, every: 50}`."""
+Item = TypeVar("Item")
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED)]
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Rate = Annotated[float, Field(gt=0, le=MAX_RATE)]
@@ -246,7 +247,26 @@ def _choices(hint: object) -> list[str]:
     return choices
 
 
-def name_and_options(where: str, section: Named) -> tuple[str, dict[str, Any]]:
+def items_of(where: str, name: str, values: Iterable[object], kind: type[Item]) -> tuple[Item, ...]:
+    """What a list, or anything else that can be gone through, holds, if all of it is of one class.
+
+    >>> items_of("rank", "sources", ("a", "b"), str)
+    ('a', 'b')
+    """
+    items: list[Item] = []
+    is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+    for item in values if is_list else ():
+        if isinstance(item, kind):
+            items.append(item)
+        else:
+            is_list = False
+    if not is_list:
+        words = {object: "a list", str: "a list of names"}.get(kind, f"a list of objects of `{kind.__name__}`")
+        raise CrossTaskError(f"{where}: `{name}` must be {words}; found {shown(values)}.")
+    return tuple(items)
+
+
+def name_and_options(where: str, section: object) -> tuple[str, dict[str, Any]]:
     """`tawt` or `{name: tawt, every: 50}`, split into name and options.
 
     >>> name_and_options("weighting", {"name": "tawt", "every": 50})

@@ -38,6 +38,8 @@ JUST_MADE_SECONDS = 60.0
 
 def check_path(path: str | Path, what: str) -> Path:
     """A path of the user's that can be looked up and written, as far as its letters go; `what` names it in an error."""
+    if not isinstance(path, str | Path):
+        raise CrossTaskError(f"{what} must be a path; found {shown(path)}.")
     text = str(path)
     if "\0" in text:
         raise CrossTaskError(f"{what}: {shown(text)} is no path: it holds a zero byte.")

@@ -4,21 +4,24 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Unpack
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.limits import MAX_WIDTH
 from crosstask.methods import Named
 from crosstask.models.encoders import ENCODERS, encoder_class
+from crosstask.quoting import brief
 from crosstask.runs.estimate import Estimate, estimates_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import RunKey
-from crosstask.studies.method import Method, Section
+from crosstask.studies.method import Method, Section, together_transfers
 from crosstask.studies.options import Conditions, StudyOptions, sign_of
 from crosstask.studies.study import TaskResults, TaskStudy, task_key
-from crosstask.validation import name_and_options, option_names
+from crosstask.validation import check_value, items_of, name_and_options, option_names, shown
 
 CAPACITY_FILE = "capacity.json"
 WIDTHS = (5, 20, 50, 100, 200, 500)
@@ -127,13 +130,14 @@ def capacity(
             `StudyOptions`. `output` also gets the table as JSON.
     """
     # 1. Check everything that can be checked before training.
+    check_value("capacity", "paradigm", str, paradigm)
     if paradigm not in PARADIGMS:
         raise CrossTaskError(
             "The capacity study trains tasks together: `paradigm` must be 'joint' or 'normalized-joint', found "
-            f"'{paradigm}'."
+            f"'{brief(paradigm)}'."
         )
     conditions = Conditions.of(options, encoder="lstm", seeds=DEFAULT_SEEDS)
-    method = Method("together", paradigm, weighting, tuple(transfer))
+    method = Method("together", paradigm, weighting, together_transfers("capacity", transfer))
     option = width_option(conditions.encoder)
     study = TaskStudy.of(tasks, method, conditions, "The capacity study", option)
     widths, names = check_widths(widths), tuple(study.tasks)
@@ -218,7 +222,13 @@ def width_option(encoder: Named) -> str:
 
 def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     """Different widths of at least 1, in order."""
-    ordered = sorted(set(widths))
-    if not ordered or ordered[0] < 1:
-        raise CrossTaskError(f"`widths` must be whole numbers of at least 1, found {list(widths)}.")
-    return tuple(ordered)
+    items = items_of("capacity", "widths", widths, object)
+    if not items or not all(_is_width(width) for width in items):
+        raise CrossTaskError(
+            f"`widths` must be whole numbers of at least 1 and at most {MAX_WIDTH:,}, found {shown(widths)}."
+        )
+    return tuple(sorted({int(width) for width in items if isinstance(width, Integral)}))
+
+
+def _is_width(width: object) -> bool:
+    return isinstance(width, Integral) and not isinstance(width, bool) and 1 <= int(width) <= MAX_WIDTH

@@ -9,6 +9,7 @@ from typing import Unpack
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.quoting import brief
 from crosstask.storage import write_text
 from crosstask.studies.compare_runs import MethodStudy, SeededTasks, run_key
 from crosstask.studies.formats import to_csv, to_latex, to_markdown
@@ -16,6 +17,7 @@ from crosstask.studies.hyperparameters import SearchSpace, Trials, Tried, make_t
 from crosstask.studies.method import DEFAULT_METHODS, Definitions, Method, Section, read_methods
 from crosstask.studies.options import Conditions, StudyOptions
 from crosstask.studies.table import SINGLE, Comparison, choose_trials, make_lines
+from crosstask.validation import items_of
 
 __all__ = ["Comparison", "compare"]
 
@@ -84,6 +86,8 @@ def compare(
         definitions = Definitions(methods)
     elif isinstance(methods, str):
         methods = [methods]
+    else:
+        methods = items_of("compare", "methods", methods, str)
     return compare_names(tasks, list(methods), definitions, targets, **options)
 
 
@@ -97,6 +101,8 @@ def compare_names(
     """`compare` with methods whose names are defined elsewhere, as in a recipe."""
     if isinstance(targets, str):
         targets = [targets]
+    elif targets is not None:
+        targets = items_of("compare", "targets", targets, str)
     # Every name and option is checked before data is read.
     methods = read_methods(names, definitions)
     spaces = read_spaces(methods, definitions, options.pop("search", None))
@@ -131,7 +137,9 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
     # 1. Check everything that can be checked before training.
     if plan.keep_runs and conditions.folder is None:
         raise CrossTaskError("Runs can be kept only in a folder: give `output` as well.")
-    make_tasks = tasks if callable(tasks) else partial(_same_tasks, tuple(tasks))
+    make_tasks = tasks
+    if not callable(make_tasks):
+        make_tasks = partial(_same_tasks, items_of("compare", "tasks", make_tasks, Task))
     study = MethodStudy(
         SeededTasks(make_tasks),
         conditions.encoder,
@@ -179,9 +187,10 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
 def _baseline(name: str | None, methods: Mapping[str, Method]) -> str:
     if name is None:
         return SINGLE if SINGLE in methods else next(iter(methods))
-    if name not in methods:
+    if not isinstance(name, str) or name not in methods:
         raise CrossTaskError(
-            f"The baseline '{name}' is not among the methods ({', '.join(methods)}): add it to them, or choose one."
+            f"The baseline '{brief(name)}' is not among the methods ({', '.join(methods)}): add it to them, or choose "
+            "one."
         )
     return name
 

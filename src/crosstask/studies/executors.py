@@ -147,7 +147,7 @@ def _results(executor: Executor[Item, Result], items: Sequence[Item], deadline: 
 
 def check_executor(on: str) -> None:
     """The name must be known and its package installed; checked before anything is begun."""
-    if on not in get_args(ExecutorName):
+    if not isinstance(on, str) or on not in get_args(ExecutorName):
         raise unknown("place to run on", on, get_args(ExecutorName))
     if on == "ray":
         _import_ray()

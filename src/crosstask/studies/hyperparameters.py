@@ -82,8 +82,8 @@ def make_trials(
     Who may try more often wins more often, so all methods have the same number of trials. With `max_trials` they have
     at most so many, sampled from the larger spaces, and a method whose space is smaller has all of its own.
     """
-    if max_trials is not None and max_trials < 1:
-        raise CrossTaskError(f"`trials` must be at least 1, found {max_trials}.")
+    if not isinstance(max_trials, int | None) or (max_trials is not None and max_trials < 1):
+        raise CrossTaskError(f"`trials` must be at least 1, found {shown(max_trials)}.")
     trials = {name: _trials(method, spaces[name], max_trials) for name, method in methods.items()}
     sizes = trial_counts(trials)
     if max_trials is None and len(set(sizes.values())) > 1:

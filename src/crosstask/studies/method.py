@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
@@ -12,7 +12,7 @@ from crosstask.runs.events import Row
 from crosstask.training.config import Training
 from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm, plan_phases
 from crosstask.transfer import TRANSFERS
-from crosstask.validation import check_options, name_and_options, shown
+from crosstask.validation import check_options, items_of, name_and_options, shown
 from crosstask.weighting import WEIGHTINGS
 
 Section = Mapping[str, Any]
@@ -176,6 +176,14 @@ def read_method(name: str, definitions: Definitions) -> Method:
         raise CrossTaskError(f"paradigm '{method.paradigm}' has one task, so that there is nothing to weight.")
     method.check()
     return method
+
+
+def together_transfers(study: str, transfers: Sequence[Named]) -> tuple[Named, ...]:
+    """The transfers of runs that train tasks together, each a name or a mapping with `name` and options."""
+    named = items_of(study, "transfer", transfers, object)
+    for transfer in named:
+        name_and_options("transfer", transfer)
+    return cast("tuple[Named, ...]", named)
 
 
 def _of_components(name: str, text: str, definitions: Definitions) -> Method:

@@ -17,7 +17,7 @@ from crosstask.studies.executors import ExecutorName, check_executor
 from crosstask.studies.grid import check_jobs
 from crosstask.studies.method import Named, Section
 from crosstask.training.config import Training, TrainingSettings, make_training
-from crosstask.validation import Seed, check_value, shown
+from crosstask.validation import Seed, check_value, items_of, name_and_options, shown
 
 MAX_SEEDS = 100_000
 """Of a study."""
@@ -74,18 +74,22 @@ class Conditions:
         folder = settings.pop("output", None)
         if folder is not None:
             folder = check_path(folder, "`output`")
+        progress = settings.pop("progress", None)
+        check_value("study", "progress", bool | None, progress)
         jobs, on = settings.pop("jobs", None), settings.pop("on", "local")
+        study_encoder = settings.pop("encoder", encoder)
+        name_and_options("encoder", study_encoder)
         check_executor(on)
         check_jobs(jobs)
         if jobs is None and on == "local":
             jobs = 1
         return cls(
-            encoder=settings.pop("encoder", encoder),
+            encoder=study_encoder,
             seeds=seed_list(settings.pop("seeds", seeds)),
             folder=folder,
             jobs=jobs,
             on=on,
-            progress=settings.pop("progress", None),
+            progress=progress,
             training=make_training(settings.pop("training", None), settings),
         )
 
@@ -126,8 +130,9 @@ def sign_of(metric: str) -> float:
 
 def tasks_by_name(tasks: Sequence[Task], beginning: str = "Two") -> dict[str, Task]:
     """Tasks by name, which must differ; `beginning` is that of the error otherwise."""
-    by_name = {task.name: task for task in tasks}
-    if len(by_name) < len(tasks):
+    checked_tasks = items_of("study", "tasks", tasks, Task)
+    by_name = {task.name: task for task in checked_tasks}
+    if len(by_name) < len(checked_tasks):
         raise CrossTaskError(f"{beginning} tasks have the same name; every task needs a name of its own.")
     return by_name
 

@@ -13,9 +13,11 @@ from crosstask.runs.events import Row
 from crosstask.runs.record import finite
 from crosstask.storage import write_text
 from crosstask.studies.grid import RunKey
-from crosstask.studies.method import Method, Section
+from crosstask.studies.method import Method, Section, together_transfers
 from crosstask.studies.options import Conditions, StudyOptions, sign_of
 from crosstask.studies.study import TaskResults, TaskStudy, task_key
+from crosstask.training.paradigms import find_paradigm
+from crosstask.validation import items_of
 
 MATRIX_FILE = "transfer_matrix.json"
 DEFAULT_SEEDS = 3
@@ -128,10 +130,11 @@ def transfer_matrix(
     """
     # 1. Check everything that can be checked before training.
     conditions = Conditions.of(options, encoder="minilm", seeds=DEFAULT_SEEDS)
-    method = Method("together", paradigm, weighting, tuple(transfer))
+    find_paradigm(paradigm)
+    method = Method("together", paradigm, weighting, together_transfers("transfer_matrix", transfer))
     study = TaskStudy.of(tasks, method, conditions, "The transfer matrix")
     sources = tuple(study.tasks)
-    targets = sources if targets is None else tuple(targets)
+    targets = sources if targets is None else items_of("transfer_matrix", "targets", targets, str)
     for name in targets:
         if name not in sources:
             raise unknown("target", name, sources)

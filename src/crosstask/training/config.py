@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
+from crosstask.errors import CrossTaskError
 from crosstask.limits import MAX_RATE
 from crosstask.models.batches import Schedule
 from crosstask.training.devices import Precision
-from crosstask.validation import Count, Rate, check_options, check_values
+from crosstask.validation import Count, Rate, check_options, check_values, shown
 
 MAX_CLIP = 1e30
 """Norms that are never reached; larger ones are none in float32."""
@@ -106,6 +107,8 @@ def make_training(
     training: Training | Mapping[str, Any] | None, settings: Mapping[str, Any] | TrainingSettings
 ) -> Training:
     """Settings of the loop from an object or a mapping, changed by single ones; unknown names are an error."""
+    if not isinstance(training, Training | Mapping | None):
+        raise CrossTaskError(f"`training` must be a mapping with settings of training; found {shown(training)}.")
     changes: Mapping[str, Any] = settings
     if isinstance(training, Training):
         options = {**asdict(training), **changes}

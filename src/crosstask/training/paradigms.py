@@ -198,7 +198,7 @@ def find_paradigm(name: str) -> Paradigm:
     >>> find_paradigm("stacking").without_sources
     'probe'
     """
-    if name not in PARADIGMS:
+    if not isinstance(name, str) or name not in PARADIGMS:
         raise unknown("paradigm", name, PARADIGMS)
     return PARADIGMS[name]
 

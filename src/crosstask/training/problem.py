@@ -7,6 +7,7 @@ from crosstask.data.metrics import check_metric, default_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.training.paradigms import Paradigm, default_paradigm, find_paradigm
+from crosstask.validation import items_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,8 @@ class LearningProblem:
     @classmethod
     def of(cls, target: Task | Sequence[Task], sources: Sequence[Task], paradigm: str | None) -> "LearningProblem":
         """Check that there is a target, that names differ, and that every metric goes with its task."""
-        targets = (target,) if isinstance(target, Task) else tuple(target)
+        targets = (target,) if isinstance(target, Task) else items_of("fit", "target", target, Task)
+        sources = items_of("fit", "sources", sources, Task)
         if not targets:
             raise CrossTaskError("There is no target task.")
         names: set[str] = set()
@@ -30,8 +32,8 @@ class LearningProblem:
             check_metric(task.spec.metric or default_metric(task.spec), task.spec)
             names.add(task.name)
         if paradigm is None:
-            return cls(targets, tuple(sources), default_paradigm(len(targets), len(sources)))
-        return cls(targets, tuple(sources), find_paradigm(paradigm))
+            return cls(targets, sources, default_paradigm(len(targets), len(sources)))
+        return cls(targets, sources, find_paradigm(paradigm))
 
     @property
     def target_names(self) -> list[str]:

@@ -16,7 +16,7 @@ from crosstask.transferability.features import all_units, sampled
 from crosstask.transferability.judge import Judge
 from crosstask.transferability.table import RankResult, RankRow, sort_rows
 from crosstask.transferability.verdict import UNKNOWN
-from crosstask.validation import Seed, check_value
+from crosstask.validation import Seed, check_value, items_of
 
 NumExamples = Annotated[int, Field(ge=2, le=MAX_COUNT)]
 MAX_EXAMPLES = 2_000
@@ -104,6 +104,8 @@ def rank(
 
 
 def _check_arguments(target: Task, sources: Sequence[Task], examples: int | None) -> None:
+    items_of("rank", "target", [target], Task)
+    sources = items_of("rank", "sources", sources, Task)
     names = {target.name}
     for source in sources:
         if source.name in names:

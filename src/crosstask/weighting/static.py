@@ -9,7 +9,7 @@ from crosstask.papers import TAWT, Paper
 from crosstask.quoting import brief, shown
 from crosstask.weighting.base import Problem, Weighting
 from crosstask.weighting.evidence import Evidence, Need
-from crosstask.weighting.validation import check_counts
+from crosstask.weighting.validation import check_counts, check_mapping
 
 
 class StaticWeighting(Weighting):
@@ -93,6 +93,7 @@ class Fixed(StaticWeighting):
         tasks: Sequence[str] | None = None,
         target: str | Sequence[str] | None = None,
     ) -> None:
+        check_mapping(self.name, "weights", weights)
         for task, weight in weights.items():
             is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
             if not is_number or not 0 <= weight <= MAX_NUMBER:

@@ -10,7 +10,7 @@ from crosstask.papers import TCHEBYCHEFF, Paper
 from crosstask.quoting import brief
 from crosstask.weighting.base import Weighting
 from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
-from crosstask.weighting.validation import check_number
+from crosstask.weighting.validation import check_mapping, check_number
 
 
 def tchebycheff_weights(losses: Tensor, preferences: Tensor, smooth: float | None = None) -> Tensor:
@@ -78,6 +78,7 @@ class Tchebycheff(Weighting):
         target: str | Sequence[str] | None = None,
     ) -> None:
         self.preferences: dict[str, float] = {}
+        check_mapping(self.name, "preferences", {} if preferences is None else preferences)
         for task, value in (preferences or {}).items():
             self.preferences[task] = check_number(self.name, f"preferences.{brief(task)}", value, above=0.0)
         if smooth is not None:

@@ -63,10 +63,19 @@ def check_seed(method: str, value: int) -> int:
     return check_count(method, "seed", value, at_least=0, at_most=MAX_SEED)
 
 
+def check_mapping(method: str, option: str, values: Mapping[str, float]) -> None:
+    """The option must have a value for each of some tasks."""
+    if not isinstance(values, Mapping):
+        raise CrossTaskError(
+            f"weighting '{method}': `{option}` must be a mapping from names of tasks, found {shown(values)}."
+        )
+
+
 def check_counts(method: str, option: str, values: Mapping[str, int] | None) -> dict[str, int] | None:
     """Whole numbers by task, or nothing."""
     if values is None:
         return None
+    check_mapping(method, option, values)
     counts: dict[str, int] = {}
     for task, value in values.items():
         counts[task] = check_count(method, f"{option}.{brief(task)}", value)
@@ -75,7 +84,8 @@ def check_counts(method: str, option: str, values: Mapping[str, int] | None) -> 
 
 def check_task_names(method: str, option: str, names: Sequence[str], *, what: str = "weighting") -> list[str]:
     """Names of tasks, each once."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    is_list = isinstance(names, Iterable) and not isinstance(names, str)
+    if not is_list or not all(isinstance(name, str) for name in names):
         raise CrossTaskError(f"{what} '{method}': `{option}` must be a list of names of tasks, found {shown(names)}.")
     return list(dict.fromkeys(names))
 

@@ -71,7 +71,7 @@ def known_methods() -> dict[str, type[nn.Module]]:
 def find(method: str) -> type[nn.Module]:
     """The class of this name."""
     methods = known_methods()
-    if method not in methods:
+    if not isinstance(method, str) or method not in methods:
         raise unknown("TorchJD method", method, methods)
     return methods[method]
 
