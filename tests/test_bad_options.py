@@ -75,6 +75,15 @@ SECTIONS = {
     "method with a line break": ('weighting: "ta\\nwt"', ["Unknown weighting 'ta\\nwt'"]),
     "method with a color": ('weighting: "\\e[31mtawt"', ["Unknown weighting '\\x1b[31mtawt'"]),
     "seeds of a comparison": ("compare: {seeds: 1000000000000}", ["`compare.seeds` must be at most 1,000,000,000"]),
+    "TorchJD without end": (
+        "weighting: {name: torchjd, method: SDMGradWeighting, n_iter: 1000000000}",
+        ["TorchJD's SDMGradWeighting: `n_iter` must be a number of at most 100,000"],
+    ),
+    "absurd number for TorchJD": ("weighting: {name: torchjd, method: CAGrad, c: 1e300}", ["`c`", "at most 1,000,000"]),
+    "weights of TorchJD": (
+        "weighting: {name: torchjd, method: Constant, weights: {stars: .nan, polarity: 1e300}}",
+        ["TorchJD's Constant: `weights` must be numbers of at most 1,000,000"],
+    ),
     "tags of a tracker": ("track: {name: wandb, tags: 5}", ["tracker 'wandb': `tags` must be a list"]),
 }
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra, unknown
+from crosstask.limits import MAX_NUMBER, limit_text
 from crosstask.validation import check_options, option_names, shown
 
 Made = TypeVar("Made")
@@ -26,6 +27,8 @@ CROSS_BATCH = ("MoDoWeighting", "SDMGradWeighting")
 """Weightings of a [tasks, tasks] matrix of products, though TorchJD's type says "matrix"."""
 ROTATION_INVARIANT = ("ConstantWeighting", "MeanWeighting", "RandomWeighting", "SumWeighting", "_NashMTLWeighting")
 """Weightings of the Jacobian that only depend on products of its rows: any root of the Gram matrix will do."""
+MAX_ITERATIONS = 100_000
+"""The largest whole number: most are numbers of iterations in every step."""
 WRAPPERS = ("GramianWeightedAggregator", "WeightedAggregator")
 """Aggregators around a weighting that can be named itself."""
 
@@ -83,8 +86,17 @@ def check(method: str, options: Options, besides: Sequence[str] = ()) -> None:
     for key in options:
         if key not in names:
             raise unknown(f"option of TorchJD's {method}:", key, [*names, *besides])
+    for key, value in options.items():
+        _check_size(f"TorchJD's {method}: `{key}`", value)
     converted = _converted(method, options, None)
     check_options(f"TorchJD's {method}", method_class, converted, without=NUM_TASKS_OPTIONS)
+
+
+def _check_size(where: str, value: object) -> None:
+    """A number must be one that TorchJD, whose own checks know no ceiling, can compute with and come to an end."""
+    ceiling: float = MAX_ITERATIONS if isinstance(value, int) else MAX_NUMBER
+    if isinstance(value, int | float) and not -ceiling <= value <= ceiling:
+        raise CrossTaskError(f"{where} must be a number of at most {limit_text(ceiling)}, found {shown(value)}.")
 
 
 def has_primary(method: str, options: Options) -> bool:
@@ -150,7 +162,10 @@ def call(module: nn.Module, argument: Tensor, seed: int) -> Tensor:
             torch.cuda.manual_seed(seed)
         try:
             return module(argument)
-        except ValueError as error:
+        except Exception as error:
+            # Its checks raise a ValueError; a solver of cvxpy, which only some methods need, fails with its own error.
+            if not isinstance(error, ValueError | ArithmeticError) and "cvxpy" not in type(error).__module__:
+                raise
             raise CrossTaskError(f"TorchJD's {type(module).__name__}: {error}") from error
 
 
@@ -184,7 +199,7 @@ def _converted(method: str, options: Options, rows: Sequence[str] | None) -> dic
 def _make(where: str, method_class: type[Made], options: Options) -> Made:
     try:
         return method_class(**options)
-    except (ValueError, ImportError) as error:
+    except (ValueError, ArithmeticError, ImportError) as error:
         raise CrossTaskError(f"{where}: {error}") from error
 
 
@@ -218,6 +233,8 @@ def _per_task(where: str, value: Any, names: Sequence[str] | None) -> Tensor:
     is_list = isinstance(values, list | tuple) and all(isinstance(number, int | float) for number in values)
     if not is_list and not isinstance(value, Tensor):
         raise CrossTaskError(f"{where} must be a number for each task, by name or as a list; found {shown(value)}.")
+    if is_list and not all(-MAX_NUMBER <= number <= MAX_NUMBER for number in values):
+        raise CrossTaskError(f"{where} must be numbers of at most {limit_text(MAX_NUMBER)}, found {shown(value)}.")
     if names is None:
         return torch.as_tensor(values, dtype=torch.float64)
     if isinstance(value, Mapping):
