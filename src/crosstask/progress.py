@@ -1,7 +1,8 @@
 """Progress bars: one in a terminal, nothing anywhere else."""
 
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -101,6 +102,43 @@ def shown(progress: Progress) -> Iterator[Progress]:
 def current() -> Progress:
     """The bar that is shown around this call, for slow work deep inside it; one that is not shown otherwise."""
     return _SHOWN.get() or Progress()
+
+
+SLOW = 0.3
+"""Seconds after which a step may have had a bar of its own in the place of this one."""
+
+
+def step_by_step(title: str, items: Sequence[str]) -> Iterator[str]:
+    """The items one by one, with a bar that says how many are done; each may show a bar of its own."""
+    progress = current()
+    progress.start(title, len(items))
+    for number, item in enumerate(items):
+        started = time.monotonic()
+        progress.advance(number, item)
+        yield item
+        if time.monotonic() - started > SLOW:
+            progress.start(title, len(items), number + 1)
+
+
+MANY_STEPS, STEPS_PER_MOVE = 50_000, 2_000
+"""Of small steps there must be so many for a bar, which moves after so many."""
+
+
+def in_bar(title: str, num_steps: int) -> Callable[[], None]:
+    """A function to call after each of many small steps, which moves the bar that is shown around this call."""
+    if num_steps < MANY_STEPS:
+        return lambda: None
+    progress = current()
+    progress.start(title, num_steps)
+    completed = 0
+
+    def count() -> None:
+        nonlocal completed
+        completed += 1
+        if completed % STEPS_PER_MOVE == 0:
+            progress.advance(completed)
+
+    return count
 
 
 LARGE_FILE = 4 * 2**20

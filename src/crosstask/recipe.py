@@ -22,6 +22,8 @@ from crosstask.learner import Learner
 from crosstask.methods import FILLED_IN, make_transfer, make_weighting
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.progress import make_progress, step_by_step
+from crosstask.progress import shown as shown_progress
 from crosstask.quoting import brief
 from crosstask.runs.run import PlainRecipe
 from crosstask.runs.tracking import TRACKERS, read_trackers
@@ -236,9 +238,12 @@ class RecipeFile:
             return beside / self.recipe.output
         return beside / "runs" / self.path.stem
 
-    def tasks(self) -> tuple[list[Task], list[Task]]:
-        """Targets and sources, read from their files."""
-        tasks = {name: self.task(name) for name in self.recipe.tasks}
+    def tasks(self, *, progress: bool | None = None) -> tuple[list[Task], list[Task]]:
+        """Targets and sources, read from their files; `progress` as of a learner."""
+        tasks: dict[str, Task] = {}
+        with shown_progress(make_progress(progress)):
+            for name in step_by_step("read tasks", list(self.recipe.tasks)):
+                tasks[name] = self.task(name)
         targets = [tasks[name] for name in self.recipe.targets]
         sources = [task for name, task in tasks.items() if name not in self.recipe.targets]
         return targets, sources

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import typer
 
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.progress import make_progress, shown, step_by_step
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,12 +42,15 @@ class RecipeTasks:
         return [task for name, task in self.tasks.items() if name != target]
 
 
-def read_recipe(path: Path, seed: int | None = None) -> "RecipeFile":
+def read_recipe(path: Path, seed: int | None = None, *, quiet: bool = False) -> "RecipeFile":
     """Read and check a recipe; a seed given on the command line replaces the recipe's."""
-    from crosstask.recipe import RecipeFile
-    from crosstask.validation import Seed, check_value
+    with shown(make_progress(show_progress(quiet))) as progress:
+        # Shown at once: the packages that a recipe needs take seconds to load.
+        progress.start(f"read {path.name[-30:]}", 1)
+        from crosstask.recipe import RecipeFile
+        from crosstask.validation import Seed, check_value
 
-    file = RecipeFile.read(path)
+        file = RecipeFile.read(path)
     if seed is not None:
         check_value("--seed", "seed", Seed, seed)
         file.recipe.seed = seed
@@ -59,18 +63,20 @@ def check_task_name(file: "RecipeFile", name: str, what: str = "task") -> None:
         raise unknown(what, name, file.recipe.tasks)
 
 
-def read_tasks(file: "RecipeFile", targets: Sequence[str]) -> RecipeTasks:
+def read_tasks(file: "RecipeFile", targets: Sequence[str], *, quiet: bool = False) -> RecipeTasks:
     """Read all tasks of a recipe. A target must be readable; a broken source is skipped, the others may help."""
-    tasks = {name: file.task(name) for name in targets}
+    tasks: dict[str, Task] = {}
     failures: dict[str, str] = {}
-    for name in file.recipe.tasks:
-        if name in tasks:
-            continue
-        try:
-            tasks[name] = file.task(name)
-        except CrossTaskError as error:
-            # The row of the source has its name already.
-            failures[name] = str(error).removeprefix(f"Task '{name}': ")
+    sources = [name for name in file.recipe.tasks if name not in targets]
+    with shown(make_progress(show_progress(quiet))):
+        for name in step_by_step("read tasks", [*targets, *sources]):
+            try:
+                tasks[name] = file.task(name)
+            except CrossTaskError as error:
+                if name in targets:
+                    raise
+                # The row of the source has its name already.
+                failures[name] = str(error).removeprefix(f"Task '{name}': ")
     return RecipeTasks(tasks, failures)
 
 
@@ -93,7 +99,7 @@ def run_study(
 ) -> ResultT:
     """Call a study with the tasks, the methods and the settings of a recipe; seeds count on from the recipe's."""
     recipe = file.recipe
-    targets, sources = file.tasks()  # to a study all tasks are alike
+    targets, sources = file.tasks(progress=show_progress(quiet))  # to a study all tasks are alike
     return study(
         [*targets, *sources],
         encoder=file.resolved()["encoder"],

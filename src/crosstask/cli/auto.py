@@ -49,10 +49,10 @@ def auto(
     from crosstask.automl.result import AUTO_FILE, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
 
     check_minutes(minutes)
-    file = read_recipe(recipe, seed)
+    file = read_recipe(recipe, seed, quiet=quiet)
     target = _single_target(file, target)
     folder = folder_beside(file, output, "auto")
-    tasks = read_tasks(file, [target])
+    tasks = read_tasks(file, [target], quiet=quiet)
     # Standard output is for the result alone.
     board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
     request = Request(

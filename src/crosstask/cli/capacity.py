@@ -34,7 +34,7 @@ def capacity(
     from crosstask.studies import capacity as study
     from crosstask.studies.grid import CELLS_FILE
 
-    file = read_recipe(recipe)
+    file = read_recipe(recipe, quiet=quiet)
     folder = folder_beside(file, output, "capacity")
     paradigm = file.recipe.paradigm
     if paradigm not in study.PARADIGMS:

@@ -88,7 +88,7 @@ def compare(
     from crosstask.studies.method import DEFAULT_METHODS, Definitions
 
     # 1. Options win over the recipe's section `compare`.
-    file = read_recipe(recipe)
+    file = read_recipe(recipe, quiet=quiet)
     section = file.recipe.compare
     section_methods = section.methods
     if section_methods is None:

@@ -63,13 +63,13 @@ def rank(
         raise unknown("method", method, METHODS)
     if output is not None and check_path(output, "--output").is_dir():
         raise CrossTaskError(f"'{output}' is a folder; name a file for the ranking.")
-    file = read_recipe(recipe)
+    file = read_recipe(recipe, quiet=quiet)
     if target is None:
         targets = file.recipe.targets
     else:
         check_task_name(file, target)
         targets = [target]
-    tasks = read_tasks(file, targets)
+    tasks = read_tasks(file, targets, quiet=quiet)
     results = []
     for name in targets:
         if method == "linearized":

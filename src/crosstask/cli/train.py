@@ -32,12 +32,13 @@ def train(
     [dim]crosstask train stars.yaml --resume[/dim]
     [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
     """
+    file = read_recipe(recipe, seed, quiet=quiet)
+    # After the recipe, which shows at once that something happens: these take seconds to load.
     from crosstask.learner import reopen
     from crosstask.models.build import trusts_remote_code
     from crosstask.runs.run import RunFolder
     from crosstask.storage import check_path
 
-    file = read_recipe(recipe, seed)
     path = check_path(output or file.output, "--output")
     # Before any data is read.
     folder = RunFolder.checked(path, file.resolved(), resume=resume)
@@ -46,7 +47,7 @@ def train(
         _print_run(reopen(folder, trusts_remote_code(file.recipe.encoder)), folder.path)
         return
     learner = file.learner(progress=show_progress(quiet))
-    targets, sources = file.tasks()
+    targets, sources = file.tasks(progress=show_progress(quiet))
     run = learner.fit(targets, sources, output=folder)
     if _is_main_process():  # of several, one prints
         _print_run(run, folder.path)

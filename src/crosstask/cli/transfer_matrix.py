@@ -42,7 +42,7 @@ def transfer_matrix(
     from crosstask.studies.grid import CELLS_FILE
     from crosstask.training.paradigms import find_paradigm
 
-    file = read_recipe(recipe)
+    file = read_recipe(recipe, quiet=quiet)
     folder = folder_beside(file, output, "transfer-matrix")
     matrix = run_study(
         study.transfer_matrix,

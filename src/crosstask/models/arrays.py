@@ -1,7 +1,7 @@
 """Prepared inputs as arrays, and batches of them as tensors."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -10,6 +10,42 @@ from torch import Tensor
 Item = TypeVar("Item")
 PreparedInput = dict[str, np.ndarray]
 """One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
+
+
+class FlatRows(Sequence[PreparedInput]):
+    """Prepared inputs that have one array of whole numbers each, held in a single one.
+
+    A million small arrays would take several times the memory of what is in them.
+
+    >>> rows = FlatRows("ids", np.array([5, 6, 7], dtype=np.int32), np.array([0, 2, 3]))
+    >>> len(rows), rows[0]["ids"].tolist(), rows[-1]["ids"].tolist(), rows.lengths().tolist()
+    (2, [5, 6], [7], [2, 1])
+    """
+
+    def __init__(self, name: str, values: np.ndarray, ends: np.ndarray) -> None:
+        self.name = name
+        self.values = values
+        self.ends = ends  # of each row, after a zero
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, position: int) -> PreparedInput: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[PreparedInput]: ...
+    def __getitem__(self, position: int | slice) -> PreparedInput | list[PreparedInput]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
+        if not -len(self) <= position < len(self):
+            raise IndexError(position)
+        position %= len(self)
+        start, end = self.ends[position], self.ends[position + 1]
+        return {self.name: self.values[start:end].astype(np.int64)}
+
+    def lengths(self) -> np.ndarray:
+        """Number of values of each row."""
+        return np.diff(self.ends)
 
 
 def length_of(row: PreparedInput) -> int:
@@ -23,6 +59,8 @@ def length_of(row: PreparedInput) -> int:
 
 def lengths_of(rows: Sequence[PreparedInput]) -> np.ndarray:
     """Number of positions of each prepared input."""
+    if isinstance(rows, FlatRows):
+        return rows.lengths()
     return np.asarray([length_of(row) for row in rows])
 
 

@@ -29,7 +29,7 @@ class Prepared:
     """A split made ready for an encoder: inputs as arrays and labels as numbers."""
 
     spec: TaskSpec
-    rows: list[PreparedInput]
+    rows: Sequence[PreparedInput]
     labels: EncodedLabels
 
     @classmethod

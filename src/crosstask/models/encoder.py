@@ -94,7 +94,7 @@ class Encoder(nn.Module, ABC):
         return ""
 
     @abstractmethod
-    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+    def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Inputs as arrays, once per run: everything that does not change from epoch to epoch."""
 
     @abstractmethod

@@ -5,6 +5,7 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import repeat
 from pathlib import Path
 
 from crosstask.data.examples import Form
@@ -54,15 +55,19 @@ def _cached_words(text: str, lower: bool) -> tuple[str, ...]:
     return tuple(map(sys.intern, tokenize(text, lower=lower)))
 
 
-def split_words(item: str | Sequence[str], form: Form, lower: bool) -> list[Sequence[str]]:
-    """The words of one input: one list, or two for a pair. The user's own tokens are never split."""
+def split_words(item: str | Sequence[str], form: Form, lower: bool, *, cached: bool = True) -> list[Sequence[str]]:
+    """The words of one input: one list, or two for a pair. The user's own tokens are never split.
+
+    Where there are more texts than fit into the cache, each would push out one that is needed again: without
+    `cached`, splitting twice is faster.
+    """
     if form == "tokens":
         return [[token.lower() for token in item] if lower else list(item)]
     texts = item if form == "pair" else (item,)
     words: list[Sequence[str]] = []
     for text in texts:
         assert isinstance(text, str)
-        if len(text) <= MAX_CACHED_CHARACTERS:
+        if cached and len(text) <= MAX_CACHED_CHARACTERS:
             words.append(_cached_words(text, lower))
         else:
             words.append(tokenize(text, lower=lower))
@@ -94,7 +99,7 @@ class Vocabulary:
 
     def ids(self, words: Sequence[str]) -> list[int]:
         """The id of each word."""
-        return [self.index.get(word, UNKNOWN) for word in words]
+        return list(map(self.index.get, words, repeat(UNKNOWN)))
 
     def save(self, folder: Path) -> None:
         """Write one word a line."""

@@ -1,6 +1,7 @@
 """Encoders over word vectors: the vocabulary, a vector per word, and what all these encoders share."""
 
 from abc import abstractmethod
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import Lookup
-from crosstask.models.arrays import PreparedInput, column, pad
+from crosstask.models.arrays import FlatRows, PreparedInput, column, pad
 from crosstask.models.encoder import (
     Config,
     Encoder,
@@ -26,7 +27,7 @@ from crosstask.models.encoder import (
     check_dropout,
     without_layers,
 )
-from crosstask.models.encoders.vocabulary import PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words
+from crosstask.models.encoders.vocabulary import CACHED_TEXTS, PADDING, SEPARATOR, UNKNOWN, Vocabulary, split_words
 from crosstask.models.encoders.word_vectors import (
     ComputedVectors,
     VectorSource,
@@ -35,6 +36,7 @@ from crosstask.models.encoders.word_vectors import (
     vector_sources,
 )
 from crosstask.models.hooks import Site
+from crosstask.progress import in_bar
 from crosstask.validation import option_names, shown
 
 NEW_SCALE = 0.1
@@ -134,9 +136,11 @@ class WordEmbedding(nn.Module):
 
         # 1. The words of the training texts.
         counts: Counter[str] = Counter()
+        count_step = in_bar("count words", sum(len(task.train) for task in tasks))
         for task in tasks:
             for words in _training_texts(task, lower):
                 counts.update(words)
+                count_step()
         vocabulary = Vocabulary.from_counts(counts, min_count=settings["min_count"], limit=settings["vocabulary"])
 
         # 2. Pretrained vectors, and the words that their files add.
@@ -173,10 +177,10 @@ class WordEmbedding(nn.Module):
         """Size of a word vector."""
         return self.table.shape[1]
 
-    def ids(self, item: str | Sequence[str], form: Form) -> list[int]:
+    def ids(self, item: str | Sequence[str], form: Form, *, cached: bool = True) -> list[int]:
         """The words of one input as ids; cut at `max_length`, a pair so that both texts keep their fraction."""
         texts: list[list[int]] = []
-        for words in split_words(item, form, self.lower):
+        for words in split_words(item, form, self.lower, cached=cached):
             texts.append(self.vocabulary.ids(words[: self.max_length]))
         if len(texts) == 1:
             return texts[0] or [UNKNOWN]  # an empty text still needs a position
@@ -243,10 +247,12 @@ class WordEncoder(Encoder):
         """The words in the order of their ids: vectors of random values alone do not show whose they are."""
         return "\n".join(self.words.vocabulary.words)
 
-    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+    def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Word ids; for token lists also the position of each word (-1: cut off)."""
         if form not in self.forms:
             raise CrossTaskError(f"The encoder '{self.name}' reads words; it cannot take inputs of the form '{form}'.")
+        if form != "tokens":
+            return self._prepared_texts(inputs, form)
         rows: list[PreparedInput] = []
         for item in inputs:
             row = {"ids": np.asarray(self.words.ids(item, form), dtype=np.int64)}
@@ -255,6 +261,16 @@ class WordEncoder(Encoder):
                 row["word_positions"] = np.where(positions < self.words.max_length, positions, -1)
             rows.append(row)
         return rows
+
+    def _prepared_texts(self, inputs: Inputs, form: Form) -> FlatRows:
+        values, ends = array("i"), array("q", [0])
+        cached = len(inputs) <= CACHED_TEXTS
+        count_step = in_bar("prepare texts", len(inputs))
+        for item in inputs:
+            values.extend(self.words.ids(item, form, cached=cached))
+            ends.append(len(values))
+            count_step()
+        return FlatRows("ids", np.asarray(values), np.asarray(ends))
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded `ids` and the `mask` of what is no padding, both [batch, length]."""
@@ -391,8 +407,9 @@ def initial_table(vocabulary: Vocabulary, pretrained: WordVectors | None, dimens
 def _training_texts(task: Task, lower: bool) -> Iterator[Sequence[str]]:
     """The words of one training text after the other; a pair is two texts."""
     if task.spec.form != "vector":
+        cached = len(task.train) <= CACHED_TEXTS
         for item in task.train.inputs:
-            yield from split_words(item, task.spec.form, lower)
+            yield from split_words(item, task.spec.form, lower, cached=cached)
 
 
 def _read_files(
