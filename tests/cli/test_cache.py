@@ -64,6 +64,16 @@ def test_damaged_files_are_named(cache):
     assert path.exists()
 
 
+def test_of_many_damaged_files_some_are_named(cache):
+    folder = next(cache.rglob("*.safetensors")).parent
+    for number in range(30):
+        (folder / f"{number}.safetensors").write_bytes(b"")
+    outcome = crosstask("cache")
+    assert outcome.out.count("is damaged:") == 10
+    assert "20 more" in outcome.out
+    assert max(len(features["damaged"]) for features in listed()["encoders"]) == 30
+
+
 def test_clear_takes_what_crosstask_has_made_and_nothing_else(cache):
     own = own_files(cache)
     assert len(own) == 4

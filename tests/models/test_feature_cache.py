@@ -87,6 +87,16 @@ def test_damage_is_listed_until_it_is_mended(content, encoder, cache, caplog):
     assert survey().encoders[0].damaged == {}
 
 
+def test_one_note_for_many_files(encoder, cache, caplog):
+    one = encoder()
+    for number in range(5):
+        pooled(one, [f"text {number}"])
+    for shard in shards(cache):
+        shard.write_bytes(b"")
+    pooled(encoder())
+    assert [record.getMessage().split(" of ")[0] for record in caplog.records] == ["5 files"]
+
+
 def test_every_bit_of_a_small_file_counts(tmp_path):
     path = write_checked(tmp_path, "stem", ".bin", b"some content")
     content = path.read_bytes()

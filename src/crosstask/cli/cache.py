@@ -13,6 +13,9 @@ from crosstask.errors import CrossTaskError
 if TYPE_CHECKING:
     from crosstask.models.encoders.cache_folder import CacheContent
 
+MAX_DAMAGED = 10
+"""Files that are named one by one; --json names all."""
+
 
 @app.command()
 def cache(
@@ -84,10 +87,13 @@ def _show(content: "CacheContent") -> None:
         console.print(table)
     if content.other_bytes:
         console.print(f"other files: {_size(content.other_bytes)}")
-    for features in content.encoders:
-        for reason in features.damaged.values():
-            sentence = _printable(f"{reason} It is made again when it is needed.")
-            console.print(Text(sentence), style="yellow", soft_wrap=True)
+    damaged = [reason for features in content.encoders for reason in features.damaged.values()]
+    for reason in damaged[:MAX_DAMAGED]:
+        console.print(Text(_printable(reason)), style="yellow", soft_wrap=True)
+    if len(damaged) > MAX_DAMAGED:
+        console.print(f"... and {len(damaged) - MAX_DAMAGED:,} more damaged files.", style="yellow")
+    if damaged:
+        console.print("What is damaged is made again when it is needed.")
 
 
 def _printable(text: str) -> str:

@@ -123,6 +123,7 @@ class FeatureCache:
         return [self._rows[key] for key in keys]
 
     def _load_new_shards(self) -> None:
+        problems: list[str] = []
         for path in shard_paths(self.folder):
             if path.name in self._loaded_shards:
                 continue
@@ -132,11 +133,14 @@ class FeatureCache:
             except FileNotFoundError:
                 pass  # another process has cleared the cache
             except OSError as error:
-                note_once(f"A file of the feature cache cannot be read; its features are computed again: {error}.")
+                problems.append(f"'{path}' cannot be read ({error.strerror})")
             except DamagedFileError as error:
                 discard(path)
-                note_once(f"Features are computed again, as {str(error).rstrip('.')}.")
+                problems.append(str(error).rstrip("."))
         mark_as_used(self.folder)
+        if problems:
+            count = "One file" if len(problems) == 1 else f"{len(problems):,} files"
+            note_once(f"{count} of the feature cache cannot be used; those features are computed again: {problems[0]}.")
 
     def _write_shard(self, rows: Mapping[bytes, PreparedInput]) -> None:
         keys = b"".join(rows)
@@ -213,7 +217,9 @@ def _entry(identity: str, name: str) -> dict[str, str]:
 
 def _note_not_kept(folder: Path, error: Exception) -> None:
     reason = str(error).rstrip(".")
-    if isinstance(error, OSError):
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason = f"'{folder}' cannot be made, as something on the way to it is no folder"
+    elif isinstance(error, OSError):
         reason = f"'{folder}' cannot be written ({error.strerror})"
     note_once(f"Features are not kept on disk, so that the next run computes them again: {reason}.")
 
