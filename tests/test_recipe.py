@@ -234,3 +234,9 @@ def test_the_learner_checks_its_settings():
 def test_what_names_no_method_is_refused(section):
     with pytest.raises(ct.CrossTaskError, match="expected a name or a mapping with the key 'name'"):
         ct.Learner("mlp", transfer=[section])
+
+
+def test_a_list_of_known_names_stays_a_sentence():
+    with pytest.raises(ct.CrossTaskError, match=r"Known: .* and \d+ more\.") as refusal:
+        ct.Learner("mlp", weighting={"name": "torchjd", "method": "a"})
+    assert len(str(refusal.value)) < 600

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from crosstask.quoting import brief, readable, shown
 
-MAX_LISTED = 1_000
+MAX_LISTED = 400
 """Characters of a list of names."""
 MAX_COMPARED, MAX_COMPARED_LETTERS = 2_000, 100
 """Names, and letters of each, among which the closest is looked for: the time grows with the square of both."""

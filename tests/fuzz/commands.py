@@ -58,7 +58,7 @@ def command_cases(draw: Draw) -> CommandCase:
             options.append(parameter.opts[0])
         elif parameter.name == "output" or sometimes(draw, 3):
             options += [parameter.opts[0], _draw_value(draw, parameter.name)]
-    if name == "train" and "--output" not in options:  # else beside the recipe, where other cases read
+    if name in ("train", "report") and "--output" not in options:  # else where other cases read
         options += ["--output", "OUT"]
     return CommandCase((*arguments, *options))
 
