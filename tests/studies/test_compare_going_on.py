@@ -100,6 +100,15 @@ class TestGoingOn:
             ct.compare(tiny(), output=tmp_path / "whole", keep_runs=keep_runs, **HOW)
             assert table(tmp_path / "whole") == whole
 
+    def test_a_page_of_a_run_that_a_full_disk_prevented_is_drawn_later(self, tmp_path):
+        how = {**QUICK, "seeds": 1, "methods": ["single"], "targets": "a", "keep_runs": True}
+        how["output"] = tmp_path / "out"
+        ct.compare(tiny(), **how)
+        page = tmp_path / "out" / "runs" / "a" / "single" / "seed-0" / "report.html"
+        page.unlink()
+        ct.compare(tiny(), **how)
+        assert page.is_file()
+
     def test_what_is_left_of_a_killed_run_is_no_obstacle(self, tmp_path):
         ct.compare(tiny(), output=tmp_path / "out", **HOW)
         whole = table(tmp_path / "out")

@@ -2,6 +2,7 @@
 
 import pytest
 from dying_work import Work
+from interrupted_work import square
 
 from crosstask.errors import CrossTaskError
 from crosstask.studies import executors as processes
@@ -18,6 +19,13 @@ def test_in_this_process():
 def test_a_killed_process_loses_nothing(tmp_path):
     assert dict(finished(Work(tmp_path, deadly=2), range(4), 2)) == {0: 0, 1: 1, 2: 4, 3: 9}
     assert (tmp_path / "died").exists()
+
+
+@pytest.mark.slow
+def test_a_terminal_interrupts_no_process_that_is_starting(capfd):
+    """It sends Ctrl-C to all; the command itself decides what becomes of its processes."""
+    assert dict(finished(square, range(2), 2)) == {0: 0, 1: 1}
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.slow

@@ -162,6 +162,7 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
                     keys.append(run_key(method, target, seed, trial))
     with study.open(conditions.seeds) as grid:
         rows = grid.run(study.run, keys, jobs=conditions.jobs, on=conditions.on, progress=conditions.progress)
+        study.draw_missing_pages(rows)
     # 3. Choose settings by dev scores, and make the table.
     tried: tuple[Tried, ...] = ()
     if plan.is_searched:

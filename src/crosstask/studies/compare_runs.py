@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NotRequired
@@ -115,8 +115,6 @@ class MethodStudy:
         if finished is not None:
             measured = finished
             seconds = measured["seconds"]
-            if self.keep_models and folder is not None and (folder / MODEL_FOLDER).exists():
-                write_missing_page(folder)
         else:
             goes_on = folder is not None and self._prepare_folder(folder)
             metrics = self._train(learner, key, tasks, folder).metrics
@@ -129,6 +127,15 @@ class MethodStudy:
         if folder is not None:
             row["run"] = run_folder(key)
         return row
+
+    def draw_missing_pages(self, keys: Iterable[RunKey]) -> None:
+        """Pages of runs with a model that a kill or a full disk has prevented."""
+        if self.folder is None or not self.keep_models:
+            return
+        for key in keys:
+            folder = self.folder / run_folder(key)
+            if (folder / MODEL_FOLDER).exists():
+                write_missing_page(folder)
 
     def _prepare_folder(self, folder: Path) -> bool:
         """Remove what a killed run left behind; whether there is a checkpoint to go on from."""

@@ -185,7 +185,7 @@ class LocalProcesses(Executor[Item, Result]):
     def __init__(self, work: Work[Item, Result], size: int) -> None:
         self.work, self.size = work, size
         # A signal interrupts the main thread alone: a process that is being started elsewhere is started to its end.
-        self.starter = ThreadPoolExecutor(1)
+        self.starter = ThreadPoolExecutor(1, initializer=_block_interrupts)
         self._start_pool()
 
     def _start_pool(self) -> None:
@@ -224,6 +224,12 @@ class LocalProcesses(Executor[Item, Result]):
         # From Python 3.14 on this is `kill_workers`. Nothing is lost: every file is whole at every moment.
         for process in list((self.pool._processes or {}).values()):
             process.kill()
+
+
+def _block_interrupts() -> None:
+    """In the thread that starts processes, which inherit it: Ctrl-C while they import would end in a traceback each."""
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
 
 
 _work: Work[Any, Any]
