@@ -7,13 +7,14 @@ dark and print; the colors of tasks have a middle lightness and stand out on bot
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from crosstask.report.chart_library import ChartLibrary, ChartLibraryError
-from crosstask.report.series import Point, last_values
+from crosstask.report.names import short_name
+from crosstask.report.series import Point, can_be_shown, last_values
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,6 +27,8 @@ MAX_WRITTEN_CELLS, MAX_WRITTEN_COLUMNS = 80, 10
 """A heat map of no more cells or columns than this has its values written into them."""
 MAX_MARKED_POINTS = 40
 """A curve of no more points than this has its points marked."""
+MAX_CURVES = 60
+"""Curves or bars of one chart; more can neither be told apart nor drawn in time."""
 MAX_NAMES = 6
 """Curves that a description names."""
 NAME_LIMIT = 190
@@ -48,6 +51,7 @@ class Chart:
     spec: Spec
     legend: Mapping[str, str] = field(default_factory=dict)  # names of its colors, which stand outside the plot
     points: Sequence[Point] = ()  # of its curves, where it is over updates
+    num_left_out: int = 0  # curves or bars, where there are too many to tell apart
 
     @property
     def names(self) -> str:
@@ -62,7 +66,7 @@ class Chart:
     @property
     def ends(self) -> str:
         """The last values of the first curves, in words."""
-        ends = [f"{name} {value:.3g}" for name, value in last_values(self.points).items()]
+        ends = [f"{short_name(name)} {value:.3g}" for name, value in last_values(self.points).items()]
         return ", ".join(ends[:MAX_NAMES])
 
 
@@ -139,10 +143,10 @@ class Layers:
         self.layers: list[alt.Chart] = []
 
     def data(self, name: str, values: Values) -> "alt.Chart":
-        """A chart of these values, which becomes a layer once it has marks."""
+        """A chart of these values, a layer once it has marks; values that no axis can show are left out."""
         import altair as alt
 
-        self.datasets[name] = values
+        self.datasets[name] = [_with_short_names(row) for row in values if _can_be_marked(row)]
         return alt.Chart(alt.NamedData(name=name))
 
     def rule(self, name: str, values: Values) -> "alt.Chart":
@@ -166,6 +170,14 @@ class Layers:
         spec["autosize"] = {"type": "fit", "contains": "padding"}
         spec.pop("usermeta", None)
         return spec
+
+
+def _can_be_marked(row: Mapping[str, Any]) -> bool:
+    return all(can_be_shown(value) for value in row.values() if isinstance(value, int | float))
+
+
+def _with_short_names(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: short_name(value) if isinstance(value, str) else value for key, value in row.items()}
 
 
 def charts_available() -> bool:
@@ -215,9 +227,10 @@ def names_in_words(names: Sequence[str]) -> str:
     """
     if len(names) > MAX_NAMES:
         return f"{len(names)} tasks"
+    short_names = [short_name(name) for name in names]
     if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+        return short_names[0]
+    return f"{', '.join(short_names[:-1])} and {short_names[-1]}"
 
 
 def colors_of(names: Iterable[str], palette: Sequence[str] = PALETTE) -> dict[str, str]:
@@ -229,7 +242,7 @@ def color_scale(colors: Mapping[str, str], name: str = "task") -> "alt.Color":
     """The colors of a field, the same in every layer; the legend stands outside the plot."""
     import altair as alt
 
-    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
+    scale = alt.Scale(domain=[short_name(one) for one in colors], range=list(colors.values()))
     return alt.Color(f"{name}:N", scale=scale, legend=None)
 
 
@@ -238,12 +251,16 @@ def line(key: str, layers: Sequence[Curves], style: LineStyle) -> Chart | None:
     chart = Layers()
     if style.has_zero_rule:
         chart.add_zero_rule(style.value_axis())
+    names = list(last_values(point for curves in layers for point in curves.points))
+    if not names:
+        return None
+    drawn = _curves_to_draw(names, style.bold)
     points: list[Point] = []
     for curves in layers:
+        if len(drawn) < len(names):
+            curves = replace(curves, points=[point for point in curves.points if point.name in drawn])
         points += curves.points
         chart.layers.append(_curves(chart, curves, style))
-    if not points:
-        return None
     # A rule with a name where each further phase begins.
     starts = [{"update": update, "phase": phase} for phase, update in style.phases.items()][1:]
     if starts:
@@ -253,8 +270,13 @@ def line(key: str, layers: Sequence[Curves], style: LineStyle) -> Chart | None:
         chart.layers.append(base.mark_rule(color="currentColor", opacity=0.35, strokeDash=[2, 3]))
         text = base.mark_text(align="left", dx=5, baseline="top", opacity=0.7)
         chart.layers.append(text.encode(text="phase:N", y=alt.value(2)))
-    legend = {name: style.colors[name] for name in last_values(points)}
-    return Chart(key, chart.finish(style.height), legend, points)
+    legend = {short_name(name): style.colors[name] for name in last_values(points)}
+    return Chart(key, chart.finish(style.height), legend, points, len(names) - len(drawn))
+
+
+def _curves_to_draw(names: Sequence[str], bold: Sequence[str]) -> set[str]:
+    """No more curves than can be told apart: the bold ones first."""
+    return set(sorted(names, key=lambda name: name not in bold)[:MAX_CURVES])
 
 
 def _curves(chart: Layers, curves: Curves, style: LineStyle) -> "alt.Chart":
@@ -264,7 +286,7 @@ def _curves(chart: Layers, curves: Curves, style: LineStyle) -> "alt.Chart":
         {"phase": point.phase, "update": point.update, "task": point.name, "value": point.value}
         for point in curves.points
     ]
-    is_bold = alt.FieldOneOfPredicate(field="task", oneOf=list(style.bold))
+    is_bold = alt.FieldOneOfPredicate(field="task", oneOf=[short_name(name) for name in style.bold])
     return (
         chart.data(curves.name, values)
         .mark_line(**curves.mark())
@@ -296,12 +318,12 @@ def bars(weights: Mapping[str, float], colors: Mapping[str, str]) -> Spec:
     import altair as alt
 
     chart = Layers()
-    values = [{"task": task, "weight": weight} for task, weight in weights.items()]
+    values = [{"task": task, "weight": weight} for task, weight in weights.items()][:MAX_CURVES]
     plot = chart.data("weights", values).mark_bar(cornerRadius=2)
     chart.layers.append(
         plot.encode(
             alt.X("weight:Q", title="weight"),
-            alt.Y("task:N", title=None, sort=list(weights)),
+            alt.Y("task:N", title=None, sort=[short_name(task) for task in weights][:MAX_CURVES]),
             color_scale(colors),
             tooltip=[alt.Tooltip("task:N"), alt.Tooltip("weight:Q", format=".3f")],
         )

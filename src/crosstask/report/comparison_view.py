@@ -9,6 +9,7 @@ from pathlib import Path
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import Paper
+from crosstask.quoting import brief, shown
 from crosstask.report import files
 from crosstask.report.citations import papers_of_keys, papers_of_names
 from crosstask.report.predictions import EvaluatedTask
@@ -21,6 +22,9 @@ TARGET_ONLY_0_1 = ("single", "probe")
 """Paradigms that train the target alone, for folders of version 0.1, which do not say so."""
 LOWER_IS_BETTER_0_1 = ("rmse",)
 """Metrics whose lower values are better, for folders of version 0.1, which do not say so."""
+
+MAX_NAME_BYTES = 255
+"""Of one file, on all common file systems."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +120,28 @@ def read_comparison(folder: Path) -> ComparisonView:
         )
     if file is None:
         raise files.damaged(path, "there is no such file")
+    _check_names(path, file)
     return comparison_view(file, folder)
+
+
+def _check_names(path: Path, file: files.ComparisonFile) -> None:
+    """What a line or target names must be there."""
+    for target in file.metrics:
+        if target not in file.parts:
+            raise files.damaged(path, f"`parts` has no '{brief(target)}'")
+    for line in file.lines:
+        if line.method not in file.methods:
+            raise files.damaged(path, f"`methods` has no '{brief(line.method)}'")
+    for cell in file.cells:
+        if cell.run is not None and not _is_inside(cell.run):
+            raise files.damaged(path, f"{shown(cell.run)} is no folder inside that of the comparison")
+
+
+def _is_inside(run: str) -> bool:
+    """Whether a path stays in the folder that it is relative to, and can be one at all."""
+    path = Path(run)
+    has_long_part = any(len(part.encode("utf-8", "replace")) > MAX_NAME_BYTES for part in path.parts)
+    return not (path.is_absolute() or ".." in path.parts or "\0" in run or has_long_part)
 
 
 def comparison_view(file: files.ComparisonFile, folder: Path) -> ComparisonView:

@@ -193,7 +193,7 @@ def _label_map(history: History, target: str, source: str, complete: SoftLabels)
     followed = list(_largest_entries(fractions).items())[:MAX_PATHS]
 
     def entries(event: TransferFacts) -> dict[str, float | None]:
-        then = event.facts.get("label_map", {}).get(target, {}).get(source, {})
+        then = (event.facts.get("label_map") or {}).get(target, {}).get(source, {})
         return {f"{name} → {label}": then.get(name, {}).get(label) for name, label in followed}
 
     paths = thin_together(history.series(TransferFacts, entries))
@@ -215,7 +215,7 @@ def _largest_entries(fractions: Mapping[str, Mapping[str, float]]) -> dict[str, 
 def _alignments(history: History) -> list[Alignment]:
     """Of the last evaluation that has similarities."""
     facts = _last_facts(history, "similarity")
-    before = facts.get("similarity_before", {})
+    before = facts.get("similarity_before") or {}
     alignments = []
     for target, sources in facts.get("similarity", {}).items():
         for source, after in sources.items():

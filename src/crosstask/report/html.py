@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from crosstask.report.charts import Chart, javascript, names_in_words, own_file, why_no_charts
 from crosstask.report.formatting import metric_name, number, spread
+from crosstask.report.names import short_name
 from crosstask.runs.events import Row
 
 TOP_LEVEL = 2
@@ -85,6 +86,7 @@ def _environment(package: str) -> Environment:
         metric_name=metric_name,
         thousands=thousands,
         names_in_words=names_in_words,
+        short_name=short_name,
         as_yaml=as_yaml,
     )
     # Specifications of charts stand inside script elements, where `tojson` escapes whatever could end them.

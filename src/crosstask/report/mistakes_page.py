@@ -1,6 +1,5 @@
 """The sections of a page on predictions: label by label, confusions, mistakes, corrections."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from crosstask.report.predictions import (
     label_scores,
     surest_mistakes,
 )
+from crosstask.report.series import can_be_shown
 
 MAX_ROWS = 40
 """Of the table of labels."""
@@ -50,8 +50,9 @@ def predictions_view(task: EvaluatedTask, alone: EvaluatedTask | None = None) ->
     mistakes = [prediction for prediction in surest_mistakes(task) if prediction.input is not None]
     if not task.has_labels:
         chart = None
-        if charts_available():
-            chart = Chart(f"values-{task.task}", numbers_plot(task))
+        plot = numbers_plot(task) if charts_available() else None
+        if plot is not None:
+            chart = Chart(f"values-{task.task}", plot)
         return PredictionsView(task, (), 0, None, mistakes, None, chart)
     f1_alone = None
     if alone is not None:
@@ -86,17 +87,20 @@ def confusion_plot(matrix: Confusion) -> Spec:
     return heat_map(values, "predicted", "gold", ("predicted", "true"), count="examples")
 
 
-def numbers_plot(task: EvaluatedTask) -> Spec:
-    """True against predicted values."""
+def numbers_plot(task: EvaluatedTask) -> Spec | None:
+    """True against predicted values; None where there are none that an axis can show."""
     import altair as alt
 
     values = []
-    low, high = math.inf, -math.inf
+    numbers: list[float] = []
     for prediction in evenly_spaced(task.predictions):
-        values.append({"true": prediction.gold, "predicted": prediction.predicted})
-        for value in (prediction.gold, prediction.predicted):
-            if isinstance(value, float):
-                low, high = min(low, value), max(high, value)
+        gold, predicted = prediction.gold, prediction.predicted
+        if isinstance(gold, float) and isinstance(predicted, float) and can_be_shown(gold) and can_be_shown(predicted):
+            values.append({"true": gold, "predicted": predicted})
+            numbers += [gold, predicted]
+    if not values:
+        return None
+    low, high = min(numbers), max(numbers)
     scale = alt.Scale(domain=[low, high], nice=True)
     tooltip = [alt.Tooltip("true:Q"), alt.Tooltip("predicted:Q", format=".4g")]
     return dots(

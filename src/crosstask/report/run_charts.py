@@ -3,12 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from crosstask.report.charts import PALETTE, Chart, Curves, LineStyle, bars, charts_available, colors_of, heat_map, line
+from crosstask.report.charts import (
+    MAX_CURVES,
+    PALETTE,
+    Chart,
+    Curves,
+    LineStyle,
+    bars,
+    charts_available,
+    colors_of,
+    heat_map,
+    line,
+)
 from crosstask.report.diagnostics import DEV, EFFECTIVE, HELD_OUT, TRAINING, LabelMap, TaskLosses
 from crosstask.report.run_view import RunView
 from crosstask.report.series import Point, last_values
 
 LOSS_COLORS = {TRAINING: PALETTE[0], HELD_OUT: PALETTE[1], DEV: PALETTE[2]}
+MAX_TASK_CHARTS = 24
+"""Tasks that have a chart of their own; the table of gaps has all of them."""
 LOSS_DASHES = {TRAINING: None, HELD_OUT: (2, 2), DEV: (5, 3)}
 
 
@@ -73,7 +86,8 @@ def weights_chart(run: RunView) -> Chart | None:
         return None
     if run.weights_change:
         return line("weights", [Curves(run.weights, "weight", steps=True, marked=False)], style)
-    return Chart("weights", bars(weights, style.colors), points=run.weights)
+    num_left_out = max(0, len(weights) - MAX_CURVES)
+    return Chart("weights", bars(weights, style.colors), points=run.weights, num_left_out=num_left_out)
 
 
 def similarity_chart(run: RunView) -> Chart | None:
@@ -100,7 +114,7 @@ def task_loss_charts(run: RunView) -> dict[str, Chart]:
     tasks = run.diagnostics.losses
     has_held_out = any(HELD_OUT in last_values(task.points) for task in tasks)
     charts = {}
-    for index, task in enumerate(tasks):
+    for index, task in enumerate(tasks[:MAX_TASK_CHARTS]):
         chart = _task_losses(run, task, f"losses-{index}")
         if chart is not None and (has_held_out or len(last_values(run.losses)) > 1):
             charts[task.task] = chart

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from crosstask.runs.events import DevEvaluation, Event, HeldOutLosses, TransferFacts, Update, WeightingFacts
 
@@ -12,6 +12,9 @@ MAX_POINTS_PER_CHART = 500
 """Points of all curves of one chart."""
 MIN_POINTS = 10
 """A curve keeps at least so many points, however many curves share a chart."""
+
+MAX_SHOWN = 1e100
+"""Larger numbers are those of a run that diverged, and their sums may be beyond all numbers."""
 
 SomeEvent = TypeVar("SomeEvent", bound=Event)
 AtUpdate = TypeVar("AtUpdate", Update, DevEvaluation, HeldOutLosses, WeightingFacts, TransferFacts)
@@ -26,6 +29,11 @@ class Point:
     update: int
     name: str
     value: float
+
+
+def can_be_shown(value: float | None) -> TypeGuard[float]:
+    """Whether an axis can show a number."""
+    return value is not None and -MAX_SHOWN <= value <= MAX_SHOWN  # nan is not between any numbers
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,8 @@ class History:
         points = []
         for event in self.of(kind):
             update = self.first_updates.get(event.phase, 0) + event.update
-            for name, value in values(event).items():
-                if value is not None:
+            for name, value in (values(event) or {}).items():  # an event of another version may lack them
+                if can_be_shown(value):
                     points.append(Point(event.phase, update, name, float(value)))
         return points
 

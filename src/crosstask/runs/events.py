@@ -224,7 +224,8 @@ def read_events(rows: Iterable[Mapping[str, Any]]) -> list[Event]:
     """Rows of a history as events; rows of a kind that this version does not know are left out."""
     events = []
     for row in rows:
-        kind = EVENTS.get(row.get("event", ""))
+        name = row.get("event")
+        kind = EVENTS.get(name) if isinstance(name, str) else None
         if kind is not None:
             events.append(kind.from_json(row))
     return events
