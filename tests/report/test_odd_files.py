@@ -68,6 +68,7 @@ def append(path, row):
         {"event": "task", "name": "more", "kind": "classification", "labels": 7, "sizes": {}},
         {"event": "skipped", "reason": [], "tasks": [3]},
         {"event": "start", "targets": 4},
+        {"event": {"": {}}},
     ],
     ids=json.dumps,
 )
@@ -76,7 +77,7 @@ def test_odd_rows_of_a_history(run, row):
     assert HISTORY_FILE in refusal(run)
 
 
-@pytest.mark.parametrize("row", [{"event": {"": {}}}, {"event": None}, {"event": "of another version"}, {}], ids=str)
+@pytest.mark.parametrize("row", [{"event": "of another version"}, {}], ids=str)
 def test_rows_that_this_version_does_not_know_are_left_out(run, row):
     before = page(run).replace(str(run), "")
     append(run / HISTORY_FILE, row)
@@ -103,7 +104,7 @@ def test_predictions_of_another_kind_of_task(run):
     history = (run / HISTORY_FILE).read_text(encoding="utf-8")
     for kind in ("regression", "tagging", "multilabel"):
         (run / HISTORY_FILE).write_text(history.replace('"classification"', f'"{kind}"'), encoding="utf-8")
-        assert f"no prediction for a task of the kind '{kind}'" in refusal(run)
+        assert f"has other labels than {kind}" in refusal(run)
 
 
 @pytest.mark.parametrize("name", [METRICS_FILE, ENVIRONMENT_FILE, "rank.json"])
