@@ -120,6 +120,23 @@ def test_output_on_the_command_line(recipe, command, output):
     assert "is no path" in refused(command, recipe, "-o", output, folder=recipe.parent)
 
 
+COMPARED = {
+    "paradigm that is a list": ("{methods: {mine: {paradigm: [1]}}}", "method 'mine': Unknown paradigm '[1]'"),
+    "method that is a number": ("{methods: {mine: 5}}", "method 'mine': expected a mapping"),
+    "transfer that is a number": ("{methods: {mine: {transfer: [5]}}}", "transfer: expected a name or a mapping"),
+    "absurd rate to try": ("{methods: [single], search: {learning_rate: [1e300]}}", "must be at most 1,000"),
+    "list to try": ("{methods: [single], search: {learning_rate: [[1]]}}", "`learning_rate` must be a number"),
+}
+
+
+@pytest.mark.parametrize("case", COMPARED)
+def test_options_of_a_comparison(case, tmp_path):
+    section, piece = COMPARED[case]
+    path = tmp_path / "stars.yaml"
+    path.write_text(RECIPE.format(section=f"compare: {section}"))
+    assert piece in refused("compare", path, folder=tmp_path)
+
+
 def test_encoder_of_5000_letters(star_files):
     recipe = star_files / "stars.yaml"
     recipe.write_text(recipe.read_text().replace("{name: mlp, dimension: 16, hidden: 16}", LONG))

@@ -18,7 +18,10 @@ MERGED_LAUGHS = "a0: &a0 {x: 1, y: 2}\n" + "".join(
 )
 DEEP_BY_ALIASES = "a0: &a0 [x]\n" + "".join(f"a{level}: &a{level} [*a{level - 1}]\n" for level in range(1, 500))
 
+LAUGHS_IN_PLACE = "compare:\n  search:\n" + "".join(f"    {line}\n" for line in LAUGHS.splitlines())
+
 BAD = {
+    "billion laughs in a known key": (LAUGHS_IN_PLACE + "target: *a11\n", ["aliases written out"]),
     "billion laughs": (LAUGHS + "target: *a11\n", ["aliases written out"]),
     "billion laughs by merges": (MERGED_LAUGHS + "target: *a11\n", ["aliases written out"]),
     "deep by aliases": (DEEP_BY_ALIASES, ["nested more than 50 deep"]),

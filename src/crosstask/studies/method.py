@@ -170,8 +170,7 @@ def read_method(name: str, definitions: Definitions) -> Method:
         training=section.get("training", {}),
         by_target=section.get("targets", {}),
     )
-    if method.paradigm not in PARADIGMS:
-        raise unknown("paradigm", method.paradigm, PARADIGMS)
+    find_paradigm(method.paradigm)
     if method.weighting is not None and not method.uses_sources:
         raise CrossTaskError(f"paradigm '{method.paradigm}' has one task, so that there is nothing to weight.")
     method.check()
