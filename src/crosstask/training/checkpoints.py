@@ -1,12 +1,12 @@
 """Checkpoints: safetensors and JSON in a folder that is complete or not there. No pickle.
 
-The two last ones are kept. Each has a manifest of its files with sizes and SHA-256 digests, written last, so that
-damage is noticed before anything is restored, and the older one can take over. Those of version 0.2 have no manifest;
+The two last ones are kept. Each has a manifest of its files with sizes and checksums, written last, so that damage
+is noticed before anything is restored, and the older one can take over. Those of version 0.2 have no manifest;
 they are checked by what they hold alone.
 """
 
-import hashlib
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from crosstask.training.selection import SelectionState
 
 STATE_FILE = "state.json"
 MANIFEST_FILE = "manifest.json"
+BLOCK_BYTES = 2**20
 NUM_KEPT = 2
 """The older one is for the case that the newer one is damaged."""
 
@@ -54,7 +55,7 @@ class FileEntry(TypedDict):
     """A file in a manifest."""
 
     size: int
-    sha256: str
+    crc32: int
 
 
 class Manifest(TypedDict):
@@ -147,9 +148,13 @@ def _check_files(path: Path, manifest: Manifest) -> None:
 
 
 def _file_entry(path: Path) -> FileEntry:
+    """CRC-32 is there to notice damage, not malice, and takes a third of the time of SHA-256."""
+    size, checksum = 0, 0
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return FileEntry(size=file.tell(), sha256=digest)
+        while block := file.read(BLOCK_BYTES):
+            size += len(block)
+            checksum = zlib.crc32(block, checksum)
+    return FileEntry(size=size, crc32=checksum)
 
 
 def _folders(folder: Path) -> list[Path]:
