@@ -257,3 +257,20 @@ def test_many_columns_of_one_name_are_counted_once(read_file):
 def test_read_checks_options_before_it_opens_the_file(tmp_path):
     with pytest.raises(CrossTaskError, match="`delimiter` must be a text; found 5"):
         read("missing.csv", folder=tmp_path, options={"delimiter": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.csv", 'text,label\n"a",b\n', {"text": 10**5_000}),
+        ("a.conll", "a X\n", {"token": 10**5_000}),
+        ("a.conllu", "1\ta\ta\tX\t_\t_\t0\t_\t_\t_\n", {"label": 10**5_000}),
+        ("a.arff", ARFF, {"label": 10**5_000}),
+    ],
+)
+def test_columns_numbered_in_thousands_of_digits(refusal, name, content, options):
+    assert "a whole number of about 5,000 digits" in refusal(name, content, **options)
+
+
+def test_a_limit_of_thousands_of_digits_is_no_limit(read_file):
+    assert len(read_file("a.csv", 'text,label\n"a",b\n', max_bytes=10**5_000)) == 1

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from crosstask.data.examples import Examples, Kind, Labels
-from crosstask.data.plain_text import has_lone_surrogate
+from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.errors import CrossTaskError
 from crosstask.quoting import brief
 from crosstask.validation import shown
@@ -177,7 +177,7 @@ def _name(item: object) -> str:
     """A label or a new name as text."""
     if isinstance(item, Mapping | list | tuple | set):
         raise CrossTaskError(f"`map` maps labels to new names, each a text or a number; found {shown(item)}.")
-    name = str(item)
+    name = text_of(item)
     if has_lone_surrogate(name):
         raise CrossTaskError(f"`map`: {shown(name)} holds half of a surrogate pair, which is no text.")
     return name
@@ -186,7 +186,7 @@ def _name(item: object) -> str:
 def _class_name(label: object) -> str:
     """The name of a class that is no text: 1.0 and 1 are the same class."""
     if not isinstance(label, float):
-        return str(label)
+        return text_of(label)
     text = f"{label:g}"
     # Six digits do not tell larger numbers apart.
     return text if float(text) == label or math.isnan(label) else repr(label)
@@ -229,7 +229,7 @@ def _numbers(task: str, examples: Examples) -> Sequence[float]:
         number = as_number(label)
         if number is None:
             raise CrossTaskError(
-                f"Task '{task}': {examples.where(position)} has the label '{brief(str(label))}'; "
+                f"Task '{task}': {examples.where(position)} has the label '{brief(text_of(label))}'; "
                 "a regression task needs a finite number."
             )
         if abs(number) > LARGEST_NUMBER:

@@ -1,5 +1,7 @@
 """What can be text in a file or on a line of a message, and what cannot."""
 
+from crosstask.quoting import shown
+
 
 def has_lone_surrogate(text: str) -> bool:
     r"""Whether a text holds half of a surrogate pair, as JSON's "\ud800" makes: no file can hold such a text.
@@ -14,6 +16,18 @@ def has_lone_surrogate(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def text_of(value: object) -> str:
+    """`str` of any value; Python refuses that of a number of thousands of digits, or of lists in lists in lists.
+
+    >>> text_of(5), text_of(10**5000)
+    ('5', 'a whole number of about 5,000 digits')
+    """
+    try:
+        return str(value)
+    except (ValueError, RecursionError):
+        return shown(value)
 
 
 def one_line(path: str) -> str:

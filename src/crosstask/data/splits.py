@@ -12,7 +12,7 @@ import numpy as np
 from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, TaskSpec
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
 from crosstask.data.options import Cut, SplitOptions
-from crosstask.data.plain_text import has_lone_surrogate
+from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.data.subsets import balanced_subset, covering_subset, random_subset, stratified_cut
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.quoting import brief
@@ -327,7 +327,7 @@ def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) ->
             counts.update(labels)
     names = ordered_labels(counts)
     if options.labels is not None:
-        names = tuple(str(label) for label in options.labels)
+        names = tuple(text_of(label) for label in options.labels)
     _check_label_set(name, kind, names, counts, train.source)
     common_label = max(counts, key=lambda label: counts[label], default=names[0])
     return replace(spec, labels=names, common_label=names.index(common_label))

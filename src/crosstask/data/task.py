@@ -9,6 +9,7 @@ import numpy as np
 
 from crosstask.data.examples import KINDS, Examples, Form, Inputs, Kind, Labels, TaskSpec
 from crosstask.data.options import SPLIT_OPTIONS, ArrayKeywords, SplitKeywords, SplitOptions
+from crosstask.data.plain_text import text_of
 from crosstask.data.readers import read
 from crosstask.data.splits import assemble, check_name
 from crosstask.errors import CrossTaskError
@@ -204,12 +205,5 @@ def _plain_label(name: str, role: str, position: int, label: object) -> float | 
                 "number, or a list of these."
             )
     if isinstance(label, list | tuple | set):
-        return type(label)(_as_label(item) for item in label)
-    return _as_label(label)
-
-
-def _as_label(item: object) -> str:
-    try:
-        return str(item)
-    except ValueError:  # a whole number of thousands of digits
-        return shown(item)
+        return type(label)(text_of(item) for item in label)
+    return text_of(label)

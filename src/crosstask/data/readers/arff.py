@@ -15,7 +15,7 @@ from crosstask.data.readers.stream import raise_limit
 from crosstask.data.readers.table import CellColumns, Column, Table, listed
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import did_you_mean
-from crosstask.quoting import brief
+from crosstask.quoting import brief, shown
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
@@ -83,7 +83,7 @@ def _label(table: Table, label: Column | Sequence[str] | None, *, last_is_nomina
     if isinstance(label, int) and not isinstance(label, bool):
         if not 1 <= label < len(names):
             raise source.error(
-                f"has {len(names)} attributes; `label: {label}` takes the last {label} of them as labels."
+                f"has {len(names)} attributes; `label: {shown(label)}` takes the last {shown(label)} of them as labels."
             )
         if label > 1:
             return names[-label:]

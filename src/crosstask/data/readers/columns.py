@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from crosstask.data.examples import Examples, line_numbers
+from crosstask.data.plain_text import one_line, text_of
 from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.quoting import brief
 from crosstask.validation import shown
 
 Row = tuple[int, list[str]]
@@ -127,7 +129,7 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
         if not word:
             raise source.error(f"has an empty word in column {token}.", number)
         if not tag:
-            raise source.error(f"has no label: column {label} of the word '{word}' is empty.", number)
+            raise source.error(f"has no label: column {label} of the word '{brief(word)}' is empty.", number)
         if not words:
             start = number
         words.append(pool.setdefault(word, word))
@@ -163,28 +165,31 @@ def _rows(source: Source, lines: Iterable[tuple[int, str]], separator: str, ragg
 def _column_index(source: Source, column: Column, option: str, names: Sequence[str] | None) -> int:
     if isinstance(column, int) and not isinstance(column, bool):
         return column
+    wanted = text_of(column)
     if names is None:
         raise source.option_error(
-            f"`{option}: {column}` names a column, but the columns of {source.name} have no names; use a number from "
-            "0, list them under `names`, or set `header: true`."
+            f"`{option}: {brief(wanted)}` names a column, but the columns of {one_line(source.name)} have no names; "
+            "use a number from 0, list them under `names`, or set `header: true`."
         )
-    texts = [str(name) for name in names]
-    if str(column) not in texts:
-        raise source.error(f"has no column '{column}' (`{option}`). {did_you_mean(str(column), texts)}")
-    return texts.index(str(column))
+    texts = [text_of(name) for name in names]
+    if wanted not in texts:
+        raise source.error(f"has no column '{brief(wanted)}' (`{option}`). {did_you_mean(wanted, texts)}")
+    return texts.index(wanted)
 
 
 def _other_width(source: Source, number: int, fields: Sequence[str], first: int, width: int) -> CrossTaskError:
     if len(fields) == 1:
-        return source.error(f"has no label: '{fields[0]}' is its only column, line {first} has {width}.", number)
+        return source.error(f"has no label: '{brief(fields[0])}' is its only column, line {first} has {width}.", number)
     hint = ' If it is a comment, set `comment: "#"`.' if fields[0].startswith("#") else ""
     return source.error(f"has {len(fields)} columns; expected {width}, as in line {first}.{hint}", number)
 
 
 def _too_few(source: Source, number: int, fields: Sequence[str], token: int, label: int) -> CrossTaskError:
     if len(fields) == 1:
-        return source.error(f"has no label: '{fields[0]}' is its only column; column {label} was expected.", number)
+        return source.error(
+            f"has no label: '{brief(fields[0])}' is its only column; column {shown(label)} was expected.", number
+        )
     needed = max(token, label, -token - 1, -label - 1)
     return source.error(
-        f"has {len(fields)} columns, numbered from 0 to {len(fields) - 1}; column {needed} was expected.", number
+        f"has {len(fields)} columns, numbered from 0 to {len(fields) - 1}; column {shown(needed)} was expected.", number
     )

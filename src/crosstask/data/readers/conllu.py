@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from crosstask.data.examples import Examples
+from crosstask.data.plain_text import text_of
 from crosstask.data.readers.columns import Row, is_word, sentences, up_to_first_word
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Column
 from crosstask.errors import did_you_mean
+from crosstask.quoting import brief, shown
 
 NAMES: tuple[str, ...] = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _GLOBAL_COLUMNS = "# global.columns ="
@@ -52,15 +54,20 @@ def _rows(source: Source, lines: Iterable[str], width: int) -> Iterator[Row | No
         if fields[0].isdigit():
             yield number, fields
         elif not fields[0].replace("-", "").replace(".", "").isdigit():  # neither a range nor an empty node
-            raise source.error(f"begins with '{fields[0]}'; a CoNLL-U line begins with the word's number.", number)
+            raise source.error(
+                f"begins with '{brief(fields[0])}'; a CoNLL-U line begins with the word's number.", number
+            )
 
 
 def _column_index(source: Source, column: Column, option: str, names: Sequence[str], width: int) -> int:
     if isinstance(column, int) and not isinstance(column, bool):
         if not -width <= column < width:
-            raise source.error(f"has {width} columns, numbered from 0 to {width - 1}; `{option}` asks for {column}.")
+            raise source.error(
+                f"has {width} columns, numbered from 0 to {width - 1}; `{option}` asks for {shown(column)}."
+            )
         return column % width
     lowered = [name.lower() for name in names]
-    if str(column).lower() not in lowered:
-        raise source.error(f"has no column '{column}' (`{option}`). {did_you_mean(str(column), names)}")
-    return lowered.index(str(column).lower())
+    wanted = text_of(column)
+    if wanted.lower() not in lowered:
+        raise source.error(f"has no column '{brief(wanted)}' (`{option}`). {did_you_mean(wanted, names)}")
+    return lowered.index(wanted.lower())

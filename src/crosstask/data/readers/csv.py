@@ -75,7 +75,8 @@ def _records(source: Source, delimiter: str, quoting: bool) -> Iterator[Record]:
 
 
 def _quoted_records(source: Source, lines: Iterable[str], delimiter: str, first_line: int) -> Iterator[Record]:
-    old_limit = csv.field_size_limit(source.limits.line)  # the default is 128 kB, less than a long document
+    # The default is 128 kB, less than a long document; more than 31 bits do not fit everywhere.
+    old_limit = csv.field_size_limit(min(source.limits.line, 2**31 - 1))
     number = first_line
     try:
         reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from crosstask.data.examples import line_numbers, select
+from crosstask.data.plain_text import text_of
 from crosstask.data.readers.source import Source
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.quoting import brief
@@ -82,7 +83,7 @@ class Table:
         """The index of a column that the user chose with `option`, by name or by number."""
         if not isinstance(column, str | int):
             raise self.source.option_error(f"`{option}` names a column by its name or number; found {shown(column)}.")
-        name = str(column)
+        name = text_of(column)
         matches = [index for index, other in enumerate(self.names) if other == name]
         if len(matches) > 1:
             remedy = f"choose one by number, here {matches[0]}" if self.numbered else "rename one"
@@ -161,7 +162,7 @@ class Table:
                 if len(others) > 10:
                     listing += ", ..."
                 raise self.source.error(
-                    f"has no row where '{brief(str(column))}' is {brief(' or '.join(sorted(accepted)))} "
+                    f"has no row where '{brief(text_of(column))}' is {brief(' or '.join(sorted(accepted)))} "
                     f"(`where`); it holds: {listing}."
                 )
             table = table.take(rows)
@@ -191,10 +192,7 @@ def as_text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    try:
-        return str(value).strip()
-    except (ValueError, RecursionError):  # a number of thousands of digits, a list in lists in lists
-        return shown(value)
+    return text_of(value).strip()
 
 
 def as_texts(values: Iterable[object]) -> list[str]:
