@@ -6,14 +6,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from crosstask.automl.leaderboard import Line, table
 from crosstask.runs.loading import load_run
 from crosstask.runs.run import Run, RunFolder
-from crosstask.storage import read_json, write_text
+from crosstask.storage import check_shape, explain_damage, read_json, write_text
 from crosstask.studies.method import Section
 
 RUN_FOLDER, EXPORT_FOLDER = "run", "model"
 LEADERBOARD_FILE, AUTO_FILE = "leaderboard.json", "auto.json"
+
+
+class SavedFacts(TypedDict):
+    """What a reader of `auto.json` relies on; there is more in it."""
+
+    target: str
+    metric: str
+    minutes: float
+    labels: int
+    winner: str
+    sources_help: bool
+    why: str
+    left_out: dict[str, str]
+    notes: list[str]
+    leaderboard: list[dict[str, Any]]
+    seconds: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +107,11 @@ def read_found(folder: Path, *, trust_remote_code: bool = False) -> Found | None
     if not path.is_file() or not RunFolder(folder / RUN_FOLDER).is_finished:
         return None
     facts = read_json(path, dict[str, Any])
-    return Found(load_run(folder / RUN_FOLDER, trust_remote_code=trust_remote_code), facts, folder)
+    check_shape(facts, SavedFacts, str(path))
+    result = Found(load_run(folder / RUN_FOLDER, trust_remote_code=trust_remote_code), facts, folder)
+    with explain_damage(f"'{path}'"):
+        table(result.leaderboard, facts["metric"])
+    return result
 
 
 def _write_json(path: Path, data: object) -> None:
