@@ -16,7 +16,7 @@ from crosstask.report import write_comparison_page, write_if_possible
 from crosstask.report.comparison_view import ComparisonView, read_comparison
 from crosstask.runs.environment import environment
 from crosstask.runs.record import REPORT_FILE, finite
-from crosstask.storage import new_folder, write_text
+from crosstask.storage import new_folder, remove_scratch, write_text
 from crosstask.studies.compare import TABLE_NAME, WRITERS, ComparisonPlan, compare_methods
 from crosstask.studies.compare_runs import MethodStudy, SeededTasks, run_key
 from crosstask.studies.hyperparameters import make_trials
@@ -59,6 +59,7 @@ def compare(problem: Problem, seeds: Sequence[int], output: Path, *, progress: b
     with one_thread():
         comparison = compare_methods(problem.tasks, plan, conditions)
         data = {**comparison.to_json(), **describe(problem, seeds[0])}
+        remove_scratch(output)  # of a demo that was killed
         with new_folder(output) as scratch:
             _write_tables(scratch, comparison, data)
             # 2. The run that the page shows in full: of the method that dev chose.

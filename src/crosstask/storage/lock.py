@@ -61,7 +61,7 @@ class FolderLock:
         self.folder = folder
         self.note = note
         self._handle: int | None = handle
-        _held.add(self)
+        _locks.add(self)
 
     @property
     def path(self) -> Path:
@@ -95,11 +95,11 @@ class FolderLock:
         self.release()
 
 
-_held: "weakref.WeakSet[FolderLock]" = weakref.WeakSet()
+_locks: "weakref.WeakSet[FolderLock]" = weakref.WeakSet()
 
 
 def _leave_all_to_parent() -> None:
-    for lock in list(_held):
+    for lock in list(_locks):
         lock.leave_to_parent()
 
 
