@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import platform
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -203,15 +204,24 @@ def main() -> int:
     rows = {name: tally.row() for name, tally in tallies.items()}
     rows["all"] = dict(sum((Counter(row) for row in rows.values()), Counter()))
     print_table(rows)
-    bad = [verdict.to_json() for tally in tallies.values() for verdict in tally.verdicts if not verdict.is_good]
-    if options.json:
+    verdicts = [verdict for tally in tallies.values() for verdict in tally.verdicts]
+    bad = [verdict.to_json() for verdict in verdicts if not verdict.is_good]
+    if options.json and not options.replay:
         content = {
-            "kills": options.kills, "jobs": options.jobs, "seed": options.seed, "rows": rows, "not_good": bad,
-            "seconds": round(time.monotonic() - started), "environment": _environment(),
-        }  # fmt: skip
+            "kills": options.kills,
+            "jobs": options.jobs,
+            "seed": options.seed,
+            "stops": dict(sum((Counter(verdict.counts) for verdict in verdicts), Counter())),
+            "rows": rows,
+            "not_good": bad,
+            "seconds": round(time.monotonic() - started),
+            "environment": _environment(),
+        }
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     if bad:
         print(f"{len(bad)} sequences did not end as they must; their folders are in {workspace.folder}")
+    elif not options.folder:
+        shutil.rmtree(workspace.folder)
     return int(bool(bad))
 
 
