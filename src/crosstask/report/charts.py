@@ -254,11 +254,11 @@ def line(key: str, layers: Sequence[Curves], style: LineStyle) -> Chart | None:
     names = list(last_values(point for curves in layers for point in curves.points))
     if not names:
         return None
-    drawn = _curves_to_draw(names, style.bold)
+    names_to_draw = _curves_to_draw(names, style.bold)
     points: list[Point] = []
     for curves in layers:
-        if len(drawn) < len(names):
-            curves = replace(curves, points=[point for point in curves.points if point.name in drawn])
+        if len(names_to_draw) < len(names):
+            curves = replace(curves, points=[point for point in curves.points if point.name in names_to_draw])
         points += curves.points
         chart.layers.append(_curves(chart, curves, style))
     # A rule with a name where each further phase begins.
@@ -271,7 +271,7 @@ def line(key: str, layers: Sequence[Curves], style: LineStyle) -> Chart | None:
         text = base.mark_text(align="left", dx=5, baseline="top", opacity=0.7)
         chart.layers.append(text.encode(text="phase:N", y=alt.value(2)))
     legend = {short_name(name): style.colors[name] for name in last_values(points)}
-    return Chart(key, chart.finish(style.height), legend, points, len(names) - len(drawn))
+    return Chart(key, chart.finish(style.height), legend, points, len(names) - len(names_to_draw))
 
 
 def _curves_to_draw(names: Sequence[str], bold: Sequence[str]) -> set[str]:

@@ -14,6 +14,7 @@ from crosstask.report import files
 from crosstask.report.citations import papers_of_keys, papers_of_names
 from crosstask.report.predictions import EvaluatedTask
 from crosstask.report.run_view import RunView, read_run
+from crosstask.report.series import can_be_shown
 from crosstask.runs.events import Row
 from crosstask.runs.record import METRICS_FILE, REPORT_FILE
 
@@ -300,7 +301,7 @@ def _mean_weights(cells: Sequence[Cell], method: str) -> dict[str, dict[str, flo
     for cell in cells:
         for phase, weights in cell.weights.items():
             for task, weight in weights.items():
-                if cell.method == method and weight is not None and math.isfinite(weight):
+                if cell.method == method and can_be_shown(weight):
                     values.setdefault(phase, {}).setdefault(task, []).append(weight)
     # 2. Their means.
     means: dict[str, dict[str, float]] = {}
