@@ -106,12 +106,18 @@ def recipe(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", ["99999999999999999999", "9" * 4000, "9" * 5000, "x", "-1"])
-def test_seed_on_the_command_line(recipe, seed):
+@pytest.mark.parametrize("seed", [99999999999999999999, 18446744073709551615, 2**63])
+def test_seed_on_the_command_line(star_files, seed):
+    sentence = refused("train", star_files / "stars.yaml", "--seed", seed, folder=star_files)
+    assert sentence.startswith("--seed: `seed` must be at most 9,223,372,036,854,775,807; found ")
+
+
+@pytest.mark.parametrize("seed", ["9" * 5000, "x", "-1"])
+def test_seed_that_is_no_number(recipe, seed):
     outcome = crosstask("train", recipe, "--seed", seed)
     assert outcome.code == 2
     assert "Traceback" not in outcome.err
-    assert "seed" in outcome.err
+    assert "Invalid value for '--seed'" in outcome.err
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "auto", "capacity", "transfer-matrix", "rank"])
