@@ -43,7 +43,7 @@ OF_TRANSFORMERS = [
     ({"lora": {"rnak": 5}}, ["unknown key 'lora.rnak'. Did you mean 'rank'?"]),
     ({"lora": 5}, ["`lora` must be true or false or a mapping; found 5"]),
     ({"dropout": 2}, ["`dropout` must be from 0 to below 1; found 2"]),
-    ({"dropout": float("nan")}, ["`dropout` must be from 0 to below 1; found nan"]),
+    ({"dropout": float("nan")}, ["`dropout` must be from 0 to below 1"]),
     ({"attention": "nope"}, ["nope"]),
     ({"freeze": True, "hidden": -3}, ["`hidden` must be a whole number, at least 0; found -3"]),
     ({"freeze": True, "hidden": 10**13}, ["sizes ask for a tensor of"]),
