@@ -90,6 +90,20 @@ def rank_speed(result: dict[str, Any]) -> list[str]:
     ]
 
 
+def million_rows(result: dict[str, Any]) -> list[str]:
+    """A training with a source of a million rows, before and after reading became a stream."""
+    lines = ["", "", "## A source of a million rows", ""]
+    lines += ["| machine | checkout | first sign of life | first update | peak memory |", "|---|---|---|---|---|"]
+    for name, row in result["median"].items():
+        lines.append(
+            f"| {machine(result)} | {name} | {row['first_sign_of_life']:.1f} s | {row['first_update']:.1f} s "
+            f"| {row['peak_megabytes']:.0f} MB |"
+        )
+    num_rounds = len(result["rounds"]["now"])
+    note = f"A CSV file of {result['megabytes']} MB, a text CNN on one thread, on a terminal; medians of {num_rounds}."
+    return [*lines, "", note]
+
+
 def main() -> None:
     lines = ["# Measurements", "", "Made by `python benchmarks/tables.py` from the JSON files in this folder.", ""]
     lines += ["## Joint training against transformers.Trainer", "", "| machine | precision | ratio |", "|---|---|---|"]
@@ -174,6 +188,9 @@ def main() -> None:
     path = RESULTS / "rank_speed.json"
     if path.exists():
         lines += rank_speed(json.loads(path.read_text()))
+    path = RESULTS / "million_rows.json"
+    if path.exists():
+        lines += million_rows(json.loads(path.read_text()))
     (RESULTS / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 

@@ -11,7 +11,7 @@ from typer.main import get_command
 from crosstask.cli import app
 from crosstask.data.metrics import METRICS
 from crosstask.data.options import SplitOptions
-from crosstask.data.readers import READERS, Reader
+from crosstask.data.readers import READERS, Reader, file_options
 from crosstask.data.readers import column_roles as roles
 from crosstask.data.readers.source import Encoding
 from crosstask.data.task import Task
@@ -127,6 +127,8 @@ def _format_section(reader: Reader) -> str:
     rows = option_rows(reader.read, without=("source",), meanings=of_csv | parse(reader.read).arguments)
     if reader.is_text:
         rows.append(("`encoding`", sort(Encoding), "`utf-8`", "of the text; of several the first that fits."))
+    if reader.is_file:
+        rows.append(("`max_bytes`", sort(int | None), "–", cell(parse(file_options).arguments["max_bytes"])))
     is_table = any(item.kind is Parameter.VAR_KEYWORD for item in signature(reader.read).parameters.values())
     parts = [f"### {reader.name}", f"{markdown(summary)}.{known}", *map(markdown, parse(reader.read).body)]
     parts += [table(HEAD, rows)] if rows else []
