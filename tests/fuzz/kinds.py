@@ -22,10 +22,10 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "files": Kind(file_cases(), 1500),
-    "predictions": Kind(prediction_cases(), 250),
-    "commands": Kind(command_cases(), 150),
-    "recipes": Kind(recipe_cases(), 1000),
-    "methods": Kind(method_cases(), 250),
-    "folders": Kind(folder_cases(), 150),
+    "files": Kind(file_cases(), 1000),
+    "predictions": Kind(prediction_cases(), 150),
+    "commands": Kind(command_cases(), 80),
+    "recipes": Kind(recipe_cases(), 700),
+    "methods": Kind(method_cases(), 150),
+    "folders": Kind(folder_cases(), 80),
 }
