@@ -33,10 +33,10 @@ def bar(monkeypatch) -> Recorded:
         return progress.Progress() if show is False else recorded
 
     for module in ("crosstask.progress", "crosstask.recipe", "crosstask.cli._recipe", "crosstask.training.session"):
-        monkeypatch.setattr(f"{module}.make_progress", make_progress)
-    monkeypatch.setattr(progress, "LARGE_FILE", 1)
-    monkeypatch.setattr(progress, "MANY_STEPS", 1)
-    monkeypatch.setattr(progress, "STEPS_PER_MOVE", 1)
+        monkeypatch.setattr(f"{module}.make_progress", make_progress, raising=False)
+    monkeypatch.setattr(progress, "LARGE_FILE", 1, raising=False)
+    monkeypatch.setattr(progress, "MANY_STEPS", 1, raising=False)
+    monkeypatch.setattr(progress, "STEPS_PER_MOVE", 1, raising=False)
     return recorded
 
 
@@ -72,7 +72,7 @@ def test_files_read_in_python_have_a_bar_only_if_large(bar, recipe, monkeypatch)
     Task.read("a", recipe.parent / "a.csv")
     assert len(bar.titles) == 1
     assert bar.titles[0].endswith("a.csv")
-    monkeypatch.setattr(progress, "LARGE_FILE", 10**6)
+    monkeypatch.setattr(progress, "LARGE_FILE", 10**6, raising=False)
     Task.read("a", recipe.parent / "a.csv")
     assert len(bar.titles) == 1
 
@@ -83,7 +83,7 @@ def test_prepared_texts_are_the_same_however_many_there_are(monkeypatch):
     task = Task.from_arrays("t", texts, [text[0] for text in texts])
     scores = []
     for size in (2**15, 1):
-        monkeypatch.setattr("crosstask.models.encoders.word_encoder.CACHED_TEXTS", size)
+        monkeypatch.setattr("crosstask.models.encoders.word_encoder.CACHED_TEXTS", size, raising=False)
         learner = Learner({"name": "textcnn", "dimension": 4, "channels": 4}, training={"updates": 2, "batch_size": 4})
         run = learner.fit(task)
         scores.append([list(row.values()) for row in run.predict_probabilities(texts[:5])])

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from crosstask.data.readers import read, stream
+from crosstask.data.readers import read
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 
@@ -101,7 +101,7 @@ def test_a_limit_of_the_task(tmp_path, read_file, refusal):
 
 
 def test_a_limit_that_is_raised_reads_what_is_packed_densely(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "RATIO_FROM", 1_000)
+    monkeypatch.setattr("crosstask.data.readers.stream.RATIO_FROM", 1_000)
     rows = b"good,+\nbad,-\n" * 5_000
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"text,label\n" + rows))
     with pytest.raises(CrossTaskError, match="unpacks to more than 200 times its size"):
@@ -110,14 +110,14 @@ def test_a_limit_that_is_raised_reads_what_is_packed_densely(tmp_path, monkeypat
 
 
 def test_a_cell_without_end(read_file, refusal, monkeypatch):
-    monkeypatch.setattr(stream, "MAX_LINE", 1_000)
-    monkeypatch.setattr(stream, "MAX_BYTES", 64_000)
+    monkeypatch.setattr("crosstask.data.readers.stream.MAX_LINE", 1_000)
+    monkeypatch.setattr("crosstask.data.readers.stream.MAX_BYTES", 64_000)
     assert "a.csv, line 2 begins a record that cannot be cut" in refusal("a.csv", 'text,label\n"' + "a\n" * 2_000)
     assert len(read_file("a.csv", 'text,label\n"' + "a\n" * 400 + '",x\n')) == 1
 
 
 def test_lines_over_several_chunks(read_file, refusal, monkeypatch):
-    monkeypatch.setattr(stream, "CHUNK", 7)
+    monkeypatch.setattr("crosstask.data.readers.stream.CHUNK", 7)
     content = 'text,label\r\nfirst line,ä\r\n"of several\nlines 😀",b\n\nlast line,c'
     examples = read_file("a.csv", content)
     assert examples.inputs == ["first line", "of several\nlines 😀", "last line"]
@@ -128,11 +128,11 @@ def test_lines_over_several_chunks(read_file, refusal, monkeypatch):
 
 
 def test_a_named_pipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream, "PIPE_SECONDS", 0.1)
+    monkeypatch.setattr("crosstask.data.readers.stream.PIPE_SECONDS", 0.1)
     os.mkfifo(tmp_path / "a.csv")
     with pytest.raises(CrossTaskError, match=r"a.csv cannot be read \(it is a pipe that nobody wrote to"):
         Task.read("t", tmp_path / "a.csv")
-    monkeypatch.setattr(stream, "PIPE_SECONDS", 10.0)
+    monkeypatch.setattr("crosstask.data.readers.stream.PIPE_SECONDS", 10.0)
     writer = threading.Thread(target=(tmp_path / "a.csv").write_text, args=(CSV,))
     writer.start()
     assert len(read("a.csv", folder=tmp_path)) == 2
