@@ -165,16 +165,16 @@ def _rows(source: Source, lines: Iterable[tuple[int, str]], separator: str, ragg
 def _column_index(source: Source, column: Column, option: str, names: Sequence[str] | None) -> int:
     if isinstance(column, int) and not isinstance(column, bool):
         return column
-    wanted = text_of(column)
+    column_name = text_of(column)
     if names is None:
         raise source.option_error(
-            f"`{option}: {brief(wanted)}` names a column, but the columns of {one_line(source.name)} have no names; "
-            "use a number from 0, list them under `names`, or set `header: true`."
+            f"`{option}: {brief(column_name)}` names a column, but the columns of {one_line(source.name)} have no "
+            "names; use a number from 0, list them under `names`, or set `header: true`."
         )
     texts = [text_of(name) for name in names]
-    if wanted not in texts:
-        raise source.error(f"has no column '{brief(wanted)}' (`{option}`). {did_you_mean(wanted, texts)}")
-    return texts.index(wanted)
+    if column_name not in texts:
+        raise source.error(f"has no column '{brief(column_name)}' (`{option}`). {did_you_mean(column_name, texts)}")
+    return texts.index(column_name)
 
 
 def _other_width(source: Source, number: int, fields: Sequence[str], first: int, width: int) -> CrossTaskError:

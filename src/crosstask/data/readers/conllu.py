@@ -67,7 +67,7 @@ def _column_index(source: Source, column: Column, option: str, names: Sequence[s
             )
         return column % width
     lowered = [name.lower() for name in names]
-    wanted = text_of(column)
-    if wanted.lower() not in lowered:
-        raise source.error(f"has no column '{brief(wanted)}' (`{option}`). {did_you_mean(wanted, names)}")
-    return lowered.index(wanted.lower())
+    column_name = text_of(column)
+    if column_name.lower() not in lowered:
+        raise source.error(f"has no column '{brief(column_name)}' (`{option}`). {did_you_mean(column_name, names)}")
+    return lowered.index(column_name.lower())
