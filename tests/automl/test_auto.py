@@ -18,6 +18,8 @@ from crosstask.automl.candidates import make_candidates
 from crosstask.automl.driver import Request, find_model
 from crosstask.automl.leaderboard import Line, TerminalBoard
 from crosstask.automl.source_selection import SourceSelector
+from crosstask.runs.run import RunFolder
+from crosstask.training import checkpoints
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +203,52 @@ def test_a_stopped_search_goes_on(tmp_path, monkeypatch, where):
         line.candidate: (line.folds, line.updates) for line in whole.leaderboard
     }
     assert found.winner == whole.winner
+
+
+def test_the_last_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    target, _ = helpful()
+    whole = ct.auto(target, output=tmp_path / "whole", **QUICK)
+    save = checkpoints.save
+    numbers = []
+
+    def stopping(folder, number, checkpoint):
+        save(folder, number, checkpoint)
+        numbers.append(number)
+        if len(numbers) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "save", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        ct.auto(target, output=tmp_path / "search", **QUICK)
+    page = tmp_path / "search" / "run" / "report.html"
+    assert not page.exists()
+    result = ct.auto(target, output=tmp_path / "search", **QUICK)
+    assert page.exists()
+    assert numbers == sorted(set(numbers))  # each once
+    weights = "run/model/model.safetensors"
+    assert (tmp_path / "search" / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+    assert result.run.scores == whole.run.scores
+
+
+@pytest.mark.parametrize("damage", ["checkpoint", "recipe"])
+def test_a_last_fit_that_cannot_go_on_begins_again(tmp_path, monkeypatch, damage):
+    target, _ = helpful()
+    folder = tmp_path / "search"
+    with monkeypatch.context() as stop:
+        stop.setattr(RunFolder, "finish", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            ct.auto(target, output=folder, **QUICK)
+    if damage == "checkpoint":
+        for path in folder.glob("run/checkpoints/*/model.safetensors"):
+            path.write_bytes(b"")
+    else:
+        (folder / "run" / "recipe.yaml").write_text("seed: 7\n")
+    assert ct.auto(target, output=folder, **QUICK).run.scores
+    assert (folder / "run" / "report.html").exists()
+
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), "ten", True])

@@ -104,6 +104,27 @@ def test_other_commands(recipe, tmp_path, monkeypatch, command):
     assert outcome.err.startswith("Stopped by SIGTERM.")
 
 
+def test_an_exception_that_gets_lost_is_raised_again(recipe, tmp_path):
+    """Where no code may fail Python prints what was raised, and goes on."""
+
+    class Careless:
+        def __del__(self):
+            send("SIGTERM")
+
+    def lose():
+        Careless()
+        time.sleep(20)
+
+    def work():
+        with call_after_checkpoint(4, lose):
+            return crosstask("train", recipe, "-o", tmp_path / "run")
+
+    outcome = Child(work).wait()
+    assert outcome is not None, "the signal has killed the process"
+    assert outcome.code == 143
+    assert outcome.err == "Stopped by SIGTERM. A run that had begun goes on with --resume.\n"
+
+
 def test_a_second_signal_ends_at_once(recipe, tmp_path):
     def twice():
         try:

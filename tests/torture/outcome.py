@@ -18,7 +18,7 @@ CLOCK = [
 SECONDS_COLUMN = {
     ".md": (re.compile(rb"[0-9.]* \|$", re.MULTILINE), rb"S |"),
     ".tex": (re.compile(rb"[0-9.]* \\\\$", re.MULTILINE), rb"S"),
-    ".html": (re.compile(rb'<td class="number">([0-9]+\.[0-9])?</td>'), rb"S"),
+    ".html": (re.compile('<td class="number">([0-9]+\\.[0-9]|–)?</td>'.encode()), rb"S"),
 }
 """The column of a comparison's tables that says how long a run took; no score has one digit."""
 SHARD_NAME = re.compile(r"(cache/features/.*)-[0-9a-f]+-[0-9a-f]{8}(?=\.safetensors$)")

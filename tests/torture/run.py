@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,7 +111,11 @@ def _drive(connection: Connection, references: Mapping[str, Reference], workspac
         if order is None:
             os._exit(0)
         problem, reference = PROBLEMS_BY_NAME[order.problem], references[order.problem]
-        connection.send(run_sequence(problem, reference, order.stops, workspace, order.seed, twice=order.twice))
+        try:
+            verdict = run_sequence(problem, reference, order.stops, workspace, order.seed, twice=order.twice)
+        except Exception:  # of the test itself: it counts as a failure, and the others go on
+            verdict = Verdict(order.problem, order.seed, failed=[traceback.format_exc()])
+        connection.send(verdict)
 
 
 def make_references(problems: Sequence[Problem], workspace: Workspace) -> dict[str, Reference]:

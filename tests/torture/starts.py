@@ -45,10 +45,16 @@ class Start:
         self, arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_wire: Wire | None = None
     ) -> None:
         self.err = err
-        self.started = time.monotonic()
+        err.touch()
+        ready, is_ready = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _run(arguments, folder, err, wire, workers_wire or wire)  # never returns
+            _run(arguments, folder, err, wire, workers_wire or wire, is_ready)  # never returns
+        # What a fork does to be like a process of its own is no part of the command: nobody stops it there.
+        os.close(is_ready)
+        os.read(ready, 1)
+        os.close(ready)
+        self.started = time.monotonic()
 
     def stop_after(self, seconds: float, stop: signal.Signals) -> None:
         """Send a signal when so much time has gone, unless the command has ended before."""
@@ -98,7 +104,7 @@ class Start:
         return members
 
 
-def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_wire: Wire) -> None:
+def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_wire: Wire, is_ready: int) -> None:
     code = CRASHED
     try:
         os.setsid()  # what it starts is recognized by this
@@ -106,7 +112,7 @@ def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         nowhere = os.open(os.devnull, os.O_RDWR)
-        errors = os.open(err, os.O_WRONLY | os.O_CREAT)
+        errors = os.open(err, os.O_WRONLY | os.O_APPEND)
         for stream, handle in enumerate((nowhere, nowhere, errors)):
             os.dup2(handle, stream)
         os.chdir(folder)
@@ -116,6 +122,7 @@ def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_
             seed(int.from_bytes(os.urandom(4), "big"))
         os.environ[VARIABLE] = workers_wire.for_workers()
         Tripwire(wire).arm()
+        os.close(is_ready)
         code = _exit_code(arguments)
     except BaseException:
         traceback.print_exc()

@@ -26,6 +26,7 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.build import trusts_remote_code
+from crosstask.report import write_missing_page
 from crosstask.runs.record import finite
 from crosstask.runs.run import Run
 from crosstask.storage import explain_damage
@@ -85,6 +86,7 @@ def find_model(request: Request, board: Board) -> Found:
         if request.folder is not None:
             finished = read_found(request.folder, trust_remote_code=trusts_remote_code(request.encoder))
             if finished is not None:
+                write_missing_page(request.folder / RUN_FOLDER)
                 return finished
         with board.shown():
             return _Driver(request, grid, board).run()
@@ -206,8 +208,7 @@ class _Driver:
         if folder is not None:
             output = folder / RUN_FOLDER
             # What is there is of a call that was stopped in the midst of this.
-            for path in (output, folder / EXPORT_FOLDER):
-                shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(folder / EXPORT_FOLDER, ignore_errors=True)
         run = search.evaluator.fit_on_all_labels(
             candidate, updates or 1, test=measures_test, output=output, recipe=self.request.recipe
         )

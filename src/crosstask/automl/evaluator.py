@@ -1,6 +1,7 @@
 """One run at a time: a candidate on a fold, a few updates to see what they cost, and the last fit on all labels."""
 
 import math
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,9 +13,11 @@ from crosstask.automl.folds import Folds
 from crosstask.automl.source_selection import Selection, limited
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
+from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
 from crosstask.runs.events import Row
-from crosstask.runs.run import Run, RunFolder
+from crosstask.runs.run import PlainRecipe, Run, RunFolder
+from crosstask.storage import DamagedFileError
 from crosstask.studies.method import Section
 from crosstask.training.config import Training
 
@@ -80,12 +83,19 @@ class Evaluator:
         target = self.target
         if not test:
             target = replace(target, test=None)
+        sources = self._sources(candidate)
         learner = self._learner(candidate, updates, self.seed)
-        folder: Path | RunFolder | None = output
-        if recipe is not None and output is not None:
-            names = [target.name, *candidate.sources]
-            folder = RunFolder.checked(output, dict(_recipe_of(recipe, candidate, names, learner.training)))
-        return learner.fit(target, self._sources(candidate), output=folder)
+        if output is None:
+            return learner.fit(target, sources)
+        tasks = {task.name: task for task in (target, *sources)}
+        plain_recipe = learner.describe(candidate.method.paradigm, tasks)
+        if recipe is not None:
+            plain_recipe = dict(_recipe_of(recipe, candidate, list(tasks), learner.training))
+        try:
+            return learner.fit(target, sources, output=_folder_to_fit_in(output, plain_recipe))
+        except DamagedFileError:  # what is left of a call that was stopped is of no use
+            shutil.rmtree(output, ignore_errors=True)
+            return learner.fit(target, sources, output=RunFolder.checked(output, plain_recipe))
 
     def _learner(self, candidate: Candidate, updates: int, seed: int) -> Learner:
         training = training_of(candidate, self.training, updates)
@@ -102,6 +112,18 @@ class Evaluator:
         if self.metric.greater_is_better:
             return score
         return -score
+
+
+def _folder_to_fit_in(path: Path, recipe: PlainRecipe) -> RunFolder:
+    """A new folder, or that of a call that was stopped while it fitted the same model, to go on from its checkpoint."""
+    if not path.exists():
+        return RunFolder.checked(path, recipe)
+    try:
+        RunFolder(path, recipe).check_recipe()
+    except CrossTaskError:  # another model had won by then
+        shutil.rmtree(path)
+        return RunFolder.checked(path, recipe)
+    return RunFolder.checked(path, recipe, resume=True)
 
 
 def _recipe_of(recipe: Section, candidate: Candidate, tasks: Sequence[str], training: Training) -> Section:

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -22,6 +22,8 @@ SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """Those of them that the system has."""
 GRACE_SECONDS = 10.0
 """After which a command ends that has not ended by itself."""
+RETRY_SECONDS = 0.05
+"""From an exception that got lost to the next."""
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
 """The file that Python's code for imports claims to be from."""
 SHOW_CURSOR = "\x1b[?25h"
@@ -69,22 +71,37 @@ def _handlers() -> Iterator[None]:
         stopped = Stopped(number)
         if _is_import(frame):
             _end(stopped)
-        # The exception can still get lost where no code may fail, as in a destructor.
-        timer = threading.Timer(GRACE_SECONDS, _end, args=(stopped,))
+        if not timers:  # however often it has to be raised, there is an end
+            later(GRACE_SECONDS, lambda: _end(stopped))
+        raise stopped
+
+    def later(seconds: float, work: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, work)
         timer.daemon = True
         timer.start()
         timers.append(timer)
-        raise stopped
 
+    def raise_again(unraisable: Any) -> None:
+        # The exception came where no code may fail, as in a destructor or a callback of C code, and was lost.
+        if not isinstance(unraisable.exc_value, Stopped):
+            hook_before(unraisable)
+            return
+        number = unraisable.exc_value.number
+        signal.signal(number, stop)
+        later(RETRY_SECONDS, lambda: os.kill(os.getpid(), number))
+
+    hook_before = sys.unraisablehook
     if threading.current_thread() is threading.main_thread():  # handlers belong to the main one
         for name in SIGNAL_NAMES:
             number = getattr(signal, name, None)
             # What is ignored stays so, as SIGHUP under nohup.
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 before[number] = signal.signal(number, stop)
+        sys.unraisablehook = raise_again
     try:
         yield
     finally:
+        sys.unraisablehook = hook_before
         for number, handler in before.items():
             signal.signal(number, handler)
         for timer in timers:

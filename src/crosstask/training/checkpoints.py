@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from crosstask.errors import CrossTaskError
 from crosstask.gradients.optimizer_state import flatten_optimizer, restore_optimizer
 from crosstask.storage import DamagedFileError, encoded, explain_damage, new_folder, read_json, remove_folder
 from crosstask.training.selection import SelectionState
@@ -112,7 +111,7 @@ def load_latest(folder: Path, check: Callable[[Checkpoint], None]) -> LoadedChec
             damages.append(f"checkpoint {path.name} is damaged ({str(error).rstrip('.')})")
         else:
             return LoadedCheckpoint(checkpoint, damages)
-    raise CrossTaskError(
+    raise DamagedFileError(
         f"The run cannot go on: {', and '.join(damages)}. Start anew with another --output, or remove the folder "
         f"'{folder}' and train with --resume, which begins this run again."
     )
