@@ -652,7 +652,7 @@ def test_real_limit_of_the_system(long_run):
     assert limited.returncode == 2, limited
     check_sentence(limited.stderr)
     assert str(run / "history.jsonl") in limited.stderr
-    assert len(checkpoints(run)) == 1
+    assert len(checkpoints(run)) == 2
     assert crosstask("train", long_run / "stars.yaml", "-o", run, "--resume").code == 0
     assert result(run) == result(long_run / "whole")
 

@@ -240,3 +240,9 @@ def test_a_list_of_known_names_stays_a_sentence():
     with pytest.raises(ct.CrossTaskError, match=r"Known: .* and \d+ more\.") as refusal:
         ct.Learner("mlp", weighting={"name": "torchjd", "method": "a"})
     assert len(str(refusal.value)) < 600
+
+
+def test_a_refusal_is_one_line_in_python_too(star_files):
+    with pytest.raises(ct.CrossTaskError, match="is not among the tasks") as refusal:
+        read(star_files, SMALLEST.replace("target: stars", 'target: "a\\n\\nb"'))
+    assert "\n" not in str(refusal.value)

@@ -14,7 +14,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def readable(message: str) -> str:
-    """A message that can be printed and read, whatever it quotes."""
+    """A message that can be printed and read, on one line, whatever it quotes."""
+    message = re.sub(r"\s*\n\s*", " ", message.strip())
     message = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][:MAX_SHOWN]}...{word[0][-MAX_SHOWN:]}", message)
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 4 :]}"

@@ -1,6 +1,7 @@
 """Checkpoints that were damaged: the older one takes over with a note, or a sentence says what to do."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -42,8 +43,17 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
+def make_a_pipe(path: Path) -> None:
+    """Whoever opens it waits for a writer that never comes."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 def change_state(path: Path, **changes) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+DAMAGES = [truncate, flip_a_bit, Path.unlink, make_a_pipe]
 
 
 def forget_manifest(run: Path) -> None:
@@ -90,7 +100,7 @@ def check_goes_on_from_older(stopped: Path, part: Path) -> None:
 NAMES = ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"]
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_a_bit, Path.unlink], ids=["cut", "flipped", "missing"])
+@pytest.mark.parametrize("damage", DAMAGES, ids=["cut", "flipped", "missing", "pipe"])
 @pytest.mark.parametrize("name", [*NAMES, "manifest.json"])
 def test_a_damaged_file(stopped, part, name, damage):
     damage(newest(part) / name)

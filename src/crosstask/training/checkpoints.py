@@ -128,6 +128,7 @@ def _load(path: Path) -> Checkpoint:
         raise DamagedFileError(f"'{path / STATE_FILE}' is that of another checkpoint")
     tensors: dict[str, Mapping[str, Tensor]] = {}
     for file in sorted(path.glob("*.safetensors")):
+        _check_plain(file)
         with explain_damage(f"'{file}'"):
             tensors[file.stem] = load_file(file)
     return Checkpoint(tensors, state)
@@ -139,11 +140,18 @@ def _check_files(path: Path, manifest: Manifest) -> None:
         problem = "is missing" if name in manifest["files"] else "does not belong there"
         raise DamagedFileError(f"'{path / name}' {problem}")
     for name, entry in manifest["files"].items():
+        _check_plain(path / name)
         try:
             if _file_entry(path / name) != entry:
                 raise DamagedFileError(f"'{path / name}' does not hold what was written")
         except OSError as error:
             raise DamagedFileError(f"'{path / name}' cannot be read: {error.strerror}") from error
+
+
+def _check_plain(path: Path) -> None:
+    """A pipe or a device could have no end."""
+    if not path.is_file():
+        raise DamagedFileError(f"'{path}' is no plain file")
 
 
 def _file_entry(path: Path) -> FileEntry:
