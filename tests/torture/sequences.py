@@ -26,7 +26,7 @@ COMMAND, WORKER, GROUP = "command", "worker", "group"
 """Who is stopped: the process of the command, one that it has started, or all of them."""
 TWICE_EVERY = 10
 """Every so many sequences are gone on with by two processes at once."""
-ONLY_ONCE = re.compile(r"checkpoints/\d+$|/runs/.*metrics\.json$")
+CHECKPOINT, RESULT = re.compile(r"/checkpoints/\d+$"), re.compile(r"/runs/.*metrics\.json$")
 """Paths that are written once: where one is written again, work that was done is lost."""
 MOST_WORKER_SECONDS = 10.0
 """In which processes must have seen that they are alone."""
@@ -250,13 +250,21 @@ class _Sequence:
         return [f"process {' '.join(process.cmdline())[:80]}" for process in alive]
 
     def work_done_twice(self) -> list[str]:
-        """Checkpoints and results of runs that were whole on disk, and were made again."""
-        counts = Counter(
-            path
-            for call, path in read_journal(self.folder / "log" / "journal")
-            if call in ("replace", "rename") and ONLY_ONCE.search(path)
-        )
-        return [path for path, count in counts.items() if count > 1]
+        """Checkpoints and results of runs that were whole on disk, and were made again.
+
+        A run with checkpoints that was killed while it finished measures its last one again; that trains nothing.
+        """
+        counts: Counter[str] = Counter()
+        for call, path in read_journal(self.folder / "log" / "journal"):
+            if call in ("replace", "rename"):
+                counts[path] += 1
+        runs_with_checkpoints = {path.split("/checkpoints/")[0] for path in counts if CHECKPOINT.search(path)}
+        lost: list[str] = []
+        for path, count in counts.items():
+            is_result = RESULT.search(path) and str(Path(path).parent) not in runs_with_checkpoints
+            if count > 1 and (CHECKPOINT.search(path) or is_result):
+                lost.append(path)
+        return lost
 
 
 def _let_hours_pass(folder: Path) -> None:
