@@ -13,6 +13,9 @@ import os
 import platform
 import random
 import re
+import shutil
+import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -122,6 +125,10 @@ class Worker:
 
     def __init__(self, scratch: Path, number: int) -> None:
         self.current_input = scratch / f"input-{number}.txt"
+        self.start()
+
+    def start(self) -> None:
+        """Begin a process, the first or one in place of another that is gone."""
         self.current_input.write_text("")
         context = multiprocessing.get_context("spawn")
         self.connection, child = context.Pipe()
@@ -129,6 +136,13 @@ class Worker:
         self.process.start()
         child.close()
         self.batch: Batch | None = None
+
+    def end(self) -> None:
+        """Let the process end by itself; one that is in the middle of an input is ended."""
+        self.connection.close()
+        if self.batch is not None:
+            self.process.terminate()
+        self.process.join(10)
 
     def wait_until_ready(self) -> None:
         """Until it has imported torch and trained what all cases use."""
@@ -162,66 +176,88 @@ class Worker:
 
 def _work(connection: Connection, current_input: Path) -> None:
     """The worker's side: run batch after batch."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    tempfile.tempdir = str(current_input.parent.resolve())  # which the parent removes, however this process ends
     from fuzz.batches import run_batches
 
     run_batches(connection, current_input)
 
 
 def run(*, seconds: float, inputs: int | None, jobs: int, seed: int, kinds: list[str], output: Path) -> Totals:
-    """Run until the time or the number of inputs is reached; findings go below `output`."""
-    output.mkdir(parents=True, exist_ok=True)
+    """Run until the time or the number of inputs is reached, or Ctrl-C; findings go below `output`."""
     scratch = output / "under-way"
-    scratch.mkdir(exist_ok=True)
+    scratch.mkdir(parents=True, exist_ok=True)
     totals = Totals()
-    seeds = random.Random(seed)
     workers = [Worker(scratch, number) for number in range(jobs)]
-    for worker in workers:
-        worker.wait_until_ready()
-    started = shown_at = time.monotonic()
-
-    def is_over() -> bool:
-        tried = totals.num_inputs + sum(worker.batch.size for worker in workers if worker.batch)
-        return time.monotonic() - started > seconds or (inputs is not None and tried >= inputs)
-
-    while True:
+    try:
         for worker in workers:
-            if worker.batch is None and not is_over():
-                under_way = Counter({other.batch.kind: other.batch.size for other in workers if other.batch})
-                size = BATCH if inputs is None else min(BATCH, inputs - totals.num_inputs - under_way.total())
-                worker.send(Batch(totals.next_kind(under_way, kinds), seeds.getrandbits(48), size))
-        if not any(worker.batch for worker in workers):
-            break
-        for number, result in _results(workers):
-            totals.add(result)
-            for finding in result.findings:
-                keep(finding, output)
-            if not workers[number].process.is_alive():
-                workers[number] = Worker(scratch, number)
-                workers[number].wait_until_ready()
-            else:
-                workers[number].batch = None
-        if time.monotonic() - shown_at > SHOW_EVERY:
-            shown_at = time.monotonic()
-            print(f"\n{shown_at - started:,.0f} s\n{totals.table()}", flush=True)
+            worker.wait_until_ready()
+        _give_out_batches(
+            workers, totals, Limits(time.monotonic() + seconds, inputs), random.Random(seed), kinds, output
+        )
+    except KeyboardInterrupt:
+        print("\nStopped; what was under way is not counted.")
     for worker in workers:
-        worker.connection.close()
-        worker.process.join(10)
+        worker.end()
+    shutil.rmtree(scratch, ignore_errors=True)
     return totals
 
 
-def _results(workers: list[Worker]) -> Iterator[tuple[int, BatchResult]]:
+@dataclass(frozen=True)
+class Limits:
+    """When a campaign is over."""
+
+    end: float
+    inputs: int | None
+
+    def next_size(self, num_begun: int) -> int:
+        """The size of the next batch after so many inputs have been begun; 0 when it is over."""
+        if time.monotonic() > self.end:
+            return 0
+        if self.inputs is None:
+            return BATCH
+        return min(BATCH, self.inputs - num_begun)
+
+
+def _give_out_batches(
+    workers: list[Worker], totals: Totals, limits: Limits, seeds: random.Random, kinds: list[str], output: Path
+) -> None:
+    """Keep every worker busy, and count what comes back."""
+    started = shown_at = time.monotonic()
+    while True:
+        for worker in workers:
+            under_way = Counter({other.batch.kind: other.batch.size for other in workers if other.batch})
+            size = limits.next_size(totals.num_inputs + under_way.total())
+            if worker.batch is None and size > 0:
+                worker.send(Batch(totals.next_kind(under_way, kinds), seeds.getrandbits(48), size))
+        if not any(worker.batch for worker in workers):
+            return
+        for worker, result in _results(workers):
+            totals.add(result)
+            for finding in result.findings:
+                keep(finding, output)
+            worker.batch = None
+            if not worker.process.is_alive():
+                worker.start()
+                worker.wait_until_ready()
+        if time.monotonic() - shown_at > SHOW_EVERY:
+            shown_at = time.monotonic()
+            print(f"\n{shown_at - started:,.0f} s\n{totals.table()}", flush=True)
+
+
+def _results(workers: list[Worker]) -> Iterator[tuple[Worker, BatchResult]]:
     """Batches that have come back within a second, or never will."""
-    busy = {worker.connection: number for number, worker in enumerate(workers) if worker.batch}
+    busy = {worker.connection: worker for worker in workers if worker.batch}
     for connection in wait(list(busy), timeout=1.0):
-        number = busy.pop(connection)  # type: ignore[arg-type]
+        worker = busy.pop(connection)  # type: ignore[call-overload]
         try:
-            yield number, connection.recv()  # type: ignore[union-attr]
+            yield worker, worker.connection.recv()
         except (EOFError, OSError):
-            workers[number].process.join(10)
-            yield number, workers[number].lost(f"the process ended with {workers[number].process.exitcode}")
-    for number in busy.values():
-        if workers[number].is_silent:
-            yield number, workers[number].lost(f"no answer for {SILENCE} s")
+            worker.process.join(10)
+            yield worker, worker.lost(f"the process ended with {worker.process.exitcode}")
+    for worker in busy.values():
+        if worker.is_silent:
+            yield worker, worker.lost(f"no answer for {SILENCE} s")
 
 
 def keep(finding: Finding, output: Path) -> None:
