@@ -10,6 +10,8 @@ MAX_NUMBER = 1e6
 """Factors, temperatures, sizes of steps: more overflow in float32 within a few steps."""
 MAX_RATE = 1000.0
 """Learning rates and weight decays, which multiply the weights at every update."""
+MAY_BE_INFINITE = "may be infinite"
+"""In an annotation: infinity has a meaning, as an upper bound that never holds. Other numbers must be finite."""
 
 
 def limit_text(limit: float) -> str:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from crosstask.errors import CrossTaskError, did_you_mean
-from crosstask.limits import MAX_COUNT, MAX_NUMBER, MAX_RATE, MAX_SEED, limit_text
+from crosstask.limits import MAX_COUNT, MAX_NUMBER, MAX_RATE, MAX_SEED, MAY_BE_INFINITE, limit_text
 from crosstask.quoting import brief
 from crosstask.quoting import shown as shown  # other modules look for it here
 
@@ -90,7 +90,10 @@ def _without_contents(hint: Any) -> Any:
     if origin in (Union, types.UnionType):
         return Union[tuple(_without_contents(argument) for argument in arguments)]  # noqa: UP007
     if origin is Annotated:
-        return Annotated[(_without_contents(arguments[0]), *arguments[1:])]
+        constraints = list(arguments[1:])
+        if MAY_BE_INFINITE in constraints:  # said without pydantic, which weightings do without
+            constraints.append(Field(allow_inf_nan=True))
+        return Annotated[(_without_contents(arguments[0]), *constraints)]
     if origin in (list, Sequence, dict, Mapping):
         unchecked: Any = SkipValidation
         return origin[tuple(unchecked[argument] for argument in arguments)]

@@ -1,19 +1,20 @@
 """Some inputs of each kind, the same in every run; `make fuzz` tries others for as long as one likes."""
 
-import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from fuzz.kinds import KINDS
 from fuzz.oracle import Verdict, judge
-from fuzz.tiny_runs import empty_folder, prepare
+from fuzz.tiny_runs import empty_folder, environment, prepare
 
 
 @pytest.fixture
 def _ready(monkeypatch):
-    for name, value in os.environ.items():
+    for name, value in environment().items():
         monkeypatch.setenv(name, value)  # what `prepare` sets goes with the test
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     prepare()
 
 

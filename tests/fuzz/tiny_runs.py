@@ -130,22 +130,27 @@ def copy_to(source: Path, target: Path) -> None:
     shutil.copytree(source, target, copy_function=shutil.copyfile)
 
 
+def environment() -> dict[str, str]:
+    """Variables under which cases write into their folder alone."""
+    folder = workspace() / "case"
+    return {
+        "CROSSTASK_CACHE": str(folder / "cache"),
+        "HF_HOME": str(folder / "huggingface"),
+        "HF_HUB_OFFLINE": "1",
+        "TMPDIR": str(folder),
+    }
+
+
 @cache
 def prepare() -> Path:
     """Make this process ready for cases, and return the folder for each to run in.
 
     What torch does and imports on its first update, and what runs once per process, is no part of a case.
     """
-    folder = workspace() / "case"
-    os.environ.update(
-        CROSSTASK_CACHE=str(folder / "cache"),
-        HF_HOME=str(folder / "huggingface"),
-        HF_HUB_OFFLINE="1",
-        TMPDIR=str(folder),
-    )
+    os.environ.update(environment())
     sys.dont_write_bytecode = True
     finished_run("classification")
-    return folder
+    return workspace() / "case"
 
 
 def empty_folder() -> Path:

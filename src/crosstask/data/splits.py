@@ -201,6 +201,8 @@ def check_name(name: object) -> None:
 def _check_options(name: str, dev: object, options: SplitOptions) -> None:
     """Options of Python calls have the types that recipes are checked for."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
+    if isinstance(values["labels"], range | np.ndarray):  # in the order of a list
+        del values["labels"]
     for key in ("kind", "cut"):  # refused with the name that comes closest
         if isinstance(values[key], str):
             del values[key]

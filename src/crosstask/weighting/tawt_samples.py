@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.gradients.simplex import effective_number, mirror_step_within
+from crosstask.limits import MAY_BE_INFINITE
 from crosstask.papers import TAWT as TAWT_PAPER
 from crosstask.papers import Paper
 from crosstask.weighting.base import Initial, Problem, State
@@ -119,7 +120,7 @@ class SampleTAWT(StaticWeighting):
         every: int = 5,
         warmup: int = 50,
         floor: float = 0.0,
-        cap: float = 10.0,
+        cap: Annotated[float, MAY_BE_INFINITE] = 10.0,
         initial: Initial | None = None,
         sizes: Mapping[str, int] | None = None,
         tasks: Sequence[str] | None = None,
