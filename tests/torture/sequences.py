@@ -14,7 +14,7 @@ from pathlib import Path
 from torture.disk import BLOCK, disk, less_room, may_mount
 from torture.outcome import Outcome, differences, outcome
 from torture.problems import OUTPUT, Problem
-from torture.starts import Ended, Start
+from torture.starts import Ended, Start, processes_of
 from torture.tripwire import FULL_DISK, INTERRUPT, KILL, SIGNALS, TERMINATE, Wire, read_journal
 
 SMALL_DISK = "small disk"
@@ -241,7 +241,7 @@ class _Sequence:
         """Processes that outlived the commands that began them."""
         deadline = time.monotonic() + MOST_WORKER_SECONDS
         while True:
-            alive = [process for start in self.starts for process in start.processes()]
+            alive = processes_of(self.folder / "work")
             if not alive or time.monotonic() > deadline:
                 break
             time.sleep(0.1)

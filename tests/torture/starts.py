@@ -92,22 +92,22 @@ class Start:
             code = 128 - code
         return Ended(code, self.err.read_text(encoding="utf-8"), time.monotonic() - self.started)
 
-    def processes(self) -> list[psutil.Process]:
-        """Processes that this start began, itself included, that are still there."""
-        members: list[psutil.Process] = []
-        for process in psutil.process_iter():
-            try:
-                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    members.append(process)
-            except (ProcessLookupError, psutil.NoSuchProcess):
-                continue
-        return members
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Processes that commands in this folder have started and left; they are known by the wire in their environment."""
+    members: list[psutil.Process] = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            wire = process.environ().get(VARIABLE, "")
+            if f'"{folder}"' in wire and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process)
+    return members
 
 
 def _run(arguments: Sequence[str], folder: Path, err: Path, wire: Wire, workers_wire: Wire, is_ready: int) -> None:
     code = CRASHED
     try:
-        os.setsid()  # what it starts is recognized by this
+        os.setsid()  # so that a signal can be sent to it and all that it starts
         # A terminal's signals, whatever this process was told to do with them.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
