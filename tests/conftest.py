@@ -2,12 +2,18 @@
 
 import csv
 import random
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from helpers import WORDS, make_text, write_tiny_encoder
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts a job in the background has it ignore Ctrl-C, and commands under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 settings.register_profile("steady", deadline=None)  # a busy machine is no failure
 settings.load_profile("steady")

@@ -73,4 +73,4 @@ def test_an_error_can_be_printed_whatever_it_quotes():
     assert len(message) < 4000
     assert "\\ud800\\x1b[31m\\x00' are no names" in message
     message.encode()
-    assert str(CrossTaskError("two\nlines")) == "two\nlines"
+    assert str(CrossTaskError("two\nlines")) == "two lines"
