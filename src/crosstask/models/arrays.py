@@ -74,27 +74,27 @@ def column(rows: Iterable[PreparedInput], name: str) -> list[np.ndarray]:
     return [row[name] for row in rows]
 
 
-def pad(arrays: Sequence[np.ndarray], value: float) -> Tensor:
-    """Stack arrays that differ in their first axis, filled up at the end.
+def pad(arrays: Sequence[np.ndarray], value: float, length: int = 0) -> Tensor:
+    """Stack arrays that differ in their first axis, filled up at the end, to at least `length`.
 
     >>> pad([np.array([1, 2]), np.array([3])], value=0).tolist()
     [[1, 2], [3, 0]]
     """
-    length = max(len(array) for array in arrays)
+    length = max(length, *(len(array) for array in arrays))
     padded = np.full((len(arrays), length, *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
     for row, array in zip(padded, arrays, strict=True):
         row[: len(array)] = array
     return torch.from_numpy(padded)
 
 
-def attention_mask(arrays: Sequence[np.ndarray]) -> Tensor:
+def attention_mask(arrays: Sequence[np.ndarray], length: int = 0) -> Tensor:
     """1 where `pad` has a position of an array, 0 where it fills up, [batch, length].
 
     >>> attention_mask([np.array([1, 2]), np.array([3])]).tolist()
     [[1, 1], [1, 0]]
     """
     lengths = torch.tensor([len(array) for array in arrays])
-    return (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+    return (torch.arange(max(length, int(lengths.max()))) < lengths[:, None]).long()
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

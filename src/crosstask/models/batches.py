@@ -80,14 +80,23 @@ class Batch:
         return batch
 
 
-def make_batch(encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str, np.ndarray]) -> Batch:
-    """The examples of a step, task after task, padded to one length."""
+def make_batch(
+    encoder: Encoder, data: Mapping[str, Prepared], step: Mapping[str, np.ndarray], length: int | None = None
+) -> Batch:
+    """The examples of a step, task after task, padded to one length.
+
+    Args:
+        encoder: collates the examples.
+        data: each task's examples.
+        step: positions of those that are taken.
+        length: at least so many positions, for batches of one shape, from encoders that `pads_freely`.
+    """
     rows: dict[str, slice] = {}
     examples: list[PreparedInput] = []
     for task, positions in step.items():
         rows[task] = slice(len(examples), len(examples) + len(positions))
         examples += take(data[task].rows, positions)
-    inputs = encoder.collate(examples)
+    inputs = encoder.collate(examples) if length is None else encoder.collate_to(examples, length)
     labels = {task: _labels(data[task], positions, inputs) for task, positions in step.items()}
     return Batch(inputs, labels, rows, dict(step))
 

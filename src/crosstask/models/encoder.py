@@ -52,6 +52,8 @@ class Encoder(nn.Module, ABC):
     """Whether the parameters that are trained start from pretrained values, which need small learning rates."""
     precomputes_features: ClassVar[bool] = False
     """Whether `prepare` runs the layers, so that nothing can be put between them in training."""
+    pads_freely: ClassVar[bool] = False
+    """Whether a batch may have more padding than it needs: `collate_to` then gives the length that it is asked for."""
     head_dropout: float = 0.0
     """Dropout of the heads that `make_head` returns."""
     has_lora: bool = False
@@ -100,6 +102,10 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """One batch of prepared inputs, which may come from several tasks, as tensors."""
+
+    def collate_to(self, rows: Sequence[PreparedInput], length: int) -> dict[str, Tensor]:
+        """One batch padded to at least this length, where the encoder `pads_freely`: for batches of one shape."""
+        return self.collate(rows)
 
     @abstractmethod
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:

@@ -114,6 +114,7 @@ class HuggingFaceEncoder(Encoder):
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     is_pretrained: ClassVar[bool] = True
+    pads_freely: ClassVar[bool] = True
     option_defaults: ClassVar[Options] = TRANSFORMER_DEFAULTS
     body: "PreTrainedModel"
 
@@ -257,11 +258,16 @@ class HuggingFaceEncoder(Encoder):
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded ids and the attention mask, all [batch, length]."""
-        pad_id = self.tokenizer.pad_token_id
+        return self.collate_to(rows, length=0)
+
+    def collate_to(self, rows: Sequence[PreparedInput], length: int) -> dict[str, Tensor]:
+        """The same, padded to at least this length; the encoder's positions are the limit."""
+        length = min(length, self.max_length)
+        pad_id = self.tokenizer.pad_token_id or 0
         ids = column(rows, "input_ids")
-        batch = {"input_ids": pad(ids, 0 if pad_id is None else pad_id), "attention_mask": attention_mask(ids)}
+        batch = {"input_ids": pad(ids, pad_id, length), "attention_mask": attention_mask(ids, length)}
         if "token_type_ids" in rows[0]:
-            batch["token_type_ids"] = pad(column(rows, "token_type_ids"), 0)
+            batch["token_type_ids"] = pad(column(rows, "token_type_ids"), 0, length)
         return batch
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
