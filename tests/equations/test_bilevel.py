@@ -253,6 +253,43 @@ def test_a_loss_that_meta_parameters_do_not_touch_has_no_meta_gradient():
         assert torch.equal(found[0], torch.zeros(2))
 
 
+class SquareWithoutForwardMode(torch.autograd.Function):
+    """As a kernel of another package may be: no `jvp`, and a backward pass that can be differentiated."""
+
+    @staticmethod
+    def forward(context, values):
+        context.save_for_backward(values)
+        return values**2
+
+    @staticmethod
+    def backward(context, gradient):
+        return 2.0 * context.saved_tensors[0] * gradient
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN, "no jvp"])
+def test_what_has_no_forward_mode_is_computed_by_other_means(layer, dtype):
+    torch.manual_seed(0)
+    alpha = torch.randn(3, 3, dtype=dtype, requires_grad=True)
+    points = torch.randn(5, 6, 3, dtype=dtype)
+    network = (nn.Linear(3, 4) if layer == "no jvp" else layer(3, 4, batch_first=True, bidirectional=True)).to(dtype)
+    parameters = dict(network.named_parameters())
+    direction = {name: 0.1 * torch.randn_like(parameter) for name, parameter in parameters.items()}
+    states = points @ alpha  # the graph that all passes share
+
+    def loss(values):
+        outputs = torch.func.functional_call(network, values, (states,))
+        if layer == "no jvp":
+            return SquareWithoutForwardMode.apply(outputs).sum()
+        return (outputs[0] ** 2).sum()
+
+    forward = bilevel.meta_gradient(loss, parameters, direction, [alpha])[0]
+    states = points @ alpha
+    exact = bilevel.meta_gradient(loss, parameters, direction, [alpha], "double-backward")[0]
+    torch.testing.assert_close(forward, exact)
+    assert exact.abs().max() > 0.01
+
+
 def test_without_a_look_ahead_it_is_the_limit_of_small_rates():
     model, inputs = linear_model()
     train = batch_of(model, inputs, {"target": 3, "one": 4}, seed=1)

@@ -60,6 +60,21 @@ def test_it_learns_in_either_order(tasks, first, meta, tiny_encoder):
     assert (len(adapting.own_parameters()) > 0) == meta
 
 
+@pytest.mark.parametrize(
+    ("encoder", "tasks"),
+    [("lstm", text_tasks), ("lstm", tagging_tasks), ("textcnn", text_tasks), ("mlp", text_tasks)],
+)
+def test_it_goes_with_every_encoder_of_words(encoder, tasks):
+    target, source = tasks()
+    states = []
+    for variant in ("forward", "double-backward"):
+        transfers = [ct.LabelTransfer(variant=variant), ct.RepresentationTransfer()]
+        fitted = learner(*transfers, encoder={"name": encoder, "dimension": 3, "dropout": 0.0}, epochs=1)
+        fitted.fit(target, [source])
+        states.append([transfer.state_dict() for transfer in fitted.trained_transfers])
+    torch.testing.assert_close(*states, atol=1e-5, rtol=1e-4)
+
+
 def test_it_is_at_work_in_the_transferred_term_alone(tiny_encoder):
     stars, polarity = text_tasks()
     adapting = ct.RepresentationTransfer(layer=1)

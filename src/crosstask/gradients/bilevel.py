@@ -24,11 +24,11 @@ from torch.autograd import forward_ad
 from crosstask.errors import unknown
 from crosstask.gradients.per_example import (
     directional_derivative,
-    forward_mode_kernels,
     leaves_that_move,
     point_and_tangents,
     product_along,
     with_duals,
+    with_kernels_that_can,
 )
 from crosstask.gradients.task_gradients import apart
 
@@ -145,7 +145,8 @@ def meta_gradient(
 ) -> list[Tensor]:
     """`- d/d alpha < grad_theta L(theta, alpha), u >` for each meta-parameter.
 
-    - "forward": the gradient by alpha, and by forward mode its derivative along u; exact;
+    - "forward": the gradient by alpha, and by forward mode its derivative along u; exact. What has no forward-mode
+      derivative is computed as `per_example.example_products` does, in the end by double backward;
     - "double-backward": a graph of the gradient, as most libraries do; exact, and the most expensive;
     - "finite-difference": gradients by alpha at `theta + e u` and `theta - e u`; no second derivative at all, so every
       kernel will do; exact up to the square of e times the third derivative.
@@ -166,8 +167,15 @@ def meta_gradient(
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
     fixed, tangents = point_and_tangents(parameters, direction)
-    with forward_mode_kernels(), torch.enable_grad():
-        derivatives = VARIANTS[variant](loss, fixed, tangents, meta)
+
+    def by_variant() -> Derivatives:
+        return VARIANTS[variant](loss, fixed, tangents, meta)
+
+    def by_double_backward() -> Derivatives:
+        return _double_backward(loss, fixed, tangents, meta)
+
+    with torch.enable_grad():
+        derivatives = with_kernels_that_can(by_variant, by_double_backward)
     return list(torch._foreach_neg(_with_zeros(derivatives, meta)))
 
 
@@ -187,8 +195,9 @@ def _forward(loss: Loss, fixed: Values, tangents: Values, meta: Sequence[Tensor]
         value = loss(with_duals(fixed, tangents))
         if not value.requires_grad:
             return [None] * len(meta)
-        # The backward pass carries the tangents along: the derivative along u of the gradient by alpha.
-        gradients = torch.autograd.grad(value, list(meta), allow_unused=True)
+        # The backward pass carries the tangents along: the derivative along u of the gradient by alpha. What alpha
+        # gives may be computed already, so its graph is kept in case that a kernel of this pass cannot.
+        gradients = torch.autograd.grad(value, list(meta), allow_unused=True, retain_graph=True)
         derivatives: list[Tensor | None] = []
         for dual in gradients:
             derivatives.append(None if dual is None else forward_ad.unpack_dual(dual).tangent)

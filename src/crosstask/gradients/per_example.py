@@ -6,6 +6,7 @@ Only torch is needed here. A loop of backward passes, one per example, gives the
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from crosstask.errors import CrossTaskError, unknown
 
 LossFunction = Callable[[dict[str, Tensor]], Tensor]
 """From named parameters to the losses of a batch's examples, [batch]."""
+Value = TypeVar("Value")
 
 
 def example_products(
@@ -75,16 +77,32 @@ def directional_derivative(
     """
     _check(parameters, direction)
     fixed, tangents = point_and_tangents(parameters, direction)
+
+    def by_forward_mode() -> Tensor:
+        return _by_forward_mode(function, fixed, tangents)
+
+    def by_two_backward_passes() -> Tensor:
+        return _by_two_backward_passes(function, fixed, tangents)
+
+    return with_kernels_that_can(by_forward_mode, by_two_backward_passes)
+
+
+def with_kernels_that_can(derivative: Callable[[], Value], otherwise: Callable[[], Value]) -> Value:
+    """A derivative with the fastest kernels that have it, or else the same by other means.
+
+    Fused attention is left out at once; fused recurrent kernels only where `derivative` is not implemented with them.
+    Where it is not implemented without them either, `otherwise` is called.
+    """
     with forward_mode_kernels() as stack:
         try:
-            return _by_forward_mode(function, fixed, tangents)
+            return derivative()
         except NotImplementedError:  # a fused recurrent kernel, perhaps
             stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
-            return _by_forward_mode(function, fixed, tangents)
+            return derivative()
         except NotImplementedError:
-            return _by_two_backward_passes(function, fixed, tangents)
+            return otherwise()
 
 
 def point_and_tangents(

@@ -85,7 +85,8 @@ class LSTM(WordEncoder):
 
         # 2. Run, and unpack.
         states, (last, _) = self.recurrent(packed)  # last: [layers * directions, batch, hidden]
-        tokens = states.data.new_zeros(*steps.shape, self.width).masked_scatter(steps.unsqueeze(-1), states.data)
+        # Not by `masked_scatter`, whose backward pass has a wrong forward-mode derivative in torch.
+        tokens = states.data.new_zeros(*steps.shape, self.width).index_put((steps,), states.data)
         tokens = tokens[:, original_order].transpose(0, 1)  # [batch, length, width]
 
         # 3. Pool over words.
