@@ -1,7 +1,11 @@
 """What messages quote is short, on one line and printable, and costs nothing however large it is."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
+import crosstask
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.validation import shown
 
@@ -74,3 +78,30 @@ def test_an_error_can_be_printed_whatever_it_quotes():
     assert "\\ud800\\x1b[31m\\x00' are no names" in message
     message.encode()
     assert str(CrossTaskError("two\nlines")) == "two lines"
+
+
+def test_a_long_quotation_is_cut_and_the_sentence_around_it_is_not():
+    name = "d    " * 250
+    sentence = f"The recipe's task 'a b.' has no option '{name}', nor 'x'. {'The user reads on. ' * 25}"
+    message = str(CrossTaskError(sentence))
+    assert "d...d" in message.replace(" ", "")
+    assert len(message) < len(sentence) - 1000
+    assert message.startswith("The recipe's task 'a b.' has no option 'd    d")
+    assert message.endswith("', nor 'x'. " + ("The user reads on. " * 25).strip())
+
+
+def messages_with_values_in_full() -> list[str]:
+    """`{value!r}` inside an error that is raised: a `repr` has no end."""
+    places: list[str] = []
+    for path in sorted(Path(crosstask.__file__).parent.rglob("*.py")):
+        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(statement, ast.Raise):
+                continue
+            for part in ast.walk(statement):
+                if isinstance(part, ast.FormattedValue) and part.conversion == ord("r"):
+                    places.append(f"{path.name}, line {part.lineno}: {ast.unparse(part.value)}")
+    return places
+
+
+def test_no_error_quotes_a_value_in_full():
+    assert messages_with_values_in_full() == []

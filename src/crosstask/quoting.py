@@ -7,19 +7,30 @@ from collections.abc import Iterable, Iterator
 MAX_SHOWN = 60
 """Characters of a value or name."""
 MAX_WORD, MAX_MESSAGE = 400, 4_000
-"""Characters of one word, such as a path, and of a whole message."""
+"""Characters of one word or quotation, such as a path, and of a whole message."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """What a terminal would obey, and halves of characters, which no stream can write."""
+_LONG_WORD = re.compile(rf"\S{{{MAX_WORD},}}")
+_QUOTATION = re.compile(r"(?<!\w)'([^']*)'(?!\w)")
+"""What stands between two quotes that are no apostrophes."""
 
 
 def readable(message: str) -> str:
     """A message that can be printed and read, on one line, whatever it quotes."""
     message = re.sub(r"\s*\n\s*", " ", message.strip())
-    message = re.sub(rf"\S{{{MAX_WORD},}}", lambda word: f"{word[0][:MAX_SHOWN]}...{word[0][-MAX_SHOWN:]}", message)
+    message = _LONG_WORD.sub(lambda word: _cut(word[0]), message)
+    message = _QUOTATION.sub(lambda quotation: f"'{_cut(quotation[1])}'", message)
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 4 :]}"
     return _CONTROL.sub(lambda character: repr(character[0])[1:-1], message)
+
+
+def _cut(text: str) -> str:
+    """Both ends of a text that is too long to be read."""
+    if len(text) < MAX_WORD:
+        return text
+    return f"{text[:MAX_SHOWN]}...{text[-MAX_SHOWN:]}"
 
 
 def shown(value: object) -> str:

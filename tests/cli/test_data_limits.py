@@ -98,6 +98,15 @@ def test_predict_reads_up_to_a_limit(run, packed):
     assert crosstask("predict", run, "--max-bytes", "5000", stdin=content).out.count("\n") == 100
 
 
+def test_evaluate_reads_up_to_a_limit(run, tmp_path):
+    data = tmp_path / "more.csv"
+    data.write_text("text,label\n" + ROWS * 2)
+    text = refused("evaluate", run, data, "--max-bytes", "500", folder=tmp_path)
+    assert "more.csv has more than 500 bytes" in text
+    assert "--max-bytes" in text
+    assert "40 examples" in crosstask("evaluate", run, data, "--max-bytes", "5000").out
+
+
 @pytest.mark.parametrize("format", ["lines", "csv", "jsonl"])
 def test_predict_of_a_device_without_end(run, tmp_path, format):
     text = refused("predict", run, "/dev/zero", "--format", format, folder=tmp_path)

@@ -2,14 +2,18 @@
 
 import contextlib
 import json
+import signal
 import struct
+import time
 
 import numpy as np
 import pytest
 
+from crosstask.data import label_map
 from crosstask.data.label_map import LabelMap, ordered_labels
 from crosstask.data.readers import read
 from crosstask.data.task import Task
+from crosstask.data.time_limit import time_limit
 from crosstask.errors import CrossTaskError
 
 CSV = "text,label\n" + "good,+\nbad,-\n" * 5
@@ -29,6 +33,10 @@ def test_encodings_that_are_none(refusal):
     assert "`encoding` is an empty list" in refusal("a.csv", CSV, encoding=[])
 
 
+def test_an_option_of_a_thousand_words(refusal):
+    assert len(refusal("a.csv", CSV, **{"d    " * 1000: 1})) < 600
+
+
 @pytest.mark.parametrize(
     ("pattern", "replacement"), [("/(.)/", r"x\2"), ("/(.)/", r"x\g<a>"), ("/(.)/", "x\\"), ("/a/", r"\q")]
 )
@@ -45,10 +53,31 @@ def test_maps_that_are_none(names):
         Task.from_arrays("t", ["a", "b"], ["x", "y"], map=names)
 
 
+@pytest.mark.parametrize("pattern", ["/(a+)+/", "/(a|aa)*b/", "/(.*)*x/"])
+def test_a_pattern_that_takes_forever(monkeypatch, pattern):
+    monkeypatch.setattr(label_map, "MAX_SECONDS", 0.05)
+    with pytest.raises(CrossTaskError, match=r"`map`: /.*/ takes too long for the label 'aaa"):
+        Task.from_arrays("t", ["x", "y"], ["a", "a" * 55 + "!"], map={pattern: "b"})
+
+
+def test_an_alarm_of_the_user_comes_all_the_same(monkeypatch):
+    alarms = []
+    before = signal.signal(signal.SIGALRM, lambda number, frame: alarms.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        with pytest.raises(TimeoutError), time_limit(0.05):
+            time.sleep(10)
+        time.sleep(0.02)
+        assert alarms == [signal.SIGALRM]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_patterns_of_every_kind_still_work():
     names = {r"/(?x) (\w) - .* # comment/": r"\1", r"/(?i)(?P<kind>b)[[0-9]+/": r"\g<kind>", "/c/": r"\\"}
-    label_map = LabelMap(names)
-    assert [label_map.rename(label) for label in ("I-LOC", "B[7", "c", "d")] == ["I", "B", "\\", "d"]
+    renaming = LabelMap(names)
+    assert [renaming.rename(label) for label in ("I-LOC", "B[7", "c", "d")] == ["I", "B", "\\", "d"]
 
 
 def test_numbers_of_thousands_of_digits(read_file, refusal):

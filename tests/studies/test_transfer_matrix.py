@@ -43,6 +43,19 @@ def tiny(names="abc", **options):
     return [ct.Task.from_arrays(name, vectors, vectors[:, i] > 0, **options) for i, name in enumerate(names)]
 
 
+def deep_list(depth=2_000):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def inside_itself():
+    encoder = {"name": "linear"}
+    encoder["hidden"] = [encoder]
+    return encoder
+
+
 QUICK = {"encoder": "linear", "updates": 2, "seeds": 2, "progress": False}
 
 
@@ -243,6 +256,8 @@ def test_processes_side_by_side_give_the_same_table():
         (tiny(), {"paradigm": "jiont"}, "Did you mean 'joint'"),
         (tiny(), {"epoch": 1}, "Did you mean 'epochs'"),
         (tiny(), {"encoder": "lstm"}, "→|a, seed 0: "),
+        (tiny(), {"encoder": {"name": "linear", "hidden": deep_list()}}, "too deep inside one another"),
+        (tiny(), {"encoder": inside_itself()}, "too deep inside one another"),
     ],
 )
 def test_bad_input(tasks, change, sentence):

@@ -424,6 +424,10 @@ def test_state_there_and_back():
     [
         (lambda: made(target=None), "no target is named"),
         (lambda: made(sizes=None), "number of examples of task 'a' is not known"),
+        (
+            lambda: SampleTAWT(sizes={"a": 5}).bind(["own", "a"], "own", sizes={"own": 2, "a": 7}),
+            "`sizes` gives task 'a' 5 examples, but it has 7; leave `sizes` out",
+        ),
         (lambda: made(initial="by-size", sizes={"a": 1, "b": 1}), "number of examples of task 'own' is not known"),
         (lambda: made(similarity="cosine"), "Known: dot, scaled"),
         (lambda: made(sharpness=0.0), "`sharpness` must be a number above 0"),

@@ -83,6 +83,12 @@ TrustOption = Annotated[
     bool,
     flag("--trust-remote-code", help="Run Python code that comes with the model, with all your rights. Few need it."),
 ]
+MaxBytesOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="BYTES", min=1, help="Of the input, unpacked, at most; the recipe's, or 4 GiB, when left out."
+    ),
+]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
 JobsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstask.cli._app import RunArgument, TaskOption, TrustOption, app, flag
+from crosstask.cli._app import MaxBytesOption, RunArgument, TaskOption, TrustOption, app, flag
 from crosstask.cli._recipe import print_json, score_text
 from crosstask.errors import CrossTaskError
 
@@ -22,6 +22,7 @@ def evaluate(
     task: TaskOption = None,
     json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
     trust_remote_code: TrustOption = False,
+    max_bytes: MaxBytesOption = None,
 ) -> None:
     """Score a trained model on labeled data.
 
@@ -35,7 +36,7 @@ def evaluate(
 
     model = load(run, trust_remote_code=trust_remote_code)
     spec = model.spec(task)
-    examples = _labeled_examples(run, data, spec)
+    examples = _labeled_examples(run, data, spec, max_bytes)
     scores = model.score(examples, spec.name)
     if json:
         print_json(finite({"task": spec.name, "examples": len(examples), "scores": scores}))
@@ -45,7 +46,7 @@ def evaluate(
         typer.echo(f"  {metric:<12} {score_text(value)}")
 
 
-def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Examples":
+def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec", max_bytes: int | None) -> "Examples":
     """The examples of a file, or of the test set that the run's recipe names."""
     from crosstask.data.label_map import LabelMap
     from crosstask.data.options import TASK_KEYS
@@ -54,6 +55,8 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec") -> "Exampl
     from crosstask.runs.loading import task_options
 
     options = task_options(run, spec.name)
+    if max_bytes is not None:
+        options["max_bytes"] = max_bytes
     source = options.get("test")
     if data is None and options.get("format") == "hub":
         # The folder may be somebody else's: what it names is fetched when the user names it too.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli._app import RunArgument, TaskOption, TrustOption, app, flag
+from crosstask.cli._app import MaxBytesOption, RunArgument, TaskOption, TrustOption, app, flag
 
 
 @app.command()
@@ -42,12 +42,7 @@ def predict(
     raw: Annotated[
         bool, flag("--raw", help="CSV and TSV without the apostrophe before cells that a spreadsheet would run.")
     ] = False,
-    max_bytes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BYTES", min=1, help="Of the input, unpacked, at most; the recipe's, or 4 GiB, when left out."
-        ),
-    ] = None,
+    max_bytes: MaxBytesOption = None,
 ) -> None:
     """Label new data.
 

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from crosstask.data.examples import Examples, Kind, Labels
 from crosstask.data.plain_text import has_lone_surrogate, text_of
+from crosstask.data.time_limit import time_limit
 from crosstask.errors import CrossTaskError
 from crosstask.quoting import brief
 from crosstask.validation import shown
 
 LARGEST_NUMBER = 1e30
 """Of a regression task: errors are squared, and squares of squares still have to be finite numbers."""
+MAX_SECONDS = 5.0
+"""For the patterns of a `map` on one label, which take microseconds."""
 
 
 def infer_kind(examples: Examples) -> Kind:
@@ -118,13 +121,27 @@ class LabelMap:
         """The new name of one label."""
         if label in self.exact:
             return self.exact[label]
-        for pattern, replacement in self.patterns:  # in the order of the recipe
-            match = pattern.fullmatch(label)
-            if match:
-                return match.expand(replacement)
-        if self.fallback is not None:
-            return self.fallback
-        return label
+        name = self._renamed_by_pattern(label)
+        if name is None:
+            name = self.fallback
+        return label if name is None else name
+
+    def _renamed_by_pattern(self, label: str) -> str | None:
+        """What the first pattern that matches makes of a label."""
+        if not self.patterns:
+            return None
+        try:
+            with time_limit(MAX_SECONDS):
+                for pattern, replacement in self.patterns:  # in the order of the recipe
+                    match = pattern.fullmatch(label)
+                    if match:
+                        return match.expand(replacement)
+        except TimeoutError:
+            raise CrossTaskError(
+                f"`map`: /{brief(pattern.pattern)}/ takes too long for the label {shown(label)}. A repetition inside a "
+                "repetition, as in (a+)+, is tried in every way in which the label can be cut; write it without."
+            ) from None
+        return None
 
     def apply(self, task: str, kind: Kind, examples: Examples) -> Examples:
         """The examples with renamed labels, each of the type that its kind wants."""

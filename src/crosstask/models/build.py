@@ -10,7 +10,7 @@ from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.memory import within_machine
-from crosstask.validation import check_options, name_and_options
+from crosstask.validation import check_options, name_and_options, shown
 
 Section = str | Options
 """An `encoder` section: a name, or a mapping with `name` and options."""
@@ -38,7 +38,7 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
     cls, options = class_and_options(section)
     freeze = options.pop("freeze", False)
     if not isinstance(freeze, bool):
-        raise CrossTaskError(f"encoder: `freeze` must be true or false, found {freeze!r}.")
+        raise CrossTaskError(f"encoder: `freeze` must be true or false, found {shown(freeze)}.")
     frozen_options: Config = {}
     for key in ("hidden", "cache"):
         if freeze and key in options:

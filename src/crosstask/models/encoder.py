@@ -252,5 +252,5 @@ def check_dropout(dropout: object) -> None:
     """Dropout is a fraction below one."""
     if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0.0 <= dropout < 1.0:
         raise CrossTaskError(
-            f"encoder: `dropout` must be a number from 0 up to, but not including, 1; found {dropout!r}."
+            f"encoder: `dropout` must be a number from 0 up to, but not including, 1; found {shown(dropout)}."
         )

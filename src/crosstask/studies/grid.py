@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 
 from crosstask.errors import CrossTaskError
 from crosstask.progress import make_progress, shown
+from crosstask.quoting import brief
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row
 from crosstask.runs.record import Record, finite, read_rows
@@ -325,7 +326,13 @@ def check_jobs(jobs: int | None) -> None:
 
 def as_written(value: Any) -> Any:
     """As it comes back from the file."""
-    return json.loads(json.dumps(finite(value), default=str))
+    try:
+        return json.loads(json.dumps(finite(value), default=str))
+    except RecursionError:
+        raise CrossTaskError(
+            f"A study writes its settings down, and these hold lists or mappings too deep inside one another: "
+            f"{brief(value)}."
+        ) from None
 
 
 def duration(seconds: float) -> str:

@@ -15,7 +15,9 @@ from crosstask.models.multitask import Model
 from crosstask.papers import TAWT, Paper
 from crosstask.probing.features import collect
 from crosstask.probing.linear_models import cross_validate
-from crosstask.progress import make_progress, shown
+from crosstask.progress import make_progress
+from crosstask.progress import shown as shown_progress
+from crosstask.quoting import shown
 from crosstask.runs.estimate import Estimate
 from crosstask.runs.record import finite
 from crosstask.studies.options import Conditions, RunOptions, same_budget
@@ -154,7 +156,7 @@ def task_distance(
     weights = on_simplex(weights, tasks)
     risks: list[float] = []
     references: list[float] = []
-    with shown(make_progress(conditions.progress)) as bar:
+    with shown_progress(make_progress(conditions.progress)) as bar:
         bar.start("representations", 2 * len(conditions.seeds))
         for seed in conditions.seeds:  # reference and risk of a seed start from the same encoder
             for losses, task_weights in ((references, {target.name: 1.0}), (risks, weights)):
@@ -189,7 +191,7 @@ def on_simplex(weights: Mapping[str, float], tasks: Mapping[str, Task]) -> dict[
 def held_out_examples(target: Task, split: Split) -> Examples:
     """The examples of the target that losses are measured on."""
     if split not in ("dev", "test"):
-        raise CrossTaskError(f"`split` must be 'dev' or 'test', found {split!r}.")
+        raise CrossTaskError(f"`split` must be 'dev' or 'test', found {shown(split)}.")
     examples = target.splits.get(split)
     if examples is None:
         raise CrossTaskError(f"Task '{target.name}' has no {split} set to measure its distance on: give one.")

@@ -13,6 +13,7 @@ from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 from crosstask.papers import METAWEIGHTING, Paper
+from crosstask.quoting import shown
 from crosstask.weighting.base import HeldOut, Problem, Query, Weighting
 from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.validation import check_choice, check_count, check_number, renamed
@@ -241,7 +242,8 @@ class MetaWeighting(Weighting):
     ) -> None:
         if query != "dev" and (isinstance(query, str) or check_number(self.name, "query", query, above=0.0) >= 1.0):
             raise CrossTaskError(
-                f"weighting '{self.name}': `query` must be a share below 1, or 'dev' for the dev sets; found {query!r}."
+                f"weighting '{self.name}': `query` must be a share below 1, or 'dev' for the dev sets; found "
+                f"{shown(query)}."
             )
         self.held_out = HeldOut("query", query=query)
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)

@@ -13,6 +13,7 @@ from crosstask.gradients.simplex import effective_number, mirror_step_within
 from crosstask.limits import MAY_BE_INFINITE
 from crosstask.papers import TAWT as TAWT_PAPER
 from crosstask.papers import Paper
+from crosstask.quoting import shown
 from crosstask.weighting.base import Initial, Problem, State
 from crosstask.weighting.evidence import Facts, Need, by_task, to_vector
 from crosstask.weighting.static import StaticWeighting
@@ -139,7 +140,7 @@ class SampleTAWT(StaticWeighting):
             self.cap = check_number(self.name, "cap", cap, at_least=1.0)
         if self.floor > 1.0:
             raise CrossTaskError(
-                f"weighting '{self.name}': `floor` must be at most 1, the mean of the weights; found {floor!r}."
+                f"weighting '{self.name}': `floor` must be at most 1, the mean of the weights; found {shown(floor)}."
             )
         self.initial = check_choice(self.name, "initial", initial, (None, *get_args(Initial)))
         self.sizes = check_counts(self.name, "sizes", sizes)
@@ -162,6 +163,12 @@ class SampleTAWT(StaticWeighting):
             if sizes.get(task, 0) < 1:
                 raise CrossTaskError(
                     f"weighting '{self.name}': the number of examples of task '{task}' is not known; pass `sizes`."
+                )
+        for task in sources:  # every example has a weight of its own
+            if sizes[task] != problem.sizes.get(task, sizes[task]):
+                raise CrossTaskError(
+                    f"weighting '{self.name}': `sizes` gives task '{task}' {sizes[task]:,} examples, but it has "
+                    f"{problem.sizes[task]:,}; leave `sizes` out."
                 )
         if is_by_size:
             counts = to_vector(sizes, self.tasks)
@@ -284,7 +291,8 @@ class SampleTAWT(StaticWeighting):
         expected = {task: len(logs) for task, logs in self._log_weights.items()}
         if sizes != expected:
             raise CrossTaskError(
-                f"weighting '{self.name}': the state is for sources and sizes {sizes}, this run has {expected}."
+                f"weighting '{self.name}': the state is for sources and sizes {shown(sizes)}, this run has "
+                f"{shown(expected)}."
             )
         log_weights = state["log_weights"].double().cpu().clone()  # [examples of all sources]
         self._log_weights = dict(zip(sizes, log_weights.split(list(sizes.values())), strict=True))

@@ -163,5 +163,5 @@ def _check_options(reader: Reader, options: Mapping[str, Any], task: str) -> Non
             )
         keys = (*reader.options, *TASK_KEYS)
         raise CrossTaskError(
-            f"Task '{task}': unknown option '{key}' for the format {reader.name}. {did_you_mean(str(key), keys)}"
+            f"Task '{task}': unknown option '{brief(key)}' for the format {reader.name}. {did_you_mean(str(key), keys)}"
         )

@@ -73,7 +73,7 @@ DEFAULT_LIMITS = Limits()
 
 def raise_limit() -> str:
     """What to do about a file that is too large."""
-    return "if it is meant to be, set `max_bytes` higher (predict: --max-bytes)"
+    return "if it is meant to be, set `max_bytes` higher (predict, evaluate: --max-bytes)"
 
 
 class Replayed:

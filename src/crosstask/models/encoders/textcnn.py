@@ -12,6 +12,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.encoder import Representation, check_counts
 from crosstask.models.encoders.max_over_time import max_over_time
 from crosstask.models.encoders.word_encoder import WordEmbedding, WordEncoder, WordOptions
+from crosstask.quoting import shown
 
 
 class TextCNN(WordEncoder):
@@ -29,7 +30,7 @@ class TextCNN(WordEncoder):
     def __init__(self, words: WordEmbedding, *, kernels: Sequence[int], channels: int) -> None:
         super().__init__(words)
         if isinstance(kernels, str) or not isinstance(kernels, Sequence) or not kernels:
-            raise CrossTaskError(f"encoder: `kernels` must be a list of window widths, found {kernels!r}.")
+            raise CrossTaskError(f"encoder: `kernels` must be a list of window widths, found {shown(kernels)}.")
         for kernel in kernels:
             check_counts(kernels=kernel)
         check_counts(channels=channels)

@@ -17,6 +17,7 @@ from crosstask.models.batches import Batch, Step, make_batch, split_over_ranks
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
+from crosstask.quoting import shown
 from crosstask.transfer.base import (
     Ability,
     Facts,
@@ -196,7 +197,7 @@ class LabelTransfer(Transfer):
         self.every = _count("every", every)
         self.learn = _number("learn", learn, above=0.0)
         if self.learn > 1.0:
-            raise CrossTaskError(f"transfer 'label-transfer': `learn` must be a share up to 1, found {learn!r}.")
+            raise CrossTaskError(f"transfer 'label-transfer': `learn` must be a share up to 1, found {shown(learn)}.")
         self.variant = _choice("variant", variant, get_args(Variant))
         self.look_ahead = _choice("look_ahead", look_ahead, get_args(LookAhead))
         # What is held out
@@ -492,5 +493,5 @@ def _choice(option: str, value: Choice, choices: Sequence[str]) -> Choice:
 def _fraction(option: str, value: float, *, above: float | None = None, at_least: float | None = None) -> float:
     fraction = _number(option, value, above=above, at_least=at_least)
     if fraction >= 1.0:
-        raise CrossTaskError(f"transfer 'label-transfer': `{option}` must be a share below 1, found {fraction!r}.")
+        raise CrossTaskError(f"transfer 'label-transfer': `{option}` must be a share below 1, found {shown(fraction)}.")
     return fraction
