@@ -66,6 +66,9 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
         pad_token_id = 0
         model_max_length = 128
 
+        def num_special_tokens_to_add(self) -> int:
+            return 2
+
     torch.manual_seed(0)
     body = AutoModelForSequenceClassification.from_config(make_config()).bert
     options = {"max_length": 128, "pooling": "stock", "lora": False, "gradient_checkpointing": False,

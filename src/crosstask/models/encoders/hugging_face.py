@@ -4,6 +4,7 @@ import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypedDict, Unpack, cast
@@ -31,6 +32,7 @@ from crosstask.models.heads import (
     quiet_transformers,
 )
 from crosstask.models.hooks import Site, recomputation_contexts
+from crosstask.models.packing import Packing, packed_inputs
 from crosstask.models.saved_weights import SavedWeights
 from crosstask.validation import check_options, check_values, explain, find_problems, options_model, shown
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 # Architectures whose position ids start behind the padding index: that many positions fewer can be used.
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
+# Architectures that take position ids and a mask for each pair of positions, and pool the first position if any.
+PACKED_ARCHITECTURES = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"}
 STOCK_WEIGHTS_FILE = "model.safetensors"
 """As transformers names it."""
 MAX_INPUT_LENGTH = 2**31 - 1
@@ -272,14 +276,42 @@ class HuggingFaceEncoder(Encoder):
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Token vectors, and the architecture's pooled vector where it has one, or their mean."""
-        output = self.body(**model_inputs(inputs))
-        tokens, mask = output.last_hidden_state, inputs["attention_mask"].bool()
+        tokens, pooled = self._run_body(inputs)
+        mask = inputs["attention_mask"].bool()
         if self.options["pooling"] == "mean":
             token_mask = mask.unsqueeze(-1)  # [batch, length, 1]
             pooled = (tokens * token_mask).sum(1) / token_mask.sum(1)  # [batch, width]
-        else:
-            pooled = getattr(output, "pooler_output", None)
         return Representation(tokens, pooled, mask)
+
+    def _run_body(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Token vectors, [batch, length, width], and the architecture's pooled vectors, if it has any."""
+        packing = None
+        if self._can_pack(inputs["attention_mask"].device):
+            packing = Packing.of(inputs["attention_mask"])
+        if packing is None:
+            output = self.body(**model_inputs(inputs))
+            return output.last_hidden_state, getattr(output, "pooler_output", None)
+        packed = packed_inputs(packing, model_inputs(inputs), first_position=_first_position(self.hf_config))
+        tokens = packing.unpack(self.body(**packed).last_hidden_state)
+        pooler = getattr(self.body, "pooler", None)
+        if pooler is None:
+            return tokens, None
+        return tokens, pooler(tokens)  # the body has pooled rows, not texts
+
+    def _can_pack(self, device: torch.device) -> bool:
+        """Whether several texts may stand in one row: on a CPU, where padding costs as much as tokens.
+
+        Not where hooks look at hidden states or change them: they expect a row per text.
+        """
+        if device.type != "cpu" or not self._takes_packed_rows:
+            return False
+        return not any(module._forward_hooks or module._forward_pre_hooks for module in self.body.modules())
+
+    @cached_property
+    def _takes_packed_rows(self) -> bool:
+        config = self.hf_config
+        reads_both_ways = not getattr(config, "is_decoder", False)
+        return config.model_type in PACKED_ARCHITECTURES and reads_both_ways and not self.trust_remote_code
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
         """The architecture's own head, or dropout and a linear layer on the mean."""
@@ -467,13 +499,19 @@ def _layers(body: nn.Module) -> list[nn.Module]:
 def _max_input_length(max_length: int, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> int:
     """The longest input in word pieces: as set, but no longer than tokenizer and positions allow."""
     positions = getattr(config, "max_position_embeddings", None) or max_length
-    if config.model_type in OFFSET_POSITIONS:
-        positions -= (config.pad_token_id or 0) + 1
+    positions -= _first_position(config)
     length = int(min(max_length, tokenizer.model_max_length, positions, MAX_INPUT_LENGTH))
     needed = tokenizer.num_special_tokens_to_add() + 1  # and a word piece of the text
     if length < needed:
         raise CrossTaskError(f"encoder: `max_length` must be at least {needed} for this encoder; found {length}.")
     return length
+
+
+def _first_position(config: "PretrainedConfig") -> int:
+    """The position id of a text's first token."""
+    if config.model_type in OFFSET_POSITIONS:
+        return (config.pad_token_id or 0) + 1
+    return 0
 
 
 def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
