@@ -1,7 +1,6 @@
 """What an experiment of a paper is: its runs, its tables, and its claims with what we found."""
 
 import statistics
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from crosstask.baton import clock
 from crosstask.methods import Named
 from crosstask.papers import Paper
 from crosstask.runs.estimate import DASH, Estimate
@@ -322,6 +322,6 @@ class Experiment(ABC):
 
     def work(self, cell: RunKey) -> Row:
         """What a process does: one run, with its time written beside."""
-        started = time.perf_counter()
+        started = clock()
         results = self.run(cell)
-        return {**results, "seconds": round(time.perf_counter() - started, 2)}
+        return {**results, "seconds": round(clock() - started, 2)}

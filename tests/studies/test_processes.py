@@ -6,13 +6,13 @@ from interrupted_work import square
 
 from crosstask.errors import CrossTaskError
 from crosstask.studies import executors as processes
-from crosstask.studies.executors import finished, num_processes
+from crosstask.studies.executors import finished, num_jobs
 
 
 def test_in_this_process():
     assert list(finished(lambda number: -number, [3, 1], 1)) == [(3, -3), (1, -1)]
     assert list(finished(lambda number: -number, [], 4)) == []
-    assert num_processes() >= 1
+    assert num_jobs() >= 1
 
 
 @pytest.mark.slow

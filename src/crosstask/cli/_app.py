@@ -91,7 +91,10 @@ MaxBytesOption = Annotated[
 ]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
-JobsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="NUMBER", help="Runs side by side; one, or as a GPU has room for, if left out."),
+]
 StudyOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study, beside the recipe's runs.")
 ]

@@ -93,7 +93,7 @@ def run_study(
     output: Path,
     *,
     num_seeds: int,
-    jobs: int,
+    jobs: int | None,
     quiet: bool,
     **options: Any,
 ) -> ResultT:

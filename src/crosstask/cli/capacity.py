@@ -19,7 +19,7 @@ def capacity(
         str | None, typer.Option(metavar="NUMBERS", help="Widths to try, with commas; 5,20,50,100,200,500 if left out.")
     ] = None,
     seeds: SeedsOption = 3,
-    jobs: JobsOption = 1,
+    jobs: JobsOption = None,
     output: StudyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,

@@ -57,7 +57,8 @@ def compare(
         int | None, typer.Option(min=1, metavar="NUMBER", help="Most combinations of searched values of a method.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Processes side by side; one per core if left out.")
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Runs side by side; one per core, or eight per GPU, if left out."),
     ] = None,
     on: Annotated[
         str,
@@ -83,7 +84,7 @@ def compare(
     from crosstask.runs.record import REPORT_FILE
     from crosstask.studies import compare as study
     from crosstask.studies.compare_runs import RUNS_FOLDER
-    from crosstask.studies.executors import num_processes
+    from crosstask.studies.executors import num_jobs
     from crosstask.studies.grid import CELLS_FILE
     from crosstask.studies.method import DEFAULT_METHODS, Definitions
 
@@ -99,7 +100,7 @@ def compare(
         check_task_name(file, name, "target")
     num_seeds = seeds or section.seeds or DEFAULT_SEEDS
     if jobs is None and on != "ray":
-        jobs = num_processes()
+        jobs = num_jobs()
     folder = folder_beside(file, output, "comparison")
 
     # 2. The comparison itself, and its page.

@@ -24,7 +24,7 @@ def reproduce(
         int | None, typer.Option(min=1, metavar="NUMBER", help="Instead of the experiment's own number.")
     ] = None,
     quick: Annotated[bool, flag("--quick", help="A small version, in minutes on two cores.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Processes side by side.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs side by side.")] = 1,
     minutes: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Begin no run after that; with 0 only make the pages anew.")
     ] = None,

@@ -25,7 +25,7 @@ def transfer_matrix(
         typer.Option(metavar="NAME", help="Only what helps this task; can be given several times. All when left out."),
     ] = None,
     seeds: SeedsOption = 3,
-    jobs: JobsOption = 1,
+    jobs: JobsOption = None,
     output: StudyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,

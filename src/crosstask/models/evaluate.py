@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.baton import hand_on
 from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.models.arrays import PreparedInput, lengths_of, take, to_device
@@ -29,6 +30,7 @@ def evaluate(model: Model, prepared: Prepared, batch_size: int = PREDICTION_BATC
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
         output = model(batch.inputs, batch.rows)[spec.name].float()
         loss, count = loss_sum(spec.kind, output, batch.labels[spec.name])
+        hand_on()  # while the device is at work
         total_loss += loss.item()
         num_units += int(count)
         logits |= _logits_by_example(output, positions, prepared.rows, spec)

@@ -2,7 +2,6 @@
 
 import hashlib
 import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from urllib.parse import quote
 
 from typing_extensions import TypedDict
 
+from crosstask.baton import clock
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
@@ -108,7 +108,7 @@ class MethodStudy:
         """What a run measured; a folder that was finished before a kill is read, not trained again."""
         learner = self.learner(key, tasks)
         # 1. Train, or read what was trained before a kill.
-        started = time.perf_counter()
+        started = clock()
         seconds: float | None
         folder = None if self.folder is None else self.folder / run_folder(key)
         finished = None if folder is None else _read_finished(folder)
@@ -120,7 +120,7 @@ class MethodStudy:
             metrics = self._train(learner, key, tasks, folder).metrics
             measured = {"scores": metrics["scores"], "weights": metrics["weights"], "seconds": metrics["seconds"]}
             # How long the run took before the kill is not known.
-            seconds = None if goes_on else round(time.perf_counter() - started, 3)
+            seconds = None if goes_on else round(clock() - started, 3)
         # 2. What the table needs of it.
         scores = measured["scores"].get(key["target"], {})
         row: Row = {"scores": scores, "weights": measured["weights"], "seconds": seconds}

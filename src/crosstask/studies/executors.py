@@ -1,4 +1,6 @@
-"""Runs work on local processes or on a Ray cluster: results as they come, and a process that dies loses none of them.
+"""Runs work on this machine or on a Ray cluster: results as they come, and a process that dies loses none of them.
+
+On the cores of a machine a process each; on a GPU in turns within one process (`interleaved`), one for each card.
 
 Neither joblib nor Ray's backend for it replaces this (joblib 1.6, Ray 2.60): that backend refuses results as they come
 (`return_as="generator_unordered"`), so that a stopped study would lose all that a cluster had finished; and loky's
@@ -13,65 +15,29 @@ import math
 import multiprocessing
 import os
 import pickle
-import signal
 import socket
 import sys
-import threading
 import time
-import warnings
-from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
-from crosstask.errors import CrossTaskError, CrossTaskWarning, import_extra, unknown
+from crosstask.errors import CrossTaskError, import_extra, unknown
+from crosstask.studies.card_processes import CardProcesses, visible_cards
+from crosstask.studies.executor_base import Executor, Handle, Item, Result, Work, WorkerDiedError
+from crosstask.studies.worker import block_interrupts, start_worker, use_one_thread
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Work = Callable[[Item], Result]
-Handle = Any
-"""Of an item that runs: a future, or a reference of Ray's."""
 ExecutorName = Literal["local", "ray"]
-"""Where work runs: on processes of this machine, or on a Ray cluster."""
+"""Where work runs: on this machine, or on a Ray cluster."""
+RUNS_PER_CARD = 8
+"""Runs at a time on one card, unless its memory or the user says otherwise."""
 MAX_DEATHS = 3
 """Deaths of its process after which an item is given up."""
-
-
-class WorkerDiedError(Exception):
-    """A process ended before it had a result."""
-
-
-class Executor(ABC, Generic[Item, Result]):
-    """Runs `size` items at a time.
-
-    - `submit`: starts an item;
-    - `wait`: waits until at least one of the running items has ended; returns those that have;
-    - `result`: what the work returned or raised, or `WorkerDiedError`;
-    - `close`: ends; nobody waits any more for what still runs;
-    - `kill`: the same, when the whole program is to end: what still runs is stopped.
-    """
-
-    size: int
-
-    @abstractmethod
-    def submit(self, item: Item) -> Handle: ...
-
-    @abstractmethod
-    def wait(self, handles: Collection[Handle]) -> Collection[Handle]: ...
-
-    @abstractmethod
-    def result(self, handle: Handle) -> Result: ...
-
-    @abstractmethod
-    def close(self, handles: Collection[Handle]) -> None: ...
-
-    @abstractmethod
-    def kill(self, handles: Collection[Handle]) -> None: ...
 
 
 def finished(
@@ -87,8 +53,10 @@ def finished(
     Args:
         work: applied to each item; is sent to every process once, so it can hold data.
         items: different ones, hashable.
-        jobs: processes, with one thread each; with 1 the work is done in this process. As many as this machine, or the
-            cluster, has room for when None.
+        jobs: items at a time. With 1 they are done in this process. With more there is a process with one thread for
+            each of them; or, where there are GPUs, one process for each card, in which items take turns. None stays in
+            this process, where a card, if there is one, gets as many as it has room for; on Ray it is all that the
+            cluster has room for.
         on: "local", or "ray" for a Ray cluster.
         minutes: after which no further item is started; running ones are waited for. With 0 nothing is done.
     """
@@ -100,9 +68,9 @@ def finished(
         with _ray_cluster(jobs) as ray:
             yield from _results(RayTasks(ray, work, jobs), items, deadline)
         return
-    num_jobs = min(jobs or num_processes(), len(items))
-    if num_jobs > 1:
-        yield from _results(LocalProcesses(work, num_jobs), items, deadline)
+    executor = _local_executor(work, jobs, len(items))
+    if executor is not None:
+        yield from _results(executor, items, deadline)
         return
     for item in items:
         if time.monotonic() > deadline:
@@ -153,23 +121,39 @@ def check_executor(on: str) -> None:
         _import_ray()
 
 
-def num_processes() -> int:
-    """How many processes this machine has room for: one for each core that may be used, but one alone on a GPU."""
-    import torch
+def _local_executor(work: Work[Item, Result], jobs: int | None, num_items: int) -> Executor[Item, Result] | None:
+    """None where one item after the other is done in this process."""
+    if jobs == 1 or num_items <= 1:
+        return None
+    cards = visible_cards()
+    if jobs is None:
+        if not cards:
+            return None
+        from crosstask.studies.interleaved import InterleavedRuns
 
-    if torch.cuda.is_available():
-        return 1
+        return InterleavedRuns(work, min(RUNS_PER_CARD, num_items))
+    size = min(jobs, num_items)
+    if cards:
+        return CardProcesses(work, cards[:size], size)
+    return LocalProcesses(work, size)
+
+
+def num_workers(jobs: int | None) -> int:
+    """How many processes share so many jobs on this machine."""
+    cards = visible_cards()
+    if cards:
+        return min(jobs or 1, len(cards))
+    return jobs or 1
+
+
+def num_jobs() -> int:
+    """For how many items at a time this machine has room: one for each core that may be used, or several per GPU."""
+    cards = visible_cards()
+    if cards:
+        return RUNS_PER_CARD * len(cards)
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _use_one_thread() -> None:
-    """For torch in this process, loaded or not: processes side by side would slow each other down."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-    else:
-        os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def _death_error() -> CrossTaskError:
@@ -185,7 +169,7 @@ class LocalProcesses(Executor[Item, Result]):
     def __init__(self, work: Work[Item, Result], size: int) -> None:
         self.work, self.size = work, size
         # A signal interrupts the main thread alone: a process that is being started elsewhere is started to its end.
-        self.starter = ThreadPoolExecutor(1, initializer=_block_interrupts)
+        self.starter = ThreadPoolExecutor(1, initializer=block_interrupts)
         self._start_pool()
 
     def _start_pool(self) -> None:
@@ -226,12 +210,6 @@ class LocalProcesses(Executor[Item, Result]):
             process.kill()
 
 
-def _block_interrupts() -> None:
-    """In the thread that starts processes, which inherit it: Ctrl-C while they import would end in a traceback each."""
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-
-
 _work: Work[Any, Any]
 """Of this process, where it is a worker."""
 
@@ -239,17 +217,7 @@ _work: Work[Any, Any]
 def _start_worker(work: Work[Any, Any], parent: int) -> None:
     global _work
     _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all processes; the parent decides
-    _use_one_thread()
-    warnings.simplefilter("ignore", CrossTaskWarning)  # the study's table and page say it
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    """A parent that was killed cannot say so; its workers would wait for it forever."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
+    start_worker(parent)
 
 
 def _work_on(item: Item) -> object:
@@ -337,7 +305,7 @@ def _work_on_ray(packed_work: bytes, item: Item, folder: str, module_paths: Sequ
             "see the same files. Use a shared folder."
         ) from error
     work = _unpacked(packed_work)
-    _use_one_thread()
+    use_one_thread()
     return work(item)
 
 

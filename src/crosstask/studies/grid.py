@@ -27,7 +27,7 @@ from crosstask.storage import (
     remove_all_scratch,
     remove_scratch,
 )
-from crosstask.studies.executors import ExecutorName, finished
+from crosstask.studies.executors import ExecutorName, finished, num_workers
 from crosstask.validation import check_value
 
 Jobs = Annotated[int, Field(ge=1, le=10_000)]
@@ -156,8 +156,7 @@ class Grid:
         Args:
             work: trains one run and returns its results.
             keys: what to run, in this order.
-            jobs: processes side by side, with one thread each; 1 stays in this process, None takes all there is room
-                for.
+            jobs: runs side by side, see `executors.finished`; 1 and None stay in this process.
             on: "local" for this machine, "ray" for a Ray cluster.
             minutes: after which no further run is begun; what is missing then is missing in the result.
             progress: show a bar; by default when the error stream is a terminal.
@@ -173,7 +172,8 @@ class Grid:
             for count, (key, results) in enumerate(finished(work, missing, jobs, on=on, minutes=minutes), 1):
                 if not self.has_session:
                     # Versions and machine of the lines that follow.
-                    self.record.append({"event": "session", "environment": environment(), "jobs": jobs})
+                    num_processes = num_workers(jobs) if on == "local" else jobs
+                    self.record.append({"event": "session", "environment": environment(), "jobs": num_processes})
                     self.has_session = True
                 # As it will be read back, so that a study that went on gives the same results to the last digit.
                 row = as_written({**self._key_fields(key), **results})
@@ -319,7 +319,7 @@ def _check_folder(folder: Path, rows: Sequence[Row], events: set[str], kind: str
 
 
 def check_jobs(jobs: int | None) -> None:
-    """At least one process."""
+    """At least one."""
     if jobs is not None:
         check_value("study", "jobs", Jobs, jobs)
 

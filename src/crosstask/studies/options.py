@@ -44,8 +44,10 @@ class StudyOptions(RunOptions, total=False):
     """Options that `compare`, `transfer_matrix` and `capacity` share, beside those of each run.
 
     - `output`: folder for `cells.jsonl`, which grows run by run, and for the results. What it holds is not run again;
-    - `jobs`: processes side by side; when left out, this one alone, or as many as a Ray cluster has CPUs. A script that
-      asks for several needs `if __name__ == "__main__":`;
+    - `jobs`: runs side by side: processes, or, where there are GPUs, runs that take turns in one process per card. When
+      left out, all in this process: one after the other, or on a GPU in turns, as many as it has memory for, up to
+      eight; on a Ray cluster as many as it has CPUs. A script that asks for several needs
+      `if __name__ == "__main__":`;
     - `on`: "local", or "ray" for a Ray cluster: that of `RAY_ADDRESS`, or one on this machine. Its machines must see
       the same files.
     """
@@ -63,7 +65,7 @@ class Conditions:
     training: Training
     seeds: tuple[int, ...]
     folder: Path | None = None
-    jobs: int | None = 1
+    jobs: int | None = None
     on: ExecutorName = "local"
     progress: bool | None = None
 
@@ -81,8 +83,6 @@ class Conditions:
         name_and_options("encoder", study_encoder)
         check_executor(on)
         check_jobs(jobs)
-        if jobs is None and on == "local":
-            jobs = 1
         return cls(
             encoder=study_encoder,
             seeds=seed_list(settings.pop("seeds", seeds)),

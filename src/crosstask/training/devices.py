@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from crosstask import baton
 from crosstask.gradients import distributed as ranks
 
 Precision = Literal["float32", "bfloat16"]
@@ -24,6 +25,7 @@ class Devices:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
 
+        self.precision = precision
         mixed_precision = "bf16" if precision == "bfloat16" else "no"
         state = AcceleratorState._shared_state
         if state and state.get("_mixed_precision") != mixed_precision:
@@ -53,9 +55,18 @@ class Devices:
 
     def autocast(self) -> AbstractContextManager[None]:
         """Lower precision for the forward pass, if asked for."""
-        if self.accelerator.mixed_precision == "no":
+        # Not by Accelerate, whose precision is that of the process: other runs in it may have another.
+        if self.precision == "float32":
             return nullcontext()
-        return self.accelerator.autocast()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def pause(self) -> None:
+        """Let other runs of this process go on, where there are any: the device works on this one's kernels.
+
+        To be called where kernels are launched and their results are about to be read, outside of contexts that change
+        switches of the whole process.
+        """
+        baton.hand_on()
 
     def wait(self) -> None:
         """Until every rank is here."""

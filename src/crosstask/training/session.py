@@ -1,11 +1,11 @@
 """What surrounds the training of a run: devices, run folder, record, trackers and progress bar."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from crosstask.baton import clock
 from crosstask.progress import Progress, make_progress, shown
 from crosstask.runs.events import Note, Warned
 from crosstask.runs.record import HISTORY_FILE, Record, digest_of, read_first_rows
@@ -42,7 +42,7 @@ class Session:
     @contextmanager
     def running(self, trackers: Sequence[TrackerSpec], progress: bool | None) -> Iterator[None]:
         """Train inside: trackers end and the bar goes, however the training ends."""
-        self.started = time.perf_counter()
+        self.started = clock()
         is_main = self.devices.is_main
         self.tracking = Tracking(trackers if is_main else [])
         with self.tracking, shown(make_progress(progress if is_main else False)) as self.progress:
@@ -108,7 +108,7 @@ class Session:
     @property
     def seconds(self) -> float:
         """Since the training began."""
-        return round(time.perf_counter() - self.started, 1)
+        return round(clock() - self.started, 1)
 
     def finish(self, run: Run) -> None:
         """Write the files of the finished run."""

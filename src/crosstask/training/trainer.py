@@ -3,7 +3,6 @@
 import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from crosstask.baton import clock
 from crosstask.data.metrics import Metric, chosen_metric, score
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import FusedLosses
@@ -220,7 +220,7 @@ class Trainer:
         schedule = PhaseSchedule(settings, stream.steps_per_epoch)
         run = PhaseRun(phase, number, self._make_optimizer(settings), schedule, stream.probabilities)
         run.num_done = self._start_phase(run, resumed)
-        run.started = time.perf_counter()
+        run.started = clock()
         self.progress.start(phase.name, schedule.num_updates, run.num_done)
         self.model.train()
         # 2. Update after update.
@@ -236,6 +236,7 @@ class Trainer:
             losses = self._update(run, steps[first_step : first_step + settings.accumulate])
             run.num_done += 1
             self._record_update(run, losses)
+            self.devices.pause()
             saves = run.num_done % schedule.checkpoint_every == 0
             if (saves or schedule.evaluates(run.num_done)) and not self._is_finite():
                 self._give_up(run)
@@ -251,7 +252,7 @@ class Trainer:
 
     def _solve_phase(self, phase: Phase, solve: Callable[[SolverSession], None]) -> None:
         """A phase without gradient steps: no model is selected, and no checkpoint is needed within it."""
-        started = time.perf_counter()
+        started = clock()
         self.record.write(PhaseStart(phase.name, list(phase.tasks), phase.weighting.weights))
         self.progress.start(phase.name, len(phase.tasks))
         num_fitted = itertools.count(1)
@@ -459,7 +460,7 @@ class Trainer:
                 scores = score(predictions)
                 metrics[task] = chosen_metric(predictions.spec)
                 values[task] = scores[metrics[task].name]
-                seconds = round(time.perf_counter() - started, 3)
+                seconds = round(clock() - started, 3)
                 self.record.write(DevEvaluation(phase.name, epoch, update, task, losses[task], scores, seconds))
         return metrics, values, losses
 
