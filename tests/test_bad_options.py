@@ -9,6 +9,7 @@ import pytest
 import crosstask as ct
 from command_line import crosstask, refused
 from crosstask.recipe import RecipeFile
+from crosstask.storage import write_text
 
 LONG = "x" * 5000
 RECIPE = """\
@@ -121,9 +122,26 @@ def test_seed_that_is_no_number(recipe, seed):
 
 
 @pytest.mark.parametrize("command", ["train", "compare", "auto", "capacity", "transfer-matrix", "rank"])
-@pytest.mark.parametrize("output", ["x" * 300, "a/" + "é" * 200])
+@pytest.mark.parametrize("output", ["x" * 300, "a/" + "é" * 200, "a/" * 2500])
 def test_output_on_the_command_line(recipe, command, output):
     assert "is no path" in refused(command, recipe, "-o", output, folder=recipe.parent)
+
+
+@pytest.mark.parametrize("command", [("evaluate",), ("predict",), ("export",), ("report",), ("report", ".", "-o")])
+@pytest.mark.parametrize("path", [LONG, "a/" * 2500])
+def test_paths_that_are_too_long(command, path, tmp_path):
+    arguments = [*command, path]
+    if command == ("export",):
+        arguments.append(tmp_path / "new")
+    assert "is no path" in refused(*arguments, folder=tmp_path)
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ct.CrossTaskError, match="pipe' is a folder or a device, and nothing is written over it"):
+        write_text(pipe, "text")
+    assert pipe.is_fifo()
 
 
 COMPARED = {

@@ -11,14 +11,22 @@ from crosstask.cli import app
 from fuzz.mutations import Draw, sometimes
 from fuzz.odd_values import NUMBERS, odd_texts
 from fuzz.oracle import command
-from fuzz.tiny_runs import exported, finished_run, workspace
+from fuzz.tiny_runs import exported, finished_run, ranked_recipe, workspace
 
-COMMANDS = ("train", "evaluate", "predict", "export", "report", "rank", "methods", "cache")
-"""Those that take well under a second; the studies are grids of what `train` does."""
+STUDIES: dict[str, tuple[str, ...]] = {
+    "compare": ("--seeds", "1", "--jobs", "1"),
+    "transfer-matrix": ("--seeds", "1", "--jobs", "1"),
+    "capacity": ("--seeds", "1", "--jobs", "1", "--widths", "1,2"),
+    "auto": ("--minutes", "0.02"),
+}
+"""Commands that take as long as one lets them, with options that come last and so have the last word."""
+COMMANDS = ("train", "evaluate", "predict", "export", "report", "rank", "methods", "cache", *STUDIES)
+"""Those that take a second at most."""
 WITHOUT = ("show", "clear")
 """Options that open a browser, or delete what other cases need."""
 PATHS: dict[str, Callable[[Path], Path]] = {
     "RECIPE": lambda folder: workspace() / "classification.yaml",
+    "RANKED": lambda folder: ranked_recipe(),
     "RUN": lambda folder: finished_run("classification"),
     "EXPORT": lambda folder: exported("classification"),
     "DATA": lambda folder: workspace() / "a.csv",
@@ -26,9 +34,14 @@ PATHS: dict[str, Callable[[Path], Path]] = {
     "ELSEWHERE": lambda folder: folder / "none" / "x.csv",
 }
 """What stands for a path among the arguments of a case."""
-USUAL = {"recipe": "RECIPE", "run": "RUN", "data": "DATA", "folder": "OUT", "output": "OUT"}
+USUAL = {"recipe": "RECIPE", "ranked": "RANKED", "run": "RUN", "data": "DATA", "folder": "OUT", "output": "OUT"}
 """The path that an argument or option of this name usually gets."""
-VALUES = ("a", "b", "text", "label", "csv", "jsonl", "utf-8", "0", "1", "-1", "mlp")
+ARGUMENTS = {"report": "run", "rank": "ranked"}
+"""Commands whose argument usually gets another path than its name says."""
+VALUES = (
+    *("a", "b", "text", "label", "csv", "jsonl", "utf-8", "0", "1", "-1", "mlp"),
+    *("single,joint", "joint+tawt", "learning_rate=0.1,0.01", "1,2"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,14 +66,14 @@ def command_cases(draw: Draw) -> CommandCase:
         if parameter.name in WITHOUT or (parameter.param_type_name == "option" and sometimes(draw, 2)):
             continue
         if parameter.param_type_name == "argument":
-            arguments.append(_draw_value(draw, "run" if name == "report" else parameter.name))
+            arguments.append(_draw_value(draw, ARGUMENTS.get(name, parameter.name)))
         elif parameter.is_flag:
             options.append(parameter.opts[0])
         elif parameter.name == "output" or sometimes(draw, 3):
             options += [parameter.opts[0], _draw_value(draw, parameter.name)]
-    if name in ("train", "report") and "--output" not in options:  # else where other cases read
+    if name in ("train", "report", *STUDIES) and "--output" not in options:  # else where other cases read
         options += ["--output", "OUT"]
-    return CommandCase((*arguments, *options))
+    return CommandCase((*arguments, *options, *STUDIES.get(name, ())))
 
 
 def _draw_value(draw: Draw, name: str) -> str:

@@ -114,11 +114,26 @@ def comparison(name: str) -> Path:
 
 @cache
 @paused()
+def tiny_encoder() -> str:
+    """The folder of a Hugging Face encoder."""
+    folder = workspace() / "encoder"
+    write_tiny_encoder("bert", folder)
+    return str(folder)
+
+
+@cache
+@paused()
+def ranked_recipe() -> Path:
+    """A recipe whose sources can be ranked: its encoder gives features before any training."""
+    return _recipe("ranked", {**RUNS["classification"], "encoder": tiny_encoder()})
+
+
+@cache
+@paused()
 def feature_cache(name: str) -> Path:
     """The cache with the features that a frozen encoder gave the texts of a run."""
-    encoder, folder = workspace() / "encoder", workspace() / "features"
-    write_tiny_encoder("bert", encoder)
-    recipe = {"target": "a", "tasks": {"a": RUNS[name]["task"]}, "encoder": str(encoder), "paradigm": "probe"}
+    folder = workspace() / "features"
+    recipe = {"target": "a", "tasks": {"a": RUNS[name]["task"]}, "encoder": tiny_encoder(), "paradigm": "probe"}
     (workspace() / f"{name}-probed.yaml").write_text(yaml.safe_dump(recipe))
     with mock.patch.dict(os.environ, CROSSTASK_CACHE=str(folder)):
         _must("train", workspace() / f"{name}-probed.yaml", "-o", workspace() / "runs" / f"{name}-probed", "-q")

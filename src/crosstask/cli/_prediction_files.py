@@ -24,7 +24,7 @@ from crosstask.progress import make_progress, shown
 from crosstask.quoting import brief
 from crosstask.runs.loading import load, task_options
 from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_name
-from crosstask.storage import write_new_text
+from crosstask.storage import check_path, write_new_text
 from crosstask.storage.spreadsheet import csv_line, escape_formula
 
 TABLES = ("csv", "tsv", "jsonl")
@@ -194,7 +194,7 @@ def _output_format(output: Path | None, input_format: str) -> str:
     """As the file's name says; like the input where it says nothing."""
     if output is None:
         return input_format
-    if os.path.lexists(output):
+    if os.path.lexists(check_path(output, "--output")):
         raise CrossTaskError(f"'{output}' exists; nothing was written over. Choose another file.")
     if output.suffix == ".gz":
         raise CrossTaskError(f"--output: '{output}' would be written as plain text; leave .gz out.")

@@ -11,7 +11,7 @@ from crosstask.models.multitask import MODEL_FILE, Model, read_description
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import ENVIRONMENT_FILE, METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
 from crosstask.runs.run import Metrics, Run, RunFolder, SavedMetrics, read_recipe
-from crosstask.storage import DamagedFileError, explain_damage, read_json
+from crosstask.storage import DamagedFileError, check_path, explain_damage, read_json
 from crosstask.validation import shown
 
 
@@ -25,7 +25,7 @@ def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
         trust_remote_code: run Python code that comes with the model, with all your rights. Few models need that; read
             the code first. A warning says that it runs.
     """
-    path = Path(folder)
+    path = check_path(folder, "load")
     if not path.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
     if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
@@ -40,7 +40,7 @@ def load_run(folder: str | Path, *, trust_remote_code: bool = False) -> Run:
         folder: the folder, which may come from somebody else.
         trust_remote_code: as for `load`.
     """
-    path = Path(folder)
+    path = check_path(folder, "load")
     # Finished without a model and not finished yet need different advice.
     if RunFolder(path).is_finished and not (path / MODEL_FOLDER).exists():
         raise CrossTaskError(f"The run in '{folder}' was kept without its model: `compare --keep-runs` keeps it too.")

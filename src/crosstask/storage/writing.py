@@ -25,6 +25,8 @@ from crosstask.storage.lock import FolderLock, is_locked, lock_folder, try_lock
 
 MAX_NAME = 255
 """Bytes of a file's or folder's name, on every usual file system."""
+MAX_PATH = 3_000
+"""Bytes of a whole path: Linux takes 4,095, and what is inside a folder has longer ones than the folder."""
 SUFFIX = ".part"
 SCRATCH_ENDING = re.compile(rf"(old\.)?[a-z0-9_]{{8}}({re.escape(SUFFIX)})?")
 """What is added to a name; version 0.2 had no suffix, and moved folders away to `old`."""
@@ -49,6 +51,8 @@ def check_path(path: str | Path, what: str) -> Path:
         raise CrossTaskError(f"{what}: {shown(text)} is no path: it is not valid utf-8.") from error
     if max(len(part) for part in parts) > MAX_NAME:
         raise CrossTaskError(f"{what}: {shown(text)} is no path: a name in it has more than {MAX_NAME} bytes.")
+    if len(text.encode()) > MAX_PATH:
+        raise CrossTaskError(f"{what}: {shown(text)} is no path: it has more than {MAX_PATH:,} bytes.")
     return Path(path)
 
 
@@ -75,6 +79,8 @@ def _rename_to_new(scratch: str, path: Path) -> None:
 
 def _write_text(path: Path, text: str, rename: Callable[[str, Path], None]) -> None:
     with explain_write_errors(path):
+        if path.exists() and not path.is_file():  # a rename would put a file in the place of /dev/null
+            raise CrossTaskError(f"'{path}' is a folder or a device, and nothing is written over it; name a file.")
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=_scratch_prefix(path), suffix=SUFFIX)
         try:
