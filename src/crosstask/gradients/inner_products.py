@@ -138,7 +138,7 @@ def dot(one: Tensor, two: Tensor) -> Tensor:
     one, two = _in_one_dtype(one, two)
     if one.is_cuda:
         num_chunked = len(one) // CHUNK * CHUNK
-        with _without_tf32(one):
+        with without_tf32(one):
             chunks = torch.bmm(one[:num_chunked].view(-1, 1, CHUNK), two[:num_chunked].view(-1, CHUNK, 1))
         rest = one[num_chunked:] * two[num_chunked:]
         return chunks.sum(dtype=torch.float64) + rest.sum(dtype=torch.float64)
@@ -156,7 +156,7 @@ def rows_times(rows: Tensor, vector: Tensor) -> Tensor:
     [21.0, 30.0]
     """
     num_chunked = len(vector) // CHUNK * CHUNK
-    with _without_tf32(rows):
+    with without_tf32(rows):
         chunks = rows[:, :num_chunked].unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
         sums = torch.bmm(chunks, vector[:num_chunked].view(-1, CHUNK, 1))  # [chunks, rows, 1]
     rest = rows[:, num_chunked:].double() @ vector[num_chunked:].double()
@@ -225,7 +225,7 @@ def _row_products(rows: Sequence[Tensor]) -> Tensor:
     if rows[0].is_cuda:
         width = max(CHUNK, ACCELERATOR_BLOCK // len(rows))
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows[0].device)
-    with _without_tf32(rows[0]):
+    with without_tf32(rows[0]):
         for start in range(0, len(rows[0]), width):
             block = torch.stack([row[start : start + width] for row in rows])
             num_chunked = block.shape[1] // CHUNK * CHUNK
@@ -242,7 +242,7 @@ def _row_products(rows: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def _without_tf32(like: Tensor) -> Iterator[None]:
+def without_tf32(like: Tensor) -> Iterator[None]:
     """Products in float32 proper: TF32, which an accelerator may be set to use, has three digits."""
     backend = torch.backends.cuda.matmul
     if not like.is_cuda or not hasattr(backend, "fp32_precision"):
