@@ -1,16 +1,13 @@
 """Linear models with an L2 penalty, fitted by a solver and chosen by cross-validation. Arrays in, arrays out.
 
-At equal accuracy, cross-validation over seven penalties takes 0.20 of the time of scikit-learn's LogisticRegression
-with warm starts for 80 units of 2 classes, 0.10 for 500 of 77, 1.14 for 5,000 of 4 and 0.72 for 6,000 of 20, all of
-width 384 (`benchmarks/linear_solver.py`): one rotation of the features to their principal axes serves all penalties and
-makes Newton's systems almost diagonal.
+All folds and penalties are one batch for the solver (`newton`), on the device of the features;
+`benchmarks/linear_solver.py` measures it beside scikit-learn's.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-
 import torch
 from torch import Tensor, nn
 
@@ -128,6 +125,8 @@ def fit_subsets(
     tolerance: float = SINGLE_PRECISION,
 ) -> list[list[LinearModel]]:
     """The models of `fit` for each of several subsets of the units, by their positions: all are solved together."""
+    if not len(subsets):
+        return []
     device = _device(units, subsets, len(inverse_penalties))
     if emphasis is None:
         emphasis = np.ones(units.features.shape[1])

@@ -22,6 +22,8 @@ MAX_LOGIT = 20.0
 """Largest logit of a label that all units have, or none: all but certain, and yet of finite loss."""
 ABSENT_START = -1000.0
 """Bias of a class that no unit has: its probability is zero, and so is its gradient."""
+NO_VARIANCE = 1e-5
+"""Fraction of the largest variance that is none."""
 CHECK_EVERY = 4
 """Iterations of conjugate gradients between two questions whether it is time to stop; each makes the device wait."""
 
@@ -182,7 +184,11 @@ def newton_step(
             unsolved = is_open.nonzero()[:, 0]
             if not len(unsolved):
                 return steps, logit_steps
-            indices, problems, preconditioner = indices[unsolved], problems.take(unsolved), preconditioner.take(unsolved)
+            indices, problems, preconditioner = (
+                indices[unsolved],
+                problems.take(unsolved),
+                preconditioner.take(unsolved),
+            )
             probabilities, step, logit_step, residual, direction, product, enough = _take(
                 unsolved, probabilities, step, logit_step, residual, direction, product, enough
             )
@@ -215,12 +221,12 @@ class Preconditioner:
         else:
             variances = (probabilities * (1.0 - probabilities)).mean(1)
             vectors = torch.ones_like(variances)[..., None]
-        # Biases have no penalty: without a least variance, that of logits which all rise together would be zero.
         variances = variances.clamp(min=0.0)[:, None]  # [subsets, 1, problems, outputs]
-        least = 1e-3 * variances.amax(3, keepdim=True) + 1e-9
         lengths = problems.features.square().sum(1)[:, :, None, None]  # [subsets, axes + 1, 1, 1]
-        diagonal = problems.inverse_penalties * lengths * variances + 1.0
-        diagonal[:, -1:] = problems.inverse_penalties * problems.counts * variances.clamp(min=least)
+        diagonal = problems.inverse_penalties * lengths * variances + without_bias(torch.ones_like(lengths))
+        # Biases have no penalty: nothing holds logits that all rise together, and what is not zero there is rounding.
+        is_free = variances <= NO_VARIANCE * variances.amax(3, keepdim=True)
+        diagonal[:, -1:].masked_fill_(is_free, torch.inf)
         return cls(vectors, diagonal)
 
     def take(self, indices: Tensor) -> "Preconditioner":
