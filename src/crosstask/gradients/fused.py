@@ -191,6 +191,21 @@ class FusedLosses(dict[str, Tensor]):
         self, shared: Sequence[nn.Parameter], scale: float = 1.0, *, retain_graph: bool = False
     ) -> dict[str, TaskGradient]:
         """Each task's gradient, as `task_gradients.take_gradient` would take it from a separate pass."""
+        stacked, heads = self.stacked_gradients(scale, retain_graph=retain_graph)
+        index_of = {task: index for index, task in enumerate(self.rows)}
+        by_task: dict[str, TaskGradient] = {}
+        for task in self:
+            on_shared: Gradient = []
+            for parameter in shared:
+                stack = stacked.get(id(parameter))
+                on_shared.append(None if stack is None else stack[index_of[task]])
+            by_task[task] = TaskGradient(on_shared, heads[task])
+        return by_task
+
+    def stacked_gradients(
+        self, scale: float = 1.0, *, retain_graph: bool = False
+    ) -> tuple[dict[int, Tensor], dict[str, list[tuple[Tensor, Tensor]]]]:
+        """By the id of a shared parameter all tasks' gradients, [tasks, *shape]; and by task those on its head."""
         outputs = [call.output for call in self.calls]
         heads: list[nn.Parameter] = []
         for task in self:
@@ -199,16 +214,11 @@ class FusedLosses(dict[str, Tensor]):
         gradients = torch.autograd.grad(loss, [*outputs, *heads], allow_unused=True, retain_graph=retain_graph)
         stacked = self._stacked_gradients(gradients[: len(outputs)])
         head_gradients = iter(gradients[len(outputs) :])
-        index_of = {task: index for index, task in enumerate(self.rows)}
-        by_task: dict[str, TaskGradient] = {}
+        by_task: dict[str, list[tuple[Tensor, Tensor]]] = {}
         for task in self:
-            on_shared: Gradient = []
-            for parameter in shared:
-                stack = stacked.get(id(parameter))
-                on_shared.append(None if stack is None else stack[index_of[task]])
             parameters = self.head_parameters[task]
-            by_task[task] = TaskGradient(on_shared, reached(parameters, list(islice(head_gradients, len(parameters)))))
-        return by_task
+            by_task[task] = reached(parameters, list(islice(head_gradients, len(parameters))))
+        return stacked, by_task
 
     @torch.no_grad()
     def _stacked_gradients(self, output_gradients: Sequence[Tensor | None]) -> dict[int, Tensor]:

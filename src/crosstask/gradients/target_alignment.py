@@ -187,15 +187,20 @@ def compare_with_targets(compared: ComparedLosses, solve: InverseHessian | None 
 def _compare_by_gram_matrix(compared: ComparedLosses) -> TargetAlignment:
     """All gradients taken first, all products in few calls."""
     gradients = compared.take_all(compared.losses)
-    target_rows = [row for row, task in enumerate(gradients) if task in compared.targets]
     compared.check_reached(gradients[task].shared for task in compared.target_tasks)
     # [tasks, tasks]; a product of two gradients has the scale twice
     gram = gram_matrix(list(_over_ranks(compared, gradients).values())).cpu() / compared.scale**2
     for task, gradient in gradients.items():
         compared.put_in_place(task, gradient)
+    return align_by_gram_matrix(list(gradients), compared.targets, gram)
+
+
+def align_by_gram_matrix(tasks: Sequence[str], targets: Sequence[str], gram: Tensor) -> TargetAlignment:
+    """How each task stands to the targets among them, by the products of all gradients, [tasks, tasks]."""
+    target_rows = [row for row, task in enumerate(tasks) if task in targets]
     # The target's gradient is the mean over targets, and products with a mean are the mean of products.
     products, target_square = gram[:, target_rows].mean(1), gram[target_rows][:, target_rows].mean()
-    return TargetAlignment(list(gradients), products, gram.diagonal(), target_square)
+    return TargetAlignment(list(tasks), products, gram.diagonal(), target_square)
 
 
 def _compare_through_hessian(compared: ComparedLosses, solve: InverseHessian) -> TargetAlignment:

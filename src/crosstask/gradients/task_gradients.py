@@ -31,6 +31,20 @@ class HasTaskGradients(Protocol):
         """By task."""
 
 
+@runtime_checkable
+class PlacesGradients(Protocol):
+    """Losses of a step whose gradients the training loop takes and puts in place itself, as `training.graphs` does."""
+
+    def numbers(self) -> dict[str, float]:
+        """The losses by task."""
+
+    def gram(self, tasks: Sequence[str]) -> Tensor:
+        """Products of these tasks' gradients on the shared parameters, [tasks, tasks], in float64 on the CPU."""
+
+    def put_in_place(self, factors: Mapping[str, float], head_factors: Mapping[str, float]) -> None:
+        """Put gradients into `.grad`: on the shared parameters and on heads, each task's times its factor there."""
+
+
 def leaves_of(loss: Tensor, *, until: Tensor | None = None) -> list[Tensor]:
     """The parameters that a loss depends on, by a walk through its graph; `until`: not those behind this tensor."""
     if loss.grad_fn is None:

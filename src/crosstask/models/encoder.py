@@ -54,6 +54,8 @@ class Encoder(nn.Module, ABC):
     """Whether `prepare` runs the layers, so that nothing can be put between them in training."""
     pads_freely: ClassVar[bool] = False
     """Whether a batch may have more padding than it needs: `collate_to` then gives the length that it is asked for."""
+    has_few_shapes: bool = False
+    """Whether batches come in few shapes, and the forward pass never waits for a device: then CUDA graphs pay."""
     head_dropout: float = 0.0
     """Dropout of the heads that `make_head` returns."""
     has_lora: bool = False

@@ -99,7 +99,7 @@ class Stepper:
         local_step = {task: positions for task, positions in local_step.items() if len(positions)}
         layers = None
         if options.graphs is Graphs.FUSED_IF_POSSIBLE:
-            layers = self._fusable_layers(data, step, options.with_transfers)
+            layers = self.fusable_layers(data, step, options.with_transfers)
         if options.graphs is Graphs.ONE_FOR_ALL or layers is not None:
             groups = [local_step] if local_step else []  # one pass for all
         else:
@@ -119,11 +119,8 @@ class Stepper:
             except fused.RowsMixedError:  # with this batch, though not with that of the self-check
                 self._layers[self._learning_key()] = None
                 return self.run(data, step, replace(options, graphs=Graphs.ONE_PER_TASK))
-            terms = self._transfer_terms(forward, options)
-            for task in group:
-                sums[task], counts[rows[task]] = self._loss_sum(task, forward, options.example_weights)
-                for transfer_terms in terms:
-                    sums[task] = transfer_terms.change(task, sums[task])
+            for task, (total, count) in self._loss_sums(forward, options).items():
+                sums[task], counts[rows[task]] = total, count
                 if options.keep_representations:
                     kind = self.model.specs[task].kind
                     result.representations[task] = forward.representations[task].head_input(kind)
@@ -136,6 +133,35 @@ class Stepper:
         values = self.devices.sum(torch.stack([loss.detach() for loss in result.losses.values()])).tolist()
         result.values = dict(zip(result.losses, values, strict=True))
         return result
+
+    def batch_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The tasks' mean losses over one batch, with the terms of transfers; nothing here waits for the device."""
+        losses: dict[str, Tensor] = {}
+        for task, (total, count) in self._loss_sums(self._forward(batch), PassOptions()).items():
+            losses[task] = total / count.clamp(min=1)
+        return losses
+
+    def fused_losses(self, batch: Batch, layers: Sequence[nn.Module]) -> fused.FusedLosses:
+        """The same without transfers, with what it takes to compute each task's gradient."""
+        size = max(rows.stop for rows in batch.rows.values())
+        with fused.recorded(layers, size) as calls:
+            forward = self._forward(batch)
+        losses: dict[str, Tensor] = {}
+        for task in batch.rows:
+            total, count = self._loss_sum(task, forward, None)
+            losses[task] = total / count.clamp(min=1)
+        return self._fused_losses(losses, batch, calls)
+
+    def _loss_sums(self, forward: Pass, options: PassOptions) -> dict[str, tuple[Tensor, Tensor]]:
+        """By task the sum of the losses of a batch, changed by the transfers, and the number of labeled units."""
+        terms = self._transfer_terms(forward, options)
+        sums: dict[str, tuple[Tensor, Tensor]] = {}
+        for task in forward.batch.rows:
+            total, count = self._loss_sum(task, forward, options.example_weights)
+            for transfer_terms in terms:
+                total = transfer_terms.change(task, total)
+            sums[task] = total, count
+        return sums
 
     def _loss_sum(self, task: str, forward: Pass, example_weights: ExampleWeights | None) -> tuple[Tensor, Tensor]:
         """The sum of a task's losses in a batch, and the number of its labeled units."""
@@ -174,9 +200,9 @@ class Stepper:
 
     def can_fuse(self, data: Mapping[str, Prepared], step: Step) -> bool:
         """Whether one pass without transfers gives every task's gradient."""
-        return self._fusable_layers(data, step, with_transfers=False) is not None
+        return self.fusable_layers(data, step, with_transfers=False) is not None
 
-    def _fusable_layers(
+    def fusable_layers(
         self, data: Mapping[str, Prepared], step: Step, with_transfers: bool
     ) -> Sequence[nn.Module] | None:
         """The layers to record for each task's gradient from one pass; None where that does not pay or work."""

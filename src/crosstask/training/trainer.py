@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from crosstask.baton import clock
 from crosstask.data.metrics import Metric, chosen_metric, score
 from crosstask.errors import CrossTaskError
+from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.task_gradients import ids_of
 from crosstask.models.batches import Prepared, Step, Stream
@@ -24,6 +26,7 @@ from crosstask.progress import Progress
 from crosstask.runs.events import (
     DevEvaluation,
     HeldOutLosses,
+    Note,
     PhaseEnd,
     PhaseStart,
     TransferFacts,
@@ -41,8 +44,9 @@ from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.training.state import PhasePosition, TrainingState, all_finite
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
+from crosstask.training.update_graphs import UpdateGraphs
 from crosstask.transfer.base import Moment, Transfer
-from crosstask.weighting.base import HeldOut, Weighting
+from crosstask.weighting.base import Weighting
 from crosstask.weighting.evidence import Need
 
 MAX_FEATURE_EXAMPLES = 2000
@@ -134,11 +138,21 @@ class PhaseRun:
     probabilities: Mapping[str, float]
     num_done: int = 0
     started: float = 0.0
+    graphs: UpdateGraphs | None = None
+
+    def set_rate(self, fraction: float) -> None:
+        """Set the learning rates of the next update, as a fraction of the full ones."""
+        for group in self.optimizer.param_groups:
+            group["rate"] = group["full_rate"] * fraction
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(group["rate"])  # where CUDA graphs read it
+            else:
+                group["lr"] = group["rate"]
 
     @property
     def learning_rate(self) -> float:
         """The model's at this update."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self.optimizer.param_groups[0]["rate"])
 
     @property
     def epoch(self) -> int:
@@ -159,6 +173,7 @@ class Trainer:
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
         self.failures = Failures(self.state, context.record, data.targets)
+        self.cuda_graphs = graphs_for(context.devices, context.record)
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
 
@@ -169,6 +184,14 @@ class Trainer:
 
     def run(self, phases: Sequence[Phase], resume_from: Checkpoint | None = None) -> None:
         """Train phase after phase; a checkpoint says which one to go on with, and where in it."""
+        with self._stream():
+            self._run_phases(phases, resume_from)
+
+    def _stream(self) -> AbstractContextManager[object]:
+        """Where the device's work is queued: graphs are captured on a stream of their own."""
+        return nullcontext() if self.cuda_graphs is None else self.cuda_graphs.active()
+
+    def _run_phases(self, phases: Sequence[Phase], resume_from: Checkpoint | None) -> None:
         self._begin_all(phases)
         first = 0
         if resume_from is not None:
@@ -220,6 +243,9 @@ class Trainer:
         schedule = PhaseSchedule(settings, stream.steps_per_epoch)
         run = PhaseRun(phase, number, self._make_optimizer(settings), schedule, stream.probabilities)
         run.num_done = self._start_phase(run, resumed)
+        if self.cuda_graphs is not None:
+            self.cuda_graphs.forget()  # parameters of the phase before may not learn any more
+            run.graphs = UpdateGraphs(self.stepper, run.optimizer, settings.clip or math.inf, self.cuda_graphs)
         run.started = clock()
         self.progress.start(phase.name, schedule.num_updates, run.num_done)
         self.model.train()
@@ -230,13 +256,13 @@ class Trainer:
             epoch, update_in_epoch = divmod(run.num_done, schedule.updates_per_epoch)
             if not steps or update_in_epoch == 0:  # a resumed run starts in the middle of an epoch
                 steps = stream.epoch(epoch)
-            for group in run.optimizer.param_groups:
-                group["lr"] = group["full_rate"] * settings.rate_factor(run.num_done, schedule.num_updates)
+            run.set_rate(settings.rate_factor(run.num_done, schedule.num_updates))
             first_step = update_in_epoch * settings.accumulate
             losses = self._update(run, steps[first_step : first_step + settings.accumulate])
             run.num_done += 1
             self._record_update(run, losses)
-            self.devices.pause()
+            if run.graphs is None:  # which pause while the device computes
+                self.devices.pause()
             saves = run.num_done % schedule.checkpoint_every == 0
             if (saves or schedule.evaluates(run.num_done)) and not self._is_finite():
                 self._give_up(run)
@@ -315,19 +341,29 @@ class Trainer:
         for parameters, weight_decay in ((matrices, settings.weight_decay), (vectors, 0.0)):
             rate = settings.learning_rate
             if parameters:
-                groups.append({"params": parameters, "weight_decay": weight_decay, "lr": rate, "full_rate": rate})
-        return torch.optim.AdamW(groups, fused=True)
+                lr = rate if self.cuda_graphs is None else torch.tensor(rate, device=self.devices.device)
+                groups.append({"params": parameters, "weight_decay": weight_decay, "lr": lr, "full_rate": rate})
+        return torch.optim.AdamW(groups, fused=True, capturable=self.devices.device.type == "cuda")
 
     def _update(self, run: PhaseRun, steps: Sequence[Step]) -> dict[str, float]:
         """One update from one step, or from several whose gradients add up; returns the mean losses."""
-        weighting, optimizer = run.phase.weighting, run.optimizer
+        optimizer = run.optimizer
         optimizer.zero_grad(set_to_none=True)
         failures_before = dict(self.state.failures)
-        # 1. Gradients of all steps.
+        # 1. The whole update by CUDA graphs, where that works.
+        begun = self._begin_step(run, steps[0])
+        if run.graphs is not None and len(steps) == 1:
+            values = self._replay(run, run.graphs, begun, failures_before)
+            if values is not None:
+                self._show_held_out(run)
+                return values
+        # 2. Gradients of all steps.
         losses: dict[str, list[float]] = {}
         steps_taken: list[Step] = []
-        for step in steps:
-            step_taken, values = self._backward(run, step, scale=1.0 / len(steps))
+        for index, step in enumerate(steps):
+            if index:
+                begun = self._begin_step(run, step)
+            step_taken, values = self._backward(run, begun, scale=1.0 / len(steps))
             steps_taken.append(step_taken)
             for task, value in values.items():
                 losses.setdefault(task, []).append(value)
@@ -336,16 +372,39 @@ class Trainer:
             parameters.extend(group["params"])
         self.devices.sum_gradients(parameters)
         is_finite = self._prepare_gradient(run, parameters)
-        # 2. The optimizer's step, without the tasks whose gradients are not finite.
+        # 3. The optimizer's step, without the tasks whose gradients are not finite.
         if not is_finite:
             is_finite = self._keep_finite_parts(run, steps_taken, parameters, failures_before)
         if is_finite:
             optimizer.step()
             self.state.skipped_updates = 0  # only those in a row count
-        # 3. What the weighting learns from other examples at the new model.
-        if weighting.held_out is not None and weighting.wants_held_out:
-            self._show_held_out(run, weighting.held_out)
+        # 4. What the weighting learns from other examples at the new model.
+        self._show_held_out(run)
         return _means(losses)
+
+    def _replay(
+        self, run: PhaseRun, graphs: UpdateGraphs, step: Step, failures_before: Mapping[str, int]
+    ) -> dict[str, float] | None:
+        """A whole update by CUDA graphs; returns the losses, or None where it has to run as plain code."""
+        weighting = run.phase.weighting
+        observed = [task for task in step if task not in weighting.tasks]
+        update = graphs.start(self.support, step, weighting.needs(weighting.steps), observed)
+        if update is None or (update.has_values and not all(map(math.isfinite, update.numbers().values()))):
+            return None
+        shared = self.model.shared_parameters()
+        weighting.backward(update, shared=shared, probabilities=run.probabilities)
+        losses, is_finite = update.finish()
+        finite_tasks = self.failures.finite_losses(losses)
+        if not is_finite:
+            # No step was taken: the tasks that failed are left out of it.
+            finite_step = {task: step[task] for task in finite_tasks}
+            parameters = graphs.parameters
+            is_finite = self._keep_finite_parts(run, [finite_step], parameters, failures_before)
+            if is_finite:
+                run.optimizer.step()
+        if is_finite:
+            self.state.skipped_updates = 0
+        return losses
 
     def _prepare_gradient(self, run: PhaseRun, parameters: Sequence[torch.nn.Parameter]) -> bool:
         """What transfers do to the gradient, and clipping; whether it may be used."""
@@ -383,12 +442,8 @@ class Trainer:
             self.failures.skip_update(sorted({task for step in steps for task in step}))
         return is_finite
 
-    def _backward(self, run: PhaseRun, step: Step, scale: float) -> tuple[Step, dict[str, float]]:
-        """Put the gradients of one step in place, as the weighting decides.
-
-        Returns the part of the step whose losses are finite, as the transfers changed it, and all losses.
-        """
-        weighting = run.phase.weighting
+    def _begin_step(self, run: PhaseRun, step: Step) -> Step:
+        """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
         for transfer in self.stepper.transfers:
             moment = Moment(
@@ -398,10 +453,18 @@ class Trainer:
                 update=run.num_done,
                 num_updates=run.schedule.num_updates,
                 optimizer=run.optimizer,
-                weights=weighting.weights,
+                weights=run.phase.weighting.weights,
                 devices=self.devices,
             )
             step = transfer.before_step(moment)
+        return step
+
+    def _backward(self, run: PhaseRun, step: Step, scale: float) -> tuple[Step, dict[str, float]]:
+        """Put the gradients of one step in place, as the weighting decides.
+
+        Returns the part of the step whose losses are finite, and all losses.
+        """
+        weighting = run.phase.weighting
         need = weighting.needs(weighting.steps)
         if Need.EXAMPLE_PRODUCTS in need:
             self.stepper.update_example_weights(self.support, step, weighting, self.data.targets)
@@ -434,9 +497,11 @@ class Trainer:
         shared = self.model.shared_parameters()
         weighting.plain_backward(result.losses, shared=shared, probabilities=run.probabilities, scale=scale)
 
-    def _show_held_out(self, run: PhaseRun, held_out: HeldOut) -> None:
-        """Let the weighting learn from examples that this update did not train on, without dropout."""
-        phase = run.phase
+    def _show_held_out(self, run: PhaseRun) -> None:
+        """Let the weighting learn from examples that this update did not train on, if it wants to; without dropout."""
+        phase, held_out = run.phase, run.phase.weighting.held_out
+        if held_out is None or not phase.weighting.wants_held_out:
+            return
         data = self.query if held_out.kind == "query" else self.support
         tasks = [task for task in phase.tasks_with_batches if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
@@ -532,6 +597,13 @@ class Trainer:
             self.record.flush_to_disk()
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
+
+
+def graphs_for(devices: Devices, record: Record) -> PlainGraphs | None:
+    """What runs whole updates as CUDA graphs, where there is one card."""
+    if devices.device.type == "cuda" and devices.num_ranks == 1:
+        return CudaGraphs(devices.device, lambda note: record.write(Note(note)), devices.pause)
+    return None
 
 
 def _not_finite(failure: str) -> CrossTaskError:

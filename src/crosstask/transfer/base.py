@@ -1,7 +1,7 @@
 """The interface of a transfer: what passes between tasks besides weights."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -108,7 +108,8 @@ class Moment:
     @property
     def learning_rate(self) -> float:
         """The model's at this update."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        group = self.optimizer.param_groups[0]
+        return float(group.get("rate", group["lr"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,6 +178,15 @@ class Transfer(nn.Module):
     def terms(self, forward: Pass) -> Terms:
         """Terms of the losses of this forward pass."""
         return Terms()
+
+    def graph_key(self) -> Hashable | None:
+        """What the host has decided about `terms` for this step, so that a CUDA graph of the step can be replayed.
+
+        None where no graph can hold the transfer's part of a step: by default where it has one.
+        """
+        methods = type(self)
+        takes_part = methods.terms is not Transfer.terms or methods.after_backward is not Transfer.after_backward
+        return None if takes_part else ()
 
     def after_backward(self, model: "Model", update: int) -> None:
         """Read or change the gradients before the optimizer takes them."""

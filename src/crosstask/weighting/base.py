@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.fused import FusedLosses
+from crosstask.gradients.task_gradients import PlacesGradients
 from crosstask.papers import Paper
 from crosstask.weighting.evidence import Evidence, Facts, GradientOverflowError, Need
 from crosstask.weighting.validation import check_known_tasks
@@ -282,6 +283,7 @@ class Weighting(ABC):
             scale=scale,
             ranks=Ranks(self.reduce, self.num_ranks),
             shared_parameters=list(shared or ()),
+            placer=losses if isinstance(losses, PlacesGradients) else None,
         )
 
     def _learn(self, evidence: Evidence) -> None:

@@ -18,6 +18,7 @@ from crosstask.gradients.target_alignment import (
     InverseHessian,
     Placement,
     TargetAlignment,
+    align_by_gram_matrix,
     compare_with_targets,
 )
 
@@ -34,6 +35,8 @@ class Need(Flag):
     all come from one fused pass (`gradients.fused`)."""
     SEPARATE_GRAPHS = auto()
     """With GRADIENTS: a fused pass will not do."""
+    PRODUCTS = auto()
+    """With GRADIENTS: of these `coefficients` reads products alone, `gram` or `align_with_targets`."""
     SECOND_ORDER = auto()
     """Gradients are differentiated once more: the model must run with kernels that allow it."""
     REPRESENTATIONS = auto()
@@ -159,6 +162,7 @@ class Evidence:
         ranks: the processes that train the model.
         shared_parameters: as passed to `backward`.
         representations: what each task's head was given, where the weighting needs it.
+        placer: takes the gradients and puts them in place, where the training loop does that itself.
     """
 
     method: str
@@ -171,6 +175,7 @@ class Evidence:
     ranks: Ranks
     shared_parameters: Sequence[nn.Parameter]
     representations: Mapping[str, Tensor] | None = None
+    placer: grads.PlacesGradients | None = None
     is_in_place: bool = False
     facts: Facts = field(default_factory=dict)
     _num_compared: int | None = None
@@ -183,6 +188,9 @@ class Evidence:
     @computed_once
     def losses(self) -> dict[str, float]:
         """This step's losses over all ranks."""
+        if self.placer is not None:
+            numbers = self.placer.numbers()
+            return {task: numbers[task] for task in self.tasks}
         values = torch.stack([loss.detach() for loss in self.loss_tensors.values()])
         if values.dtype != torch.float64:
             values = values.float()
@@ -215,9 +223,12 @@ class Evidence:
     @computed_once
     def gram(self) -> Tensor:
         """Products of the tasks' gradients on the shared parameters, [tasks, tasks], in float64 on the CPU."""
-        num_left_out = len(self.shared) - (self._num_compared or len(self.shared))
-        rows = [gradient.shared[num_left_out:] for gradient in self.gradients.values()]
-        gram = self._finite(inner_products.gram_matrix(rows).cpu() / self.scale**2)  # products have the scale twice
+        if self.placer is not None:
+            gram = self._finite(self.placer.gram(self.tasks))
+        else:
+            num_left_out = len(self.shared) - (self._num_compared or len(self.shared))
+            rows = [gradient.shared[num_left_out:] for gradient in self.gradients.values()]
+            gram = self._finite(inner_products.gram_matrix(rows).cpu() / self.scale**2)  # products have the scale twice
         self.facts = gradient_facts(gram, self.tasks, self.targets)
         return gram
 
@@ -280,6 +291,9 @@ class Evidence:
         The backward passes that give them put the step's gradients in place on the way, so this is for methods whose
         step uses the weights from before it.
         """
+        if self.placer is not None:
+            tasks = [*self.tasks, *self.observed]
+            return align_by_gram_matrix(tasks, self.targets, self._finite(self.placer.gram(tasks)))
         weights = {**self.weights, **dict.fromkeys(self.observed, 1.0)}
         losses = {**self.loss_tensors, **self.observed}
         factors = {task: self._factor(task, weights) for task in losses}
@@ -327,8 +341,11 @@ class Evidence:
         """
         if self.is_in_place:
             return
-        self._put_observed_heads_in_place()
         factors = {task: self._factor(task, weights) for task in self.tasks}
+        if self.placer is not None:
+            self._let_placer_put_in_place(factors, weigh_heads)
+            return
+        self._put_observed_heads_in_place()
         if self.representations is not None:
             # Cotangents are weighted, then one backward pass goes through the encoder.
             on_representations.put_in_place(self.representation_gradients, factors, self._shared_ids)
@@ -338,6 +355,13 @@ class Evidence:
             # No gradient has been read: one plain backward pass of the weighted sum.
             terms = [self.scale * factors[task] * loss for task, loss in self.loss_tensors.items()]
             sum(terms[1:], terms[0]).backward()
+
+    def _let_placer_put_in_place(self, factors: Mapping[str, float], weigh_heads: bool) -> None:
+        assert self.placer is not None
+        head_factors = dict(factors) if weigh_heads else dict.fromkeys(factors, 1.0)
+        for task in self.observed:
+            head_factors[task] = self._factor(task, {task: 1.0})
+        self.placer.put_in_place({**factors, **dict.fromkeys(self.observed, 0.0)}, head_factors)
 
     def _put_mixture_in_place(self, factors: Mapping[str, float], weigh_heads: bool) -> None:
         shared_gradients, shared_factors = [], []

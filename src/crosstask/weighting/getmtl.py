@@ -169,7 +169,7 @@ class GetMTL(Weighting):
     summary: ClassVar[str] = "the mean gradient, corrected a little towards the task that it serves worst"
     paper: ClassVar[Paper | None] = GETMTL
     weighs_heads: ClassVar[bool] = False
-    inspects: ClassVar[Need] = Need.GRADIENTS | Need.EVERY_TASK
+    inspects: ClassVar[Need] = Need.GRADIENTS | Need.PRODUCTS | Need.EVERY_TASK
 
     def __init__(
         self,

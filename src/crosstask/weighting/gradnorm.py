@@ -117,6 +117,13 @@ class GradNorm(Weighting):
         self._weights = dict.fromkeys(self.tasks, 1.0)
         self.initial_losses: dict[str, float] = {}
 
+    def needs(self, step: int) -> Need:
+        """Gradients on every `every`-th step; products of them will do unless only the last parameters count."""
+        need = super().needs(step)
+        if Need.GRADIENTS in need and self.last_shared is None:
+            return need | Need.PRODUCTS
+        return need
+
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """A gradient step on the weights."""
         if self.last_shared is not None:

@@ -86,7 +86,7 @@ class MGDA(Weighting):
     summary: ClassVar[str] = "the minimum-norm combination of the tasks' gradients, which lowers every loss"
     paper: ClassVar[Paper | None] = MGDA_PAPER
     weighs_heads: ClassVar[bool] = False
-    inspects: ClassVar[Need] = Need.GRADIENTS | Need.EVERY_TASK
+    inspects: ClassVar[Need] = Need.GRADIENTS | Need.PRODUCTS | Need.EVERY_TASK
 
     def __init__(
         self,

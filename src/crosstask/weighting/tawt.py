@@ -133,6 +133,8 @@ class TAWT(Weighting):
         self._inspection = Need.GRADIENTS | Need.SEPARATE_GRAPHS
         if similarity == "exact":
             self._inspection |= Need.SECOND_ORDER
+        else:
+            self._inspection |= Need.PRODUCTS
         for option, size in (("fresh", fresh), ("probe", probe)):
             if size is not None:
                 self.held_out = HeldOut("fresh", size=check_count(self.name, option, size), need=self._inspection)

@@ -43,6 +43,7 @@ class FrozenEncoder(Encoder):
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     precomputes_features: ClassVar[bool] = True
+    has_few_shapes = True
 
     def __init__(self, inner: Encoder, hidden: int = 0, cache: bool = True) -> None:
         check_counts(least=0, hidden=hidden)

@@ -146,6 +146,9 @@ class HuggingFaceEncoder(Encoder):
             self.body.gradient_checkpointing_enable(
                 gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": recomputation_contexts}
             )
+        # Layers that are left out at random, and those that are run twice, are decided on by the host.
+        drops_layers = any(getattr(self.hf_config, name, 0.0) for name in ("layerdrop", "encoder_layerdrop"))
+        self.has_few_shapes = not drops_layers and not self.options["gradient_checkpointing"]
         if self.has_lora:
             self.body = _with_lora(body, self.options["lora"])
 

@@ -41,6 +41,7 @@ class VectorEncoder(Encoder):
     moved to zero.
     """
 
+    has_few_shapes = True
     forms: ClassVar[frozenset[Form]] = frozenset({"vector"})
     mean: Tensor
     scale: Tensor

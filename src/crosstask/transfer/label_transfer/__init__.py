@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, get_args
 
@@ -246,6 +246,7 @@ class LabelTransfer(Transfer):
             self.adapters = (cast(StateAdapter, setup.providers[Ability.STATE_ADAPTER]),)
         tasks = {task.name: task for task in setup.tasks}
         self.targets = tuple(setup.targets)
+        self.has_taggers = any(task.kind == "tagging" for task in setup.tasks)
         self.sources: dict[str, list[TaskSpec]] = {}
         self.receivers: dict[str, list[str]] = {}  # by source, the targets that its labels are carried over to
         self.pairs: list[tuple[str, str]] = []  # source and target of each map
@@ -326,6 +327,12 @@ class LabelTransfer(Transfer):
             for name, split in batch_splits.items():
                 step[name] = split.train
         return step
+
+    def graph_key(self) -> Hashable | None:
+        """Whether the transferred term has begun; labeled words are counted by the host, so taggers have no graphs."""
+        if self.delayed is not None or self.has_taggers:
+            return None
+        return self.has_begun
 
     def _start_from_probes(self, moment: Moment) -> None:
         """Fit a linear model to each target's labels; the networks and the target's head start from it."""

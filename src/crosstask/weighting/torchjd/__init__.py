@@ -173,7 +173,8 @@ class TorchJD(Weighting):
         if self._input is Input.LOSSES:
             return Need.EVERY_TASK | Need.LOSSES
         if step % self.every == 0:
-            return Need.EVERY_TASK | Need.GRADIENTS | Need.SEPARATE_GRAPHS
+            need = Need.EVERY_TASK | Need.GRADIENTS | Need.SEPARATE_GRAPHS
+            return need | Need.PRODUCTS if self._input is Input.GRAM else need
         return Need.EVERY_TASK
 
     def _can_learn_from(self, evidence: Evidence) -> bool:
