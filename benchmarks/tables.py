@@ -104,6 +104,34 @@ def million_rows(result: dict[str, Any]) -> list[str]:
     return [*lines, "", note]
 
 
+def fuzzing(result: dict[str, Any]) -> list[str]:
+    """How inputs that nobody would write by hand ended."""
+    lines = ["", "", "## Inputs of every kind: `make fuzz`", ""]
+    lines += ["| kind | tried | right | refused | other | of which hangs |", "|---|---|---|---|---|---|"]
+    columns = ("tried", "right", "refused", "other", "of which hangs")
+    for kind, counts in result["kinds"].items():
+        lines.append(f"| {kind} | " + " | ".join(f"{counts[column]:,}" for column in columns) + " |")
+    totals = [sum(counts[column] for counts in result["kinds"].values()) for column in columns]
+    lines.append("| all | " + " | ".join(f"{total:,}" for total in totals) + " |")
+    note = "Right: answered, and the answer passes its checks; refused: in one sentence; other: anything else."
+    return [*lines, "", f"{note} {_minutes(result)}, {result['jobs']} processes, seed {result['seed']}."]
+
+
+def killing(result: dict[str, Any]) -> list[str]:
+    """How runs ended that were stopped again and again."""
+    columns = ("sequences", "kills", "other stops", "identical", "different", "lost", "left behind", "failed")
+    lines = ["", "", "## Runs killed at every moment: `make torture`", ""]
+    lines += [f"| command | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, row in result["rows"].items():
+        lines.append(f"| {name} | " + " | ".join(f"{row.get(column, 0):,}" for column in columns) + " |")
+    note = "A sequence is started, stopped and resumed until it finishes; identical: byte for byte what an undisturbed"
+    return [*lines, "", f"{note} run leaves. {_minutes(result)}, {result['jobs']} processes, seed {result['seed']}."]
+
+
+def _minutes(result: dict[str, Any]) -> str:
+    return f"{result['seconds'] / 60:.0f} minutes"
+
+
 def main() -> None:
     lines = ["# Measurements", "", "Made by `python benchmarks/tables.py` from the JSON files in this folder.", ""]
     lines += ["## Joint training against transformers.Trainer", "", "| machine | precision | ratio |", "|---|---|---|"]
@@ -191,6 +219,12 @@ def main() -> None:
     path = RESULTS / "million_rows.json"
     if path.exists():
         lines += million_rows(json.loads(path.read_text()))
+    path = RESULTS / "fuzz.json"
+    if path.exists():
+        lines += fuzzing(json.loads(path.read_text()))
+    path = RESULTS / "torture.json"
+    if path.exists():
+        lines += killing(json.loads(path.read_text()))
     (RESULTS / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 

@@ -276,10 +276,12 @@ def summary(totals: Totals, *, jobs: int, seed: int, seconds: float) -> dict[str
     """What `benchmarks/results/fuzz.json` holds."""
     from importlib.metadata import version
 
-    packages = ("crosstask", "torch", "numpy", "transformers", "pyarrow", "hypothesis")
+    from crosstask import __version__  # that of the code that ran, whatever was installed when
+
+    packages = ("torch", "numpy", "transformers", "pyarrow", "hypothesis")
     return {
         "machine": {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()},
-        "versions": {package: version(package) for package in packages},
+        "versions": {"crosstask": __version__, **{package: version(package) for package in packages}},
         "jobs": jobs,
         "seed": seed,
         "seconds": round(seconds, 1),

@@ -22,6 +22,7 @@ from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from crosstask import __version__
 from torture.outcome import differences, outcome
 from torture.problems import OUTPUT, PROBLEMS, SWEPT, Problem, write_problems
 from torture.sequences import TWICE_EVERY, Reference, Stop, Verdict, Workspace, measure, random_stops, run_sequence
@@ -243,7 +244,7 @@ def _environment() -> dict[str, object]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": len(os.sched_getaffinity(0)),
-        "packages": {name: metadata.version(name) for name in ("crosstask", "torch", "safetensors")},
+        "packages": {"crosstask": __version__, **{name: metadata.version(name) for name in ("torch", "safetensors")}},
     }
 
 
