@@ -26,7 +26,7 @@ from typing import Any
 
 BATCH = 50
 """Inputs from one seed."""
-SILENCE = 120
+SILENCE = 300
 """Seconds after which a worker that has not begun another input is taken for dead."""
 SHOW_EVERY = 20
 """Seconds between two lines of progress."""

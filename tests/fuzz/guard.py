@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +14,15 @@ from types import FrameType
 from crosstask.errors import CrossTaskWarning
 
 SECONDS = 20
-"""An input that takes longer hangs."""
+"""An input that takes longer hangs. Time in which other programs had all processors is not the input's."""
 MEMORY = 4 * 2**30
 """Bytes that a process of `make fuzz` may hold."""
 
 _writable: list[str] = []
 """Folders that the input of the moment may write to; empty between inputs."""
 _watches = False
+_deadline = 0.0
+"""When the input of the moment hangs, by `_clock`."""
 
 
 class Hang(Exception):
@@ -33,7 +36,9 @@ class OutsideWrite(Exception):
 @contextmanager
 def guarded(folder: Path, seconds: float | None = None) -> Iterator[None]:
     """Work inside the folder, and turn a hang, a warning and a file outside of it into exceptions."""
+    global _deadline
     _watch_writes()
+    _deadline = _clock() + (seconds or SECONDS)
     before = signal.signal(signal.SIGALRM, _on_alarm)
     # Again every second: an exception inside a destructor or a callback is swallowed.
     signal.setitimer(signal.ITIMER_REAL, seconds or SECONDS, 1.0)
@@ -55,7 +60,8 @@ def guarded(folder: Path, seconds: float | None = None) -> Iterator[None]:
 @contextmanager
 def paused() -> Iterator[None]:
     """Lift the limits: what is made once for all cases is no part of the case that needs it first."""
-    writable = list(_writable)
+    global _deadline
+    writable, started = list(_writable), _clock()
     remaining, interval = signal.setitimer(signal.ITIMER_REAL, 0)
     _writable.clear()
     try:
@@ -63,6 +69,7 @@ def paused() -> Iterator[None]:
             warnings.simplefilter("default")
             yield
     finally:
+        _deadline += _clock() - started
         _writable[:] = writable
         signal.setitimer(signal.ITIMER_REAL, remaining, interval)
 
@@ -73,7 +80,18 @@ def limit_memory() -> None:
 
 
 def _on_alarm(number: int, frame: FrameType | None) -> None:
-    raise Hang("it takes too long")
+    if _clock() >= _deadline:
+        raise Hang("it takes too long")
+
+
+def _clock() -> float:
+    """Seconds, without those in which this thread was ready to run and no processor was free."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            waited = int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):  # another system
+        waited = 0.0
+    return time.monotonic() - waited
 
 
 def _watch_writes() -> None:

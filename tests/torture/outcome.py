@@ -15,12 +15,8 @@ CLOCK = [
     (re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), rb"D"),
 ]
 """Times in JSON and in the words of a page."""
-SECONDS_COLUMN = {
-    ".md": (re.compile(rb"[0-9.]* \|$", re.MULTILINE), rb"S |"),
-    ".tex": (re.compile(rb"[0-9.]* \\\\$", re.MULTILINE), rb"S"),
-    ".html": (re.compile('<td class="number">([0-9]+\\.[0-9]|–)?</td>'.encode()), rb"S"),
-}
-"""The column of a comparison's tables that says how long a run took; no score has one digit."""
+SECONDS_ON_PAGE = re.compile('<td class="number">([0-9]+\\.[0-9]|–)?</td>'.encode())
+"""In the column of a comparison's table that says how long a run took; no score has one digit."""
 SHARD_NAME = re.compile(r"(cache/features/.*)-[0-9a-f]+-[0-9a-f]{8}(?=\.safetensors$)")
 """Of features, with a checksum; in their header two remarks stand in any order."""
 COSTS = "costs"
@@ -51,9 +47,10 @@ def _content(path: Path) -> bytes:
         content = _cells(content)
     if path.name == "comparison.csv":
         content = _without_column(content, "seconds")
-    if path.suffix in SECONDS_COLUMN and path.stem in ("comparison", "report"):
-        pattern, replacement = SECONDS_COLUMN[path.suffix]
-        content = pattern.sub(replacement, content)
+    if path.name in ("comparison.md", "comparison.tex"):
+        content = without_last_column(content, "seconds")
+    if path.name == "report.html":
+        content = SECONDS_ON_PAGE.sub(rb"S", content)
     return without_times(content)
 
 
@@ -76,6 +73,23 @@ def without_seconds(row: str) -> bytes:
 def _without_column(content: bytes, name: str) -> bytes:
     rows = list(csv.DictReader(io.StringIO(content.decode())))
     return json.dumps([{key: value for key, value in row.items() if key != name} for row in rows]).encode()
+
+
+def without_last_column(content: bytes, name: str) -> bytes:
+    """Tables in Markdown or LaTeX without this column, which is left out where every run was stopped on its way.
+
+    >>> without_last_column(b"| a | seconds |\\n| ---: | ---: |\\n| 1 | 2.5 |", "seconds")
+    b'| a |\\n| ---: |\\n| 1 |'
+    >>> without_last_column(b"| a |\\n| ---: |\\n| 1 |", "seconds")
+    b'| a |\\n| ---: |\\n| 1 |'
+    """
+    text = content.decode()
+    if f"| {name} |\n" in text:
+        text = re.sub(r"^(\|.*\|)[^|\n]*\|$", r"\1", text, flags=re.MULTILINE)
+    if f" & {name} \\\\\n" in text:
+        text = re.sub(r" &[^&\n]*(?= \\\\$)", "", text, flags=re.MULTILINE)
+        text = re.sub(r"(?<=\\begin\{tabular\}\{l)r(r*)\}", r"\1}", text)
+    return text.encode()
 
 
 def without_times(content: bytes) -> bytes:
