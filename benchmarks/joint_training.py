@@ -3,9 +3,11 @@
 Both train one shared BERT-type encoder of MiniLM's size (random weights: speed does not depend on them) with four
 heads, on the same texts, with AdamW, linear decay and clipping, the same number of examples per update and of updates.
 crosstask takes a batch of every task in one fused pass; Trainer, which knows batches of one task, accumulates the four.
-Texts are made up; their lengths are log-normal like those of sentences. Runs alternate; the ratio is one of medians.
+A second Trainer has batches of texts of similar length, as its `group_by_length` makes them. Texts are made up; their
+lengths are log-normal like those of sentences. Runs alternate; ratios are those of medians.
 
-    python benchmarks/joint_training.py --rounds 3 --output benchmarks/results/joint_training_cpu.json
+    python benchmarks/joint_training.py --output benchmarks/results/joint_training_cpu.json
+    python benchmarks/joint_training.py --examples 160 --output benchmarks/results/joint_training_cpu_small.json
 """
 
 import argparse
@@ -112,16 +114,36 @@ class FourHeads(nn.Module):
         return {"loss": nn.functional.cross_entropy(logits.float() / 1.0, labels), "logits": logits}
 
 
-def time_trainer(data: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace) -> float:
+def time_trainer_by_length(data: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace) -> float:
+    """The same with batches of similar length, sorted as `transformers.trainer_pt_utils` does for `group_by_length`."""
+    return time_trainer(data, arguments, by_length=True)
+
+
+def task_batches(rows: list[dict[str, Any]], size: int, *, by_length: bool, seed: int) -> list[list[dict[str, Any]]]:
+    """Batches of one task in random order, or with texts of similar length together."""
+    from transformers.trainer_pt_utils import get_length_grouped_indices
+
+    order = np.random.default_rng(seed).permutation(len(rows)).tolist()
+    if by_length:
+        generator = torch.Generator().manual_seed(seed)
+        lengths = [len(row["input_ids"]) for row in rows]
+        order = get_length_grouped_indices(lengths, size, generator=generator)
+    return [[rows[i] for i in order[start : start + size]] for start in range(0, len(rows), size)]
+
+
+def time_trainer(
+    data: dict[str, list[dict[str, Any]]], arguments: argparse.Namespace, *, by_length: bool = False
+) -> float:
     """Seconds of training with `transformers.Trainer`: batches of one task each, four of them accumulated."""
     from transformers import Trainer, TrainingArguments
 
-    size = arguments.batch_size
-    rng = np.random.default_rng(0)
     order: list[tuple[int, list[dict[str, Any]]]] = []
-    shuffled = [[rows[i] for i in rng.permutation(len(rows))] for rows in data.values()]
-    for start in range(0, arguments.examples, size):  # the tasks take turns, so that four in a row make an update
-        order.extend((number, rows[start : start + size]) for number, rows in enumerate(shuffled))
+    batches = [
+        task_batches(rows, arguments.batch_size, by_length=by_length, seed=seed)
+        for seed, rows in enumerate(data.values())
+    ]
+    for step in zip(*batches, strict=True):  # the tasks take turns, so that four in a row make an update
+        order.extend(enumerate(step))
 
     class Batches(torch.utils.data.Dataset):
         """An item is a whole batch of one task, padded to its longest text as DataCollatorWithPadding does."""
@@ -143,9 +165,9 @@ def time_trainer(data: dict[str, list[dict[str, Any]]], arguments: argparse.Name
         settings = TrainingArguments(
             output_dir=folder, num_train_epochs=1, per_device_train_batch_size=1,
             gradient_accumulation_steps=len(LABELS), learning_rate=5e-5, weight_decay=0.01, warmup_steps=0.1,
-            max_grad_norm=1.0, bf16=arguments.precision == "bfloat16", report_to=[], save_strategy="no",
-            logging_strategy="no", disable_tqdm=True, remove_unused_columns=False, dataloader_num_workers=0,
-            optim="adamw_torch_fused",
+            max_grad_norm=1.0, bf16=arguments.precision == "bfloat16", use_cpu=not torch.cuda.is_available(),
+            report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, remove_unused_columns=False,
+            dataloader_num_workers=0, optim="adamw_torch_fused",
         )  # fmt: skip
         trainer = Trainer(FourHeads(), settings, train_dataset=Batches(), data_collator=lambda items: items[0])
         started = time.perf_counter()
@@ -164,12 +186,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     data = {name: make_rows(arguments.examples, k, seed) for seed, (name, k) in enumerate(LABELS.items())}
-    seconds: dict[str, list[float]] = {"crosstask": [], "trainer": []}
-    for number in range(arguments.rounds + 1):
-        for name, run in (("crosstask", time_crosstask), ("trainer", time_trainer)):
-            taken = run(data, arguments)
-            if number:  # the first round warms up
-                seconds[name].append(taken)
+    arms = {"crosstask": time_crosstask, "trainer": time_trainer, "trainer_by_length": time_trainer_by_length}
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    few = {name: rows[: arguments.batch_size] for name, rows in data.items()}
+    for run in arms.values():  # one update to warm up
+        run(few, arguments)
+    for _ in range(arguments.rounds):
+        for name, run in arms.items():
+            seconds[name].append(run(data, arguments))
     total = arguments.examples * len(LABELS)
     rates = {name: total / statistics.median(values) for name, values in seconds.items()}
     from crosstask.runs.environment import environment
@@ -180,9 +204,14 @@ def main() -> None:
         "seconds": seconds,
         "examples_per_second": rates,
         "ratio": rates["crosstask"] / rates["trainer"],
+        "ratio_by_length": rates["crosstask"] / rates["trainer_by_length"],
         "environment": environment(),
     }
-    print(json.dumps({key: result[key] for key in ("settings", "examples_per_second", "ratio")}, indent=2))
+    print(
+        json.dumps(
+            {key: result[key] for key in ("settings", "examples_per_second", "ratio", "ratio_by_length")}, indent=2
+        )
+    )
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(json.dumps(result, indent=2) + "\n")

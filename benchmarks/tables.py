@@ -62,6 +62,20 @@ def meta_steps(results: list[dict[str, Any]]) -> list[str]:
     return [*lines, "", "Unrolled: a graph of the whole step and a pass back through it, as it is usually written.", ""]
 
 
+def joint_training(results: list[dict[str, Any]]) -> list[str]:
+    """Joint training beside transformers.Trainer."""
+    lines = ["## Joint training against transformers.Trainer", ""]
+    lines += ["| machine | precision | examples of a task | over Trainer | over Trainer, batches by length |"]
+    lines += ["|---|---|---|---|---|"]
+    for result in results:
+        settings, by_length = result["settings"], "–"
+        if "ratio_by_length" in result:
+            by_length = f"{result['ratio_by_length']:.2f}"
+        where = f"{machine(result)} | {settings['precision']} | {settings['examples']}"
+        lines.append(f"| {where} | {result['ratio']:.2f} | {by_length} |")
+    return [*lines, "", "Examples per second of crosstask over those of Trainer; four tasks, the same updates.", ""]
+
+
 def known_map(result: dict[str, Any]) -> list[str]:
     """MetaXT on a problem whose label map is known."""
     lines = ["", "## Label transfer where the map is known", ""]
@@ -134,11 +148,7 @@ def _minutes(result: dict[str, Any]) -> str:
 
 def main() -> None:
     lines = ["# Measurements", "", "Made by `python benchmarks/tables.py` from the JSON files in this folder.", ""]
-    lines += ["## Joint training against transformers.Trainer", "", "| machine | precision | ratio |", "|---|---|---|"]
-    for path in sorted(RESULTS.glob("joint_training_*.json")):
-        result = json.loads(path.read_text())
-        lines.append(f"| {machine(result)} | {result['settings']['precision']} | {result['ratio']:.2f} |")
-    lines += ["", "Examples per second of crosstask over those of Trainer; four tasks, the same updates.", ""]
+    lines += joint_training([json.loads(path.read_text()) for path in sorted(RESULTS.glob("joint_training_*.json"))])
     lines += [
         "## Per-example products",
         "",
