@@ -150,7 +150,7 @@ class Learner:
             # Nothing is written before this line: what could go wrong with the user's input has not.
             checkpoint = session.open(partial(trainer.check, phases))
             if checkpoint is None:
-                self._describe_start(session.record, problem, model, notes)
+                self._describe_start(session.record, problem, model, [*notes, *session.devices.notes()])
             trainer.run(phases, checkpoint)
             measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             scores, rows = _measure(model, measured, dev, problem.target_names)

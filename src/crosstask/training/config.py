@@ -31,7 +31,8 @@ class Training:
         decay: "linear" to zero over the rest, or "none".
         clip: largest norm of the gradient; 0 for none.
         accumulate: steps whose gradients make one update.
-        precision: "float32", or "bfloat16" for the forward and backward pass.
+        precision: "float32", or "bfloat16" for the forward and backward pass: faster on a GPU, and on a
+            processor that has instructions for it (AVX-512 BF16, AMX).
         schedule: "parallel", a batch of every task each step, or "mixed", one task a step in proportion to its size.
         length_buckets: batch inputs of like length together.
         evaluate_every: updates from one evaluation on the dev set to the next; an epoch, or a tenth of `updates`, when

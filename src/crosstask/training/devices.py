@@ -60,6 +60,12 @@ class Devices:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
+    def notes(self) -> list[str]:
+        """What the reader of a report should know of them."""
+        if self.precision == "bfloat16" and self.device.type == "cpu" and not processor_has_bfloat16():
+            return ["`precision: bfloat16` saves no time here: the processor has no instructions for it; use float32"]
+        return []
+
     def pause(self) -> None:
         """Let other runs of this process go on, where there are any: the device works on this one's kernels.
 
@@ -89,3 +95,11 @@ class Devices:
         if self.num_ranks == 1:
             return [values]
         return list(self.accelerator.gather(values.to(self.device)[None]).cpu())
+
+
+def processor_has_bfloat16() -> bool:
+    """Whether the processor multiplies numbers of this type itself (AVX-512 BF16, AMX, ARM's); true where unknown."""
+    get_capabilities = getattr(torch.cpu, "get_capabilities", None)
+    if get_capabilities is None:  # an older torch
+        return True
+    return any(name.endswith("bf16") and is_there for name, is_there in get_capabilities().items())
