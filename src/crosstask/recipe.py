@@ -84,7 +84,10 @@ def _encoder_schema() -> JsonSchemaValue:
         if name == "hugging-face":  # `minilm`, folders and ids on the hub
             names = {"type": "string", "not": {"enum": [other for other in ENCODERS if other != name]}}
         choices.append(_options_schema(names, encoder_class(name).from_tasks, FrozenEncoder, without=without))
-        choices[-1]["properties"]["freeze"] = {"type": "boolean"}
+        freeze: JsonSchemaValue = {"type": "boolean"}
+        if name == "hugging-face":  # or a number of layers
+            freeze = {"anyOf": [freeze, {"type": "integer", "minimum": 1}]}
+        choices[-1]["properties"]["freeze"] = freeze
     return {"anyOf": choices}
 
 

@@ -127,7 +127,7 @@ def make_candidates(
             # On features that stay as they are, and then fine-tuned.
             hidden = options.get("hidden") or HIDDEN
             makers = [replace(network, encoder={**features, "hidden": hidden})]
-            if not options.get("freeze"):
+            if options.get("freeze") is not True:
                 makers.append(replace(network, level="fine-tuned"))
     for maker in makers:
         candidates += maker.trained(notes, with_all=not candidates)
@@ -164,7 +164,7 @@ class _Maker:
         # Of most words a plain probe says that they have no tag, which the source's own tag sets right; where the
         # encoder learns it was no better (`results/metaxt-tagging`).
         start = "probe"
-        if self.target.kind == "tagging" and self.encoder.get("freeze"):
+        if self.target.kind == "tagging" and self.encoder.get("freeze") is True:
             start = "stacked"
         label_transfer = ({"name": "label-transfer", "start": start},)
         if self.helpful:

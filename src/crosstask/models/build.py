@@ -33,12 +33,14 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
     """An encoder by name and options.
 
     Every encoder also takes `freeze` (its weights stay as they are, features are computed once and kept on disk) and,
-    with it, `hidden` (width of a ReLU layer on the features that all tasks share and train) and `cache`.
+    with it, `hidden` (width of a ReLU layer on the features that all tasks share and train) and `cache`. With a Hugging
+    Face encoder `freeze` can be a number: so many layers and what is before them stay as they are.
     """
     cls, options = class_and_options(section)
     freeze = options.pop("freeze", False)
     if not isinstance(freeze, bool):
-        raise CrossTaskError(f"encoder: `freeze` must be true or false, found {shown(freeze)}.")
+        cls = _partly_frozen_class(cls, freeze)
+        options["freeze"], freeze = freeze, False
     frozen_options: Config = {}
     for key in ("hidden", "cache"):
         if freeze and key in options:
@@ -54,6 +56,20 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
         if freeze:
             encoder = FrozenEncoder(encoder, **frozen_options)
     return encoder
+
+
+def _partly_frozen_class(cls: type[Encoder], num_layers: object) -> type[Encoder]:
+    """The class of a Hugging Face encoder with so many frozen layers."""
+    if not isinstance(num_layers, int) or num_layers < 1:
+        raise CrossTaskError(
+            f"encoder: `freeze` must be true or false, or a number of layers from 1 up, found {shown(num_layers)}."
+        )
+    if cls is not encoder_class("hugging-face"):
+        raise CrossTaskError(
+            f"encoder: `freeze` must be true or false with the encoder '{cls.name}'; found {shown(num_layers)}. Only "
+            "of a Hugging Face encoder can some layers be frozen."
+        )
+    return encoder_class("partly-frozen")
 
 
 def feature_section(section: Section) -> FeatureSection:
@@ -104,6 +120,6 @@ def index_features(section: Options, tasks: Sequence[Task], encoder: Encoder) ->
 def _cache_identity(section: Section, tasks: Sequence[Task]) -> str | None:
     """Identifies a frozen encoder whose features are cached; None where there is no cache or no known files."""
     cls, options = class_and_options(section)
-    if not options.get("freeze") or options.get("cache") is False:
+    if options.get("freeze") is not True or options.get("cache") is False:
         return None
     return cls.weights_identity(tasks, options)

@@ -56,6 +56,8 @@ class Encoder(nn.Module, ABC):
     """Whether a batch may have more padding than it needs: `collate_to` then gives the length that it is asked for."""
     has_few_shapes: bool = False
     """Whether batches come in few shapes, and the forward pass never waits for a device: then CUDA graphs pay."""
+    num_frozen_layers: int = 0
+    """Layers in front of the first site, which have no site: they run once, before training."""
     head_dropout: float = 0.0
     """Dropout of the heads that `make_head` returns."""
     has_lora: bool = False
@@ -164,17 +166,28 @@ class Encoder(nn.Module, ABC):
         """Sites where hidden states pass: the input of the shared part, then the output of each layer, if any."""
         return []
 
+    def site_numbers(self) -> range:
+        """The numbers by which `site` knows the sites; frozen layers count."""
+        return range(self.num_frozen_layers, self.num_frozen_layers + len(self.sites()))
+
     def site(self, layer: int, purpose: str) -> Site:
-        """The site before layer `layer`, from 0; the last one is behind all layers."""
-        sites = self.sites()
+        """The site behind layer `layer`; 0 is where the shared part begins."""
+        sites, numbers = self.sites(), self.site_numbers()
         if not sites:
             raise CrossTaskError(f"{purpose}: the encoder '{self.name}' has no place for it.")
-        if 0 <= layer < len(sites):
-            return sites[layer]
-        last = len(sites) - 1
+        if layer == 0:
+            return sites[0]
+        if layer in numbers:
+            return sites[numbers.index(layer)]
+        first, last = numbers[0], numbers[-1]
         choices = "none but its input: choose 0."
         if last:
-            choices = f"{last} layers: choose a number from 0 to {last}."
+            choices = f"{last} layers: choose a number from {first} to {last}."
+        if 0 < layer < first:
+            raise CrossTaskError(
+                f"{purpose}: layer {layer} is one of the {first} that `freeze` leaves as they are; the encoder has "
+                f"{choices}"
+            )
         raise CrossTaskError(f"{purpose}: there is no layer {layer}; the encoder '{self.name}' has {choices}")
 
     def fold_input(self, matrix: Tensor, head: nn.Module) -> bool:

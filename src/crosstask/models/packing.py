@@ -58,6 +58,14 @@ class Packing:
         """Values of a padded batch, [batch, length], in packed rows."""
         return self._placed(values.flatten()[self.padded_at], fill)
 
+    def pack_vectors(self, vectors: Tensor) -> Tensor:
+        """Vectors of a padded batch, [batch, length, width], in packed rows; zero at padding."""
+        num_rows, length = self.packed_shape
+        width = vectors.shape[-1]
+        tokens = vectors.reshape(-1, width).index_select(0, self.padded_at)
+        packed = tokens.new_zeros(num_rows * length, width)
+        return packed.index_copy(0, self.packed_at, tokens).reshape(num_rows, length, width)
+
     def position_ids(self, first: int) -> Tensor:
         """Of packed rows, where those of a text start at `first`."""
         return self._placed(self.offset_of + first, first)

@@ -209,7 +209,7 @@ def width_option(encoder: Named) -> str:
     """What the width of the shared module is called in an encoder's section."""
     name, options = name_and_options("encoder", encoder)
     # On frozen features the shared module is a layer of its own.
-    if options.get("freeze"):
+    if options.get("freeze") is True:
         return "hidden"
     for option in ("hidden", "channels"):
         if name in ENCODERS and option in option_names(encoder_class(name).from_tasks):

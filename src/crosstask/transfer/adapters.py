@@ -186,8 +186,8 @@ class AdapterShape:
                 f"{method} changes what passes between an encoder's layers, but with `freeze` only the features behind "
                 "them are kept: leave out `freeze`, the adapters freeze the encoder themselves."
             )
-        last = len(encoder.sites()) - 1
-        if last < 1:
+        numbers = encoder.site_numbers()[1:]  # of the layers
+        if not numbers:
             raise CrossTaskError(
                 f"{method} needs an encoder with layers between which adapters can stand; the encoder '{encoder.name}' "
                 "has none: use 'minilm' or another Hugging Face encoder."
@@ -197,6 +197,7 @@ class AdapterShape:
                 f"{method} does not go with `lora`, which trains updates of the very weights that adapters leave as "
                 "they are: leave one of them out."
             )
-        layers = self.layers or list(range(1, last + 1))
-        encoder.site(layers[-1], method)
+        layers = self.layers or list(numbers)
+        for layer in layers:
+            encoder.site(layer, method)
         return layers, encoder.width, self.size or max(1, encoder.width // self.reduction)

@@ -78,7 +78,10 @@ class RepresentationTransfer(Transfer):
     def start(self, setup: Setup) -> None:
         """Make the network for the chosen layer of the encoder."""
         encoder = setup.model.encoder
-        layer = len(encoder.sites()) // 2 if self.layer is None else self.layer
+        numbers = encoder.site_numbers()
+        layer = self.layer
+        if layer is None:
+            layer = numbers[len(numbers) // 2] if numbers else 0
         site = encoder.site(layer, "transfer 'representation-transfer'")
         self.network = RepresentationTransferNetwork(site.width, self.hidden or site.width)
         self._adaptation = Adaptation(site, self.network)

@@ -15,6 +15,7 @@ ENCODERS: "Registry[Encoder]" = Registry(
         # pretrained; `minilm`, a folder or a hub id is a name for it too
         "hugging-face": "hugging_face:HuggingFaceEncoder",
         "frozen": "frozen:FrozenEncoder",
+        "partly-frozen": "partly_frozen:PartlyFrozenEncoder",
         # trained from random values, or on word vectors
         "textcnn": "textcnn:TextCNN",
         "lstm": "lstm:LSTM",
@@ -31,7 +32,7 @@ ENCODERS: "Registry[Encoder]" = Registry(
 
 def encoder_names() -> list[str]:
     """The names that a recipe can use, beside a folder or an id on the Hugging Face hub."""
-    return ["minilm", *(name for name in ENCODERS if name not in ("hugging-face", "frozen"))]
+    return ["minilm", *(name for name in ENCODERS if name not in ("hugging-face", "frozen", "partly-frozen"))]
 
 
 def encoder_class(name: str) -> "type[Encoder]":

