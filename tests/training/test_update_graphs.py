@@ -62,6 +62,10 @@ CASES = {
     "tawt": {"weighting": {"name": "tawt", "every": 2}, "paradigm": "normalized-joint"},
     "tawt, observed target": {"weighting": {"name": "tawt", "every": 1}, "paradigm": "pretrain"},
     "mgda": {"weighting": "mgda", "paradigm": "joint"},
+    "metaweighting": {
+        "weighting": {"name": "metaweighting", "query": 0.3, "normalize": True, "step_size": 0.5},
+        "paradigm": "joint",
+    },
     "gradnorm": {"weighting": "gradnorm", "paradigm": "joint"},
     "getmtl": {"weighting": "getmtl", "paradigm": "joint"},
     "uncertainty": {"weighting": "uncertainty", "paradigm": "joint"},

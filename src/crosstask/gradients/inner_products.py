@@ -163,20 +163,20 @@ def rows_times(rows: Tensor, vector: Tensor) -> Tensor:
     return sums.sum((0, 2), dtype=torch.float64) + rest
 
 
-def products_of_rows(rows: Tensor) -> Tensor:
-    """`rows @ rows.T` in float64, [rows, rows], of rows in float32; nothing waits for the device.
+def products_of_rows(rows: Tensor, others: Tensor) -> Tensor:
+    """`rows @ others.T` in float64, [rows, others], of rows in float32; nothing waits for the device.
 
-    >>> products_of_rows(torch.tensor([[1.0, 2.0], [0.0, 3.0]])).tolist()
-    [[5.0, 6.0], [6.0, 9.0]]
+    >>> products_of_rows(torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([[1.0, 1.0]])).tolist()
+    [[3.0], [3.0]]
     """
     num_chunked = rows.shape[1] // CHUNK * CHUNK
-    rest = rows[:, num_chunked:].double()
-    total = rest @ rest.T
-    if num_chunked:
-        with without_tf32(rows):
-            chunks = rows[:, :num_chunked].unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
-            total = total + torch.bmm(chunks, chunks.transpose(1, 2)).sum(0, dtype=torch.float64)
-    return total
+    total = rows[:, num_chunked:].double() @ others[:, num_chunked:].double().T
+    if not num_chunked:
+        return total
+    with without_tf32(rows):
+        chunks = rows[:, :num_chunked].unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
+        other_chunks = others[:, :num_chunked].unflatten(1, (-1, CHUNK)).permute(1, 2, 0)  # [chunks, CHUNK, others]
+        return total + torch.bmm(chunks, other_chunks).sum(0, dtype=torch.float64)
 
 
 def cosines(gram: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
 """Batches, and the stream that says which examples of which task come next: seeded, and a function of the epoch."""
 
+import math
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -19,6 +21,11 @@ Schedule = Literal["parallel", "mixed"]
 SCHEDULES: tuple[Schedule, ...] = ("parallel", "mixed")
 BUCKET_BATCHES = 32
 """Batches sorted by length together: enough for little padding, few enough to stay random."""
+
+RowCounts = tuple[tuple[str, int], ...]
+"""Tasks of a batch in their order, each with a number of examples."""
+LENGTH_STEPS = ((64, 8), (128, 16), (512, 32), (math.inf, 64))
+"""Up to a length, multiples of which number batches are padded to where shapes should repeat."""
 
 Step = dict[str, np.ndarray]
 """Positions of the examples of a step, by task."""
@@ -49,6 +56,11 @@ class Prepared:
 
     def lengths(self) -> np.ndarray:
         """Number of positions of each input."""
+        return self.all_lengths
+
+    @cached_property
+    def all_lengths(self) -> np.ndarray:
+        """Number of positions of each input, counted once."""
         return lengths_of(self.rows)
 
 
@@ -64,6 +76,28 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device."""
         return Batch(to_device(self.inputs, device), to_device(self.labels, device), self.rows, self.positions)
+
+    def tensors(self, prefix: str = "") -> dict[str, Tensor]:
+        """All tensors in one mapping, by names that begin with `prefix`."""
+        tensors = {f"{prefix}input {name}": tensor for name, tensor in self.inputs.items()}
+        for task, labels in self.labels.items():
+            tensors[f"{prefix}labels {task}"] = labels
+        return tensors
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], row_counts: RowCounts, prefix: str = "") -> "Batch":
+        """The batch whose `tensors` are among these; it has no positions."""
+        start = f"{prefix}input "
+        batch = cls({}, {}, {}, {})
+        for name, tensor in tensors.items():
+            if name.startswith(start):
+                batch.inputs[name.removeprefix(start)] = tensor
+        first = 0
+        for task, count in row_counts:
+            batch.rows[task] = slice(first, first + count)
+            batch.labels[task] = tensors[f"{prefix}labels {task}"]
+            first += count
+        return batch
 
     def only(self, tasks: Collection[str]) -> "Batch":
         """The rows of these tasks alone."""
@@ -99,6 +133,20 @@ def make_batch(
     inputs = encoder.collate(examples) if length is None else encoder.collate_to(examples, length)
     labels = {task: _labels(data[task], positions, inputs) for task, positions in step.items()}
     return Batch(inputs, labels, rows, dict(step))
+
+
+def padded_length(data: Mapping[str, Prepared], step: Step) -> int:
+    """The length to pad the batch of a step to, so that batches have few lengths and little padding."""
+    longest = 1
+    for task, positions in step.items():
+        longest = max(longest, int(data[task].all_lengths[positions].max()))
+    multiple = next(multiple for limit, multiple in LENGTH_STEPS if longest <= limit)
+    return math.ceil(longest / multiple) * multiple
+
+
+def row_counts(rows: Mapping[str, slice]) -> RowCounts:
+    """The tasks of a batch with the number of their examples."""
+    return tuple((task, part.stop - part.start) for task, part in rows.items())
 
 
 def _labels(prepared: Prepared, positions: np.ndarray, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -44,9 +44,9 @@ from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.training.state import PhasePosition, TrainingState, all_finite
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
-from crosstask.training.update_graphs import UpdateGraphs
+from crosstask.training.update_graphs import Examples, UpdateGraphs, UpdateInParts
 from crosstask.transfer.base import Moment, Transfer
-from crosstask.weighting.base import Weighting
+from crosstask.weighting.base import HeldOut, Weighting
 from crosstask.weighting.evidence import Need
 
 MAX_FEATURE_EXAMPLES = 2000
@@ -387,24 +387,49 @@ class Trainer:
     ) -> dict[str, float] | None:
         """A whole update by CUDA graphs; returns the losses, or None where it has to run as plain code."""
         weighting = run.phase.weighting
+        need = weighting.needs(weighting.steps)
         observed = [task for task in step if task not in weighting.tasks]
-        update = graphs.start(self.support, step, weighting.needs(weighting.steps), observed)
+        query = None
+        if Need.HELD_OUT_PRODUCTS in need and weighting.held_out is not None:
+            query = self._held_out_examples(run, weighting.held_out)
+        update = graphs.start(Examples(self.support, step), need, observed, query)
         if update is None or (update.has_values and not all(map(math.isfinite, update.numbers().values()))):
             return None
         shared = self.model.shared_parameters()
         weighting.backward(update, shared=shared, probabilities=run.probabilities)
         losses, is_finite = update.finish()
         finite_tasks = self.failures.finite_losses(losses)
+        if is_finite:
+            self._learn_from_products(run, update)
+        update.close()
         if not is_finite:
-            # No step was taken: the tasks that failed are left out of it.
+            # No step was taken: it is taken now, without the tasks that failed.
             finite_step = {task: step[task] for task in finite_tasks}
-            parameters = graphs.parameters
-            is_finite = self._keep_finite_parts(run, [finite_step], parameters, failures_before)
+            is_finite = self._keep_finite_parts(run, [finite_step], graphs.parameters, failures_before)
             if is_finite:
                 run.optimizer.step()
         if is_finite:
             self.state.skipped_updates = 0
         return losses
+
+    def _learn_from_products(self, run: PhaseRun, update: UpdateInParts) -> None:
+        """Let the weighting learn from held-out losses whose gradients the update has multiplied with its own."""
+        products = update.products()
+        if products is None:
+            return
+        # A task counts 1 / q where it is in a step with probability q.
+        factors = [1.0 / run.probabilities.get(task, 1.0) for task in update]
+        scaled = products.products * torch.tensor(factors, dtype=torch.float64)  # [losses, tasks]
+        run.phase.weighting.learn_from_products(scaled, products.losses, run.learning_rate)
+        self.record.write(HeldOutLosses(run.phase.name, run.num_done, products.losses))
+
+    def _held_out_examples(self, run: PhaseRun, held_out: HeldOut) -> Examples:
+        """Examples of every task that this update does not train on."""
+        phase = run.phase
+        data = self.query if held_out.kind == "query" else self.support
+        tasks = [task for task in phase.tasks_with_batches if task not in self.set_aside]
+        size = held_out.size or phase.settings.batch_size
+        return Examples(data, sample_step(data, tasks, size, self.seed, run.num_done))
 
     def _prepare_gradient(self, run: PhaseRun, parameters: Sequence[torch.nn.Parameter]) -> bool:
         """What transfers do to the gradient, and clipping; whether it may be used."""
@@ -502,10 +527,7 @@ class Trainer:
         phase, held_out = run.phase, run.phase.weighting.held_out
         if held_out is None or not phase.weighting.wants_held_out:
             return
-        data = self.query if held_out.kind == "query" else self.support
-        tasks = [task for task in phase.tasks_with_batches if task not in self.set_aside]
-        size = held_out.size or phase.settings.batch_size
-        step = sample_step(data, tasks, size, self.seed, run.num_done)
+        data, step = self._held_out_examples(run, held_out)
         # `values` fills up while the weighting asks for one loss after another.
         with without_dropout(self.model), twice_differentiable(Need.SECOND_ORDER in held_out.need):
             losses, values = held_out_losses(self.stepper, data, step, held_out)

@@ -8,57 +8,66 @@ trainer takes the step again as plain code, which tells the failing tasks apart.
 import math
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.gradients.cuda_graphs import Computation, Parts, PlainGraphs, Run, Tensors
-from crosstask.gradients.stacked import StackedGradients
+from crosstask.gradients.cuda_graphs import Parts, PlainGraphs, Run, Tensors
+from crosstask.gradients.fused import FusedLosses
+from crosstask.gradients.stacked import HeadGradients, StackedGradients, head_products
 from crosstask.gradients.task_gradients import add_to_grad
-from crosstask.models.batches import Batch, Prepared, Step, make_batch
+from crosstask.models.batches import Batch, Prepared, RowCounts, Step, make_batch, padded_length, row_counts
+from crosstask.models.modes import without_dropout
 from crosstask.training.forward import Stepper
 from crosstask.weighting.evidence import Need
 
 UNSUITABLE = Need.SECOND_ORDER | Need.REPRESENTATIONS | Need.EXAMPLE_PRODUCTS | Need.EXAMPLE_WEIGHTS
 """What a weighting may need that only plain code gives."""
-LENGTH_STEPS = ((64, 8), (128, 16), (512, 32), (math.inf, 64))
-"""Up to a length, batches are padded to multiples of a number: few shapes, and little work on padding."""
-
 CLIP_EPSILON = 1e-6
 """As in `torch.nn.utils.clip_grad_norm_`."""
-LossesLast = Generator[Tensors, Tensors, Tensor]
+QUERY = "query "
+"""Names of the tensors of held-out examples begin so."""
+PartsWithLosses = Generator[Tensors, Tensors, Tensor]
 """Parts of a computation that return the losses, [tasks]."""
 
 
-def padded_length(length: int) -> int:
-    """The length that a batch of this length is padded to.
+class Examples(NamedTuple):
+    """Examples of a step, as positions in the data of each task."""
 
-    >>> [padded_length(length) for length in (1, 8, 9, 65, 200)]
-    [8, 8, 16, 80, 224]
-    """
-    for limit, multiple in LENGTH_STEPS:
-        if length <= limit:
-            return -(-length // multiple) * multiple
-    raise AssertionError
+    data: Mapping[str, Prepared]
+    step: Step
+
+
+class Products(NamedTuple):
+    """What a weighting with `Need.HELD_OUT_PRODUCTS` learns from: products, [losses, tasks], and held-out losses."""
+
+    products: Tensor
+    losses: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Plan:
     """What the host decides about an update beforehand.
 
-    - `tasks`: in the order of their rows in the batch;
-    - `observed`: those of which only heads are trained;
+    - `rows`: the tasks of the batch, and those of held-out examples, if the weights learn from products with them;
+    - `observed`: tasks of which only heads are trained;
     - `reads_losses`: the weights depend on the losses of this update;
     - `takes_products`: they depend on products of the tasks' gradients;
     - `transfers`: what transfers have decided, see `Transfer.graph_key`.
     """
 
-    tasks: tuple[str, ...]
+    rows: RowCounts
+    query_rows: RowCounts
     observed: tuple[str, ...]
     reads_losses: bool
     takes_products: bool
     transfers: tuple[Hashable, ...]
+
+    @property
+    def tasks(self) -> list[str]:
+        """In the order of their rows in the batch."""
+        return [task for task, _ in self.rows]
 
 
 class UpdateGraphs:
@@ -76,68 +85,91 @@ class UpdateGraphs:
         self.optimizer = optimizer
         self.clip = clip
         self.graphs = graphs
-        self.lengths: dict[str, np.ndarray] = {}  # of each task's examples
         self.parameters: list[nn.Parameter] = []
         for group in optimizer.param_groups:
             self.parameters.extend(group["params"])
 
     def start(
-        self, data: Mapping[str, Prepared], step: Step, need: Need, observed: Sequence[str]
+        self, examples: Examples, need: Need, observed: Sequence[str] = (), query: Examples | None = None
     ) -> "UpdateInParts | None":
-        """Begin an update, or None where this one has to run as plain code."""
-        model = self.stepper.model
+        """Begin an update, or None where this one has to run as plain code.
+
+        Args:
+            examples: of the update.
+            need: what the weighting needs.
+            observed: tasks that the weighting sees without training on them.
+            query: held-out examples, for a weighting that learns from products with their gradients.
+        """
+        model, (data, step) = self.stepper.model, examples
         if need & UNSUITABLE or not step or not model.encoder.has_few_shapes or len(model.inserts):
             return None
         if not all(len(positions) for positions in step.values()):
             return None
-        keys = tuple(transfer.graph_key() for transfer in self.stepper.transfers)
-        if None in keys:
+        transfer_keys = tuple(transfer.graph_key() for transfer in self.stepper.transfers)
+        if None in transfer_keys:
             return None
-        layers: Sequence[nn.Module] | None = None
+        layers: Sequence[nn.Module] = ()
         if Need.GRADIENTS in need:
-            layers = self.stepper.fusable_layers(data, step, with_transfers=True)
-            if Need.PRODUCTS not in need or layers is None:
+            layers = self.stepper.fusable_layers(data, step, with_transfers=True) or ()
+            if not layers or not need & (Need.PRODUCTS | Need.HELD_OUT_PRODUCTS):
                 return None
-        plan = Plan(tuple(step), tuple(observed), Need.LOSSES in need, layers is not None, keys)
-        return UpdateInParts(self, plan, self._batch(data, step), layers)
+        batch, query_batch = self._batch(examples), None
+        if query is not None:
+            query_batch = self._batch(query)
+        plan = Plan(
+            rows=row_counts(batch.rows),
+            query_rows=() if query_batch is None else row_counts(query_batch.rows),
+            observed=tuple(observed),
+            reads_losses=Need.LOSSES in need,
+            takes_products=Need.PRODUCTS in need,
+            transfers=transfer_keys,
+        )
+        return UpdateInParts(Update(self, plan, layers), batch, query_batch)
 
-    def _batch(self, data: Mapping[str, Prepared], step: Step) -> Batch:
-        longest = 0
-        for task, positions in step.items():
-            if task not in self.lengths:
-                self.lengths[task] = data[task].lengths()
-            longest = max(longest, int(self.lengths[task][positions].max()))
-        return make_batch(self.stepper.model.encoder, data, step, padded_length(longest))
+    def _batch(self, examples: Examples) -> Batch:
+        data, step = examples
+        return make_batch(self.stepper.model.encoder, data, step, padded_length(data, step))
 
-    # --- what runs on the device ---
 
-    def computation(self, plan: Plan, rows: Mapping[str, slice], layers: Sequence[nn.Module] | None) -> Computation:
-        """The update as a computation in parts."""
+class Update:
+    """One update as a computation in parts; everything here runs on the device, and nothing waits for it."""
 
-        def update(inputs: Tensors) -> Parts:
-            self._clear()
-            batch = _batch_of(inputs, rows)
-            if layers is not None:
-                losses = yield from self._step_by_products(plan, batch, layers)
-            else:
-                losses = yield from self._plain_step(plan, batch, inputs)
-            norm = self._take_step(losses)
-            self._clear()  # gradients in a graph's memory must not be found there by plain code
-            yield {"results": torch.cat([losses.double(), norm.double().reshape(1)])}
+    def __init__(self, updates: UpdateGraphs, plan: Plan, layers: Sequence[nn.Module]) -> None:
+        self.stepper, self.model = updates.stepper, updates.stepper.model
+        self.optimizer, self.parameters, self.clip = updates.optimizer, updates.parameters, updates.clip
+        self.graphs = updates.graphs
+        self.plan = plan
+        self.layers = layers
 
-        return update
+    def run(self, inputs: Tensors) -> Parts:
+        """From the batch to the optimizer's step, and the held-out losses after it."""
+        self._clear()
+        batch = Batch.from_tensors(inputs, self.plan.rows)
+        gradients: tuple[StackedGradients, HeadGradients] | None = None
+        if self.layers:
+            losses = self.stepper.fused_losses(batch, self.layers)
+            gradients = self._take_gradients(losses)
+            values = yield from self._put_mixture_in_place(losses, *gradients, inputs)
+        else:
+            values = yield from self._plain_step(batch, inputs)
+        norm = self._take_step(values)
+        self._clear()  # gradients in a graph's memory must not be found there by plain code
+        outputs = {"results": torch.cat([values.double(), norm.double().reshape(1)])}
+        if self.plan.query_rows and gradients is not None:
+            outputs |= self._held_out_products(inputs, *gradients)
+        yield outputs
 
-    def _plain_step(self, plan: Plan, batch: Batch, inputs: Tensors) -> LossesLast:
+    def _plain_step(self, batch: Batch, inputs: Tensors) -> PartsWithLosses:
         """One backward pass of the weighted sum of losses."""
         losses = self.stepper.batch_losses(batch)
         values = _stack(losses)
         sent = inputs
-        if plan.reads_losses:
+        if self.plan.reads_losses:
             sent = yield {"losses": values}
         terms: list[Tensor] = []
-        for factor, (task, loss) in zip(sent["factors"], losses.items(), strict=True):
-            if task in plan.observed:
-                heads = self.stepper.model.head_parameters(task)
+        for factor, (task, loss) in zip(sent["head factors"], losses.items(), strict=True):
+            if task in self.plan.observed:
+                heads = self.model.head_parameters(task)
                 torch.autograd.backward(factor * loss, inputs=heads, retain_graph=True)
             else:
                 terms.append(factor * loss)
@@ -145,15 +177,21 @@ class UpdateGraphs:
             torch.stack(terms).sum().backward()
         return values
 
-    def _step_by_products(self, plan: Plan, batch: Batch, layers: Sequence[nn.Module]) -> LossesLast:
-        """Every task's gradient from one pass; the host reads their products and decides what each counts."""
-        losses = self.stepper.fused_losses(batch, layers)
+    def _take_gradients(self, losses: FusedLosses) -> tuple[StackedGradients, HeadGradients]:
+        """Every task's gradient from one pass."""
         stacks, heads = losses.stacked_gradients()
+        return StackedGradients(stacks, self.model.shared_parameters()), heads
+
+    def _put_mixture_in_place(
+        self, losses: FusedLosses, gradients: StackedGradients, heads: HeadGradients, inputs: Tensors
+    ) -> PartsWithLosses:
+        """The sum of the tasks' gradients; the host may read their products first, and decide what each counts."""
         values = _stack(losses)
-        gradients = StackedGradients(stacks, self.stepper.model.shared_parameters())
-        sent = yield {"losses": values, "gram": gradients.gram()}
+        sent = inputs
+        if self.plan.takes_products:
+            sent = yield {"losses": values, "gram": gradients.gram()}
         gradients.put_mixture_in_place(sent["factors"])
-        for factor, task in zip(sent["head_factors"], plan.tasks, strict=True):
+        for factor, task in zip(sent["head factors"], self.plan.tasks, strict=True):
             add_to_grad([(parameter, factor * gradient) for parameter, gradient in heads[task]])
         return values
 
@@ -164,15 +202,24 @@ class UpdateGraphs:
         norm = torch.nn.utils.get_total_norm(gradients)
         is_finite = torch.isfinite(norm) & torch.isfinite(losses).all()
         # As under a GradScaler: the kernel divides gradients by the one and does nothing where the other is 1.
-        scaling = {
-            "grad_scale": ((norm + CLIP_EPSILON) / self.clip).clamp(min=1.0),
-            "found_inf": 1.0 - is_finite.float(),
-        }
+        grad_scale = ((norm + CLIP_EPSILON) / self.clip).clamp(min=1.0)
+        scaling = {"grad_scale": grad_scale, "found_inf": 1.0 - is_finite.float()}
         vars(self.optimizer).update(scaling)
         self.optimizer.step()
         for name in scaling:
             delattr(self.optimizer, name)
         return norm
+
+    def _held_out_products(self, inputs: Tensors, support: StackedGradients, heads: HeadGradients) -> Tensors:
+        """Products of the gradients of held-out losses at the new model with those of the step."""
+        batch = Batch.from_tensors(inputs, self.plan.query_rows, QUERY)
+        with without_dropout(self.model):
+            losses = self.stepper.fused_losses(batch, self.layers)
+            gradients, query_heads = self._take_gradients(losses)
+        products = gradients.products_with(support)  # [losses, tasks]
+        # A head is reached by its own task alone, in the same place of both orders.
+        on_heads = head_products(query_heads, heads)
+        return {"products": products + torch.diag(on_heads), "query losses": _stack(losses)}
 
     def _clear(self) -> None:
         for parameter in self.parameters:
@@ -182,19 +229,19 @@ class UpdateGraphs:
 class UpdateInParts(dict[str, Tensor]):
     """The losses of one update for a weighting, which puts gradients in place through it (`PlacesGradients`)."""
 
-    def __init__(self, updates: UpdateGraphs, plan: Plan, batch: Batch, layers: Sequence[nn.Module] | None) -> None:
-        super().__init__(dict.fromkeys(plan.tasks, torch.zeros(())))  # the weighting sees which tasks there are
-        self.updates, self.plan = updates, plan
-        self.rows, self.inputs = batch.rows, _inputs_of(batch)
-        self.computation = updates.computation(plan, batch.rows, layers)
+    def __init__(self, update: Update, batch: Batch, query: Batch | None) -> None:
+        super().__init__(dict.fromkeys(update.plan.tasks, torch.zeros(())))  # a weighting sees which tasks there are
+        self.update_on_device, self.plan, self.graphs = update, update.plan, update.graphs
+        self.inputs = batch.tensors()
+        if query is not None:
+            self.inputs |= query.tensors(QUERY)
         self.run: Run | None = None
-        if plan.reads_losses or plan.takes_products:
-            self.run = self._start(self.inputs)
+        if self.plan.reads_losses or self.plan.takes_products:
+            self._start(self.inputs)
         self._numbers: dict[str, float] = {}
 
-    def _start(self, inputs: Tensors) -> Run:
-        rows = tuple((task, part.start, part.stop) for task, part in self.rows.items())
-        return self.updates.graphs.run((self.plan, rows), self.computation, inputs)
+    def _start(self, inputs: Tensors) -> None:
+        self.run = self.graphs.run(self.plan, self.update_on_device.run, inputs)
 
     @property
     def has_values(self) -> bool:
@@ -204,56 +251,50 @@ class UpdateInParts(dict[str, Tensor]):
     def numbers(self) -> dict[str, float]:
         """The losses by task."""
         if not self._numbers:
-            assert self.run is not None
-            values = self.updates.graphs.fetch(self.run.outputs["losses"]).tolist()
+            values = self._fetch("losses").tolist()
             self._numbers = dict(zip(self.plan.tasks, values, strict=True))
         return self._numbers
 
     def gram(self, tasks: Sequence[str]) -> Tensor:
         """Products of these tasks' gradients."""
-        assert self.run is not None
         rows = [self.plan.tasks.index(task) for task in tasks]
-        return self.updates.graphs.fetch(self.run.outputs["gram"])[rows][:, rows]
+        return self._fetch("gram")[rows][:, rows]
 
     def put_in_place(self, factors: Mapping[str, float], head_factors: Mapping[str, float]) -> None:
         """Everything that follows: the gradients, and the optimizer's step."""
         tasks = self.plan.tasks
-        inputs = {"factors": torch.tensor([factors[task] for task in tasks])}
+        sent = {
+            "factors": torch.tensor([factors[task] for task in tasks]),
+            "head factors": torch.tensor([head_factors[task] for task in tasks]),
+        }
         if self.run is None:
-            for task in self.plan.observed:
-                inputs["factors"][tasks.index(task)] = head_factors[task]
-            self.run = self._start({**self.inputs, **inputs})
-            return
-        if self.plan.takes_products:
-            inputs["head_factors"] = torch.tensor([head_factors[task] for task in tasks])
-        self.run.send(inputs)
+            self._start({**self.inputs, **sent})
+        else:
+            self.run.send(sent)
 
     def finish(self) -> tuple[dict[str, float], bool]:
         """The losses, and whether they and the gradient were finite, so that the step was taken."""
-        assert self.run is not None
-        *losses, norm = self.updates.graphs.fetch(self.run.outputs["results"]).tolist()
-        self.run.finish()
+        *losses, norm = self._fetch("results").tolist()
         is_finite = all(map(math.isfinite, (*losses, norm)))
         return dict(zip(self.plan.tasks, losses, strict=True)), is_finite
+
+    def products(self) -> Products | None:
+        """What the weighting learns from held-out losses after the update, if it does."""
+        if not self.plan.query_rows:
+            return None
+        tasks = [task for task, _ in self.plan.query_rows]
+        losses = dict(zip(tasks, self._fetch("query losses").tolist(), strict=True))
+        return Products(self._fetch("products"), losses)
+
+    def close(self) -> None:
+        """All was read."""
+        if self.run is not None:
+            self.run.finish()
+
+    def _fetch(self, name: str) -> Tensor:
+        assert self.run is not None
+        return self.graphs.fetch(self.run.outputs[name])
 
 
 def _stack(losses: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([loss.detach() for loss in losses.values()])  # [tasks]
-
-
-def _inputs_of(batch: Batch) -> dict[str, Tensor]:
-    """The tensors of a batch by names of their own."""
-    inputs = {f"input {name}": tensor for name, tensor in batch.inputs.items()}
-    for task, labels in batch.labels.items():
-        inputs[f"labels {task}"] = labels
-    return inputs
-
-
-def _batch_of(inputs: Tensors, rows: Mapping[str, slice]) -> Batch:
-    """The batch that `_inputs_of` took apart."""
-    model_inputs: dict[str, Tensor] = {}
-    for name, tensor in inputs.items():
-        if name.startswith("input "):
-            model_inputs[name.removeprefix("input ")] = tensor
-    labels = {task: inputs[f"labels {task}"] for task in rows}
-    return Batch(model_inputs, labels, dict(rows), {})

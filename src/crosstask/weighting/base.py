@@ -394,6 +394,17 @@ class Weighting(ABC):
         """
         raise NotImplementedError
 
+    def learn_from_products(self, products: Tensor, losses: Mapping[str, float], learning_rate: float) -> None:
+        """Learn from held-out losses after an update by products of gradients alone (`Need.HELD_OUT_PRODUCTS`).
+
+        Args:
+            products: of the gradient of each held-out loss, on all parameters that it reaches, with that of each task's
+                loss in the step, [losses, tasks].
+            losses: the held-out losses by task.
+            learning_rate: of the model in the update.
+        """
+        raise NotImplementedError
+
 
 def _unchanged(values: Tensor) -> Tensor:
     return values

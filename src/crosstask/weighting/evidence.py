@@ -37,6 +37,8 @@ class Need(Flag):
     """With GRADIENTS: a fused pass will not do."""
     PRODUCTS = auto()
     """With GRADIENTS: of these `coefficients` reads products alone, `gram` or `align_with_targets`."""
+    HELD_OUT_PRODUCTS = auto()
+    """With GRADIENTS and HELD_OUT: all it reads is products of both losses' gradients (`learn_from_products`)."""
     SECOND_ORDER = auto()
     """Gradients are differentiated once more: the model must run with kernels that allow it."""
     REPRESENTATIONS = auto()

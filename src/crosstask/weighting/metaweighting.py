@@ -265,7 +265,8 @@ class MetaWeighting(Weighting):
     def needs(self, step: int) -> Need:
         """Gradients on every `every`-th step and on those that add to the same update, and query losses after it."""
         if (step + 1) % self.every == 0 or self._support is not None:
-            return Need.EVERY_TASK | Need.GRADIENTS | Need.HELD_OUT
+            need = Need.EVERY_TASK | Need.GRADIENTS | Need.HELD_OUT
+            return need | Need.HELD_OUT_PRODUCTS if self.heads else need
         return Need.EVERY_TASK
 
     @property
@@ -278,6 +279,9 @@ class MetaWeighting(Weighting):
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """Keep the tasks' gradients of this step for `after_step`, which changes the weights."""
+        if evidence.placer is not None:  # which keeps the gradients itself, for `learn_from_products`
+            self._support = None
+            return {}
         is_new_update = all(parameter.grad is None for parameter in evidence.shared)
         support = self._support
         if support is None or is_new_update:
@@ -314,6 +318,14 @@ class MetaWeighting(Weighting):
         products = ranks.sum(torch.stack(rows)).cpu()  # [query tasks, tasks]
         values = ranks.sum(torch.stack(list(query_losses.values())).float()).tolist()
         self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))
+
+    def learn_from_products(self, products: Tensor, losses: Mapping[str, float], learning_rate: float) -> None:
+        """Algorithm 1 from line 3 on, where the training loop has taken the products."""
+        self.learning_rate = learning_rate
+        weights_before = self._weights
+        self._learn_from_products(products, losses)
+        if self._refuse_if_not_finite(self._weights):
+            self._weights = weights_before
 
     def _learn_from_products(self, products: Tensor, query_losses: Mapping[str, float]) -> None:
         gradients = hypergradients(products, self.learning_rate)  # [query tasks, tasks]
