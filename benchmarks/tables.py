@@ -12,6 +12,7 @@ from distilled_vectors import table as distilled
 from fused_gradients import table as fused
 from joint_steps import table as joint_steps
 from linear_solver import table as linear_solver
+from many_runs import table as many_runs
 from max_over_time import table as max_over_time
 from narrow_alignment import table as narrow
 from query_sets import SEEDS as QUERY_SEEDS
@@ -173,6 +174,9 @@ def main() -> None:
     paths = sorted(RESULTS.glob("meta_step_*.json"))
     if paths:
         lines += meta_steps([json.loads(path.read_text()) for path in paths])
+    paths = sorted(RESULTS.glob("many_runs_*.json"))
+    if paths:
+        lines += many_runs([json.loads(path.read_text()) for path in paths])
     path = RESULTS / "choose_every.json"
     if path.exists():
         lines += choices(json.loads(path.read_text()))

@@ -1,8 +1,12 @@
 """Runs that take turns in one process: each is, bit for bit, the run that it is alone."""
 
+import json
 import random
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -198,3 +202,14 @@ def test_a_process_of_a_card_that_dies_loses_nothing(tmp_path):
     assert dict(_results(runs, range(5), float("inf"))) == {0: 0, 1: 1, 2: 4, 3: 9, 4: 16}
     assert (tmp_path / "died").exists()
     assert not runs.processes[None].process.is_alive()
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_runs_a_minute(tmp_path):
+    script = Path(__file__).parents[2] / "benchmarks" / "many_runs.py"
+    sizes = "--updates 2 --width 32 --layers 1 --examples 20 --batch-size 2 --at-once 2 --processes --device cpu"
+    command = [sys.executable, str(script), *sizes.split(), "--output", str(tmp_path / "rows.json")]
+    subprocess.run(command, check=True, capture_output=True)
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["normalized-joint", "label-transfer"] * 2
+    assert all(row["runs_per_minute"] > 0 for row in rows)

@@ -15,7 +15,7 @@ from crosstask.baton import Baton, StoppedError, Turn
 from crosstask.studies.executor_base import Executor, Item, Result, Work
 
 MEMORY_MARGIN = 1.5
-"""So many times the mean memory of the runs so far must be free on a card for one more run."""
+"""So many times the memory of a run must be free on a card for one more."""
 OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED")
 """In the words of the libraries that have no exception for it."""
 
@@ -45,6 +45,8 @@ class InterleavedRuns(Executor[Item, Result]):
         self._waiting: deque[Job[Item]] = deque()
         self._streams: list[torch.cuda.Stream] = []  # of runs that have ended: their memory is that of their stream
         self._threads: set[threading.Thread] = set()
+        self._bytes_per_run = 0.0
+        self._has_ended_runs = False
         self._mutex = threading.RLock()  # whoever submits holds no baton
 
     def submit(self, item: Item) -> "Future[Result]":
@@ -90,8 +92,12 @@ class InterleavedRuns(Executor[Item, Result]):
             return False
         if self.card is None:
             return True
+        num_reserved = torch.cuda.memory_reserved(self.card)
+        if not self._has_ended_runs:  # some of it is theirs later on
+            self._bytes_per_run = num_reserved / num_running
         num_free, _ = torch.cuda.mem_get_info(self.card)
-        return num_free > MEMORY_MARGIN * torch.cuda.memory_reserved(self.card) / num_running
+        num_cached = num_reserved - torch.cuda.memory_allocated(self.card)  # which torch gives back where it is needed
+        return num_free + num_cached > MEMORY_MARGIN * self._bytes_per_run
 
     def _run(self, job: Job[Item], turn: Turn) -> None:
         """In a thread of its own: one run from its first turn to its last."""
@@ -103,6 +109,7 @@ class InterleavedRuns(Executor[Item, Result]):
                 self._do_later(job)
         finally:
             with self._mutex:
+                self._has_ended_runs = True
                 self._threads.discard(threading.current_thread())
                 self.baton.leave()
                 if not self.baton.turns:
