@@ -1,34 +1,79 @@
 """Prepared inputs as arrays, and batches of them as tensors."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar, overload
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 Item = TypeVar("Item")
+Name = TypeVar("Name")
 PreparedInput = dict[str, np.ndarray]
 """One example as arrays. The array `word_positions` holds the position of each word of a tagged sentence."""
 
 
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Arrays of whole numbers and different lengths, end to end in a single one.
+
+    >>> ragged = Ragged.of([[5, 6], [], [7]])
+    >>> ragged[0].tolist(), ragged.lengths().tolist(), ragged.take(np.array([2, 0])).values.tolist()
+    ([5, 6], [2, 0, 1], [7, 5, 6])
+    """
+
+    values: np.ndarray
+    ends: np.ndarray  # of each array, after a zero
+
+    @classmethod
+    def of(cls, arrays: Sequence[Sequence[int]], dtype: type[np.integer] = np.int32) -> "Ragged":
+        """The same numbers, in less memory."""
+        lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        return cls(np.fromiter(chain.from_iterable(arrays), dtype, int(ends[-1])), ends)
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[Ragged]") -> "Ragged":
+        """The arrays of all parts."""
+        lengths = np.concatenate([part.lengths() for part in parts])
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate([[0], np.cumsum(lengths)]))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, position: int) -> np.ndarray:
+        return self.values[self.ends[position] : self.ends[position + 1]].astype(np.int64)
+
+    def lengths(self) -> np.ndarray:
+        """Of each array."""
+        return np.diff(self.ends)
+
+    def take(self, positions: np.ndarray) -> "Ragged":
+        """The arrays at these positions, in their order."""
+        lengths = self.lengths()[positions]
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        # Where each value was: as far from its array's start as it is now.
+        shifts = np.repeat(self.ends[:-1][positions] - ends[:-1], lengths)
+        return Ragged(self.values[np.arange(len(shifts)) + shifts], ends)
+
+
 class FlatRows(Sequence[PreparedInput]):
-    """Prepared inputs that have one array of whole numbers each, held in a single one.
+    """Prepared inputs of whole numbers, with all arrays of a name in a single one.
 
     A million small arrays would take several times the memory of what is in them.
 
-    >>> rows = FlatRows("ids", np.array([5, 6, 7], dtype=np.int32), np.array([0, 2, 3]))
+    >>> rows = FlatRows({"ids": Ragged.of([[5, 6], [7]])})
     >>> len(rows), rows[0]["ids"].tolist(), rows[-1]["ids"].tolist(), rows.lengths().tolist()
     (2, [5, 6], [7], [2, 1])
     """
 
-    def __init__(self, name: str, values: np.ndarray, ends: np.ndarray) -> None:
-        self.name = name
-        self.values = values
-        self.ends = ends  # of each row, after a zero
+    def __init__(self, columns: Mapping[str, Ragged]) -> None:
+        self.columns = columns
 
     def __len__(self) -> int:
-        return len(self.ends) - 1
+        return len(next(iter(self.columns.values())))
 
     @overload
     def __getitem__(self, position: int) -> PreparedInput: ...
@@ -40,12 +85,12 @@ class FlatRows(Sequence[PreparedInput]):
         if not -len(self) <= position < len(self):
             raise IndexError(position)
         position %= len(self)
-        start, end = self.ends[position], self.ends[position + 1]
-        return {self.name: self.values[start:end].astype(np.int64)}
+        return {name: ragged[position] for name, ragged in self.columns.items()}
 
     def lengths(self) -> np.ndarray:
-        """Number of values of each row."""
-        return np.diff(self.ends)
+        """Number of positions of each row."""
+        lengths = [ragged.lengths() for name, ragged in self.columns.items() if name != "word_positions"]
+        return np.max(lengths, axis=0)
 
 
 def length_of(row: PreparedInput) -> int:
@@ -64,8 +109,12 @@ def lengths_of(rows: Sequence[PreparedInput]) -> np.ndarray:
     return np.asarray([length_of(row) for row in rows])
 
 
-def take(items: Sequence[Item] | Mapping[int, Item], positions: Iterable[int]) -> list[Item]:
-    """The items at these positions, in their order."""
+@overload
+def take(items: Sequence[Item], positions: Iterable[int]) -> list[Item]: ...
+@overload
+def take(items: Mapping[Name, Item], positions: Iterable[Name]) -> list[Item]: ...
+def take(items: Sequence[Item] | Mapping[Name, Item], positions: Iterable[Any]) -> list[Item]:
+    """The items at these positions, or of these names, in their order."""
     return [items[i] for i in positions]
 
 

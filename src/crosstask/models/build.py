@@ -8,6 +8,7 @@ from crosstask.models.arrays import PreparedInput
 from crosstask.models.encoder import Config, Encoder, FeatureSection, Options
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
+from crosstask.models.encoders.feature_pass import feature_device, feature_precision
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.memory import within_machine
 from crosstask.validation import check_options, name_and_options, shown
@@ -122,4 +123,8 @@ def _cache_identity(section: Section, tasks: Sequence[Task]) -> str | None:
     cls, options = class_and_options(section)
     if options.get("freeze") is not True or options.get("cache") is False:
         return None
-    return cls.weights_identity(tasks, options)
+    identity = cls.weights_identity(tasks, options)
+    precision = feature_precision(feature_device())
+    if identity is None or precision == "float32":
+        return identity
+    return f"{identity} {precision}"

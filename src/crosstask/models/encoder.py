@@ -99,6 +99,10 @@ class Encoder(nn.Module, ABC):
         """What decides its output besides weights and options: a vocabulary, a tokenizer."""
         return ""
 
+    def fingerprints(self) -> dict[str, str]:
+        """Fingerprints by options (`feature_cache.fingerprint`) of encoders with the same weights, as far as known."""
+        return {}
+
     @abstractmethod
     def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Inputs as arrays, once per run: everything that does not change from epoch to epoch."""

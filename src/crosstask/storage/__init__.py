@@ -1,6 +1,6 @@
 """Files of crosstask's own: complete or not there when written, one writer at a time, never trusted when read."""
 
-from crosstask.storage.checked import discard, read_checked, write_checked
+from crosstask.storage.checked import discard, map_checked, read_checked, write_checked
 from crosstask.storage.lock import LOCK_FILE, FolderLock, check_not_locked, lock_folder
 from crosstask.storage.reading import (
     DamagedFileError,
@@ -41,6 +41,7 @@ __all__ = [
     "explain_damage",
     "explain_write_errors",
     "lock_folder",
+    "map_checked",
     "new_folder",
     "parse_handwritten",
     "parse_yaml",

@@ -139,10 +139,10 @@ def note_once(sentence: str) -> None:
         logging.getLogger("crosstask").warning(sentence)
 
 
-def read_header(content: bytes) -> tuple[dict[str, Any], int]:
+def read_header(content: bytes | memoryview) -> tuple[dict[str, Any], int]:
     """What safetensors writes before the arrays, eight bytes of length and so much JSON; and where the arrays begin."""
     data_start = 8 + int.from_bytes(content[:8], "little")
-    header: dict[str, Any] = json.loads(content[8:data_start])
+    header: dict[str, Any] = json.loads(bytes(content[8:data_start]))
     return header, data_start
 
 

@@ -9,38 +9,25 @@ nothing can be written, the features are computed every time.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
-from safetensors.numpy import save
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.arrays import PreparedInput, column
+from crosstask.models.arrays import PreparedInput, take
 from crosstask.models.encoder import Config, Encoder, Inputs
-from crosstask.models.encoders.cache_folder import (
-    FORMAT,
-    SHARD,
-    cache_folder,
-    feature_folder,
-    index_entry,
-    mark_as_used,
-    note_once,
-    read_header,
-    shard_paths,
-)
-from crosstask.storage import DamagedFileError, discard, read_checked, read_json, write_checked, write_text
-from crosstask.storage.checked import make_private_folder, remove_stale_scratch
+from crosstask.models.encoders.cache_folder import cache_folder, feature_folder, index_entry, note_once
+from crosstask.models.encoders.feature_shards import KEY_BYTES, InputName, open_shards
+from crosstask.storage import DamagedFileError, read_json, write_text
+from crosstask.storage.checked import make_private_folder
 
 __all__ = ["FeatureCache", "cache_folder", "fingerprint"]
 
-ARRAYS = ("tokens", "pooled")
-"""The arrays of an example's features, as `FrozenEncoder.prepare` returns them."""
-KEY_BYTES = 16
-DTYPES = {"F32": np.float32, "I64": np.int64, "U8": np.uint8}
-"""Types of the arrays of a shard, as safetensors names them."""
+MAX_INPUTS = 2**18
+"""Inputs of a form that are found without a digest, at most."""
 
 
 def fingerprint(module: nn.Module, options: Config, tensors: Mapping[str, Tensor] | None = None) -> str:
@@ -74,16 +61,16 @@ class FeatureCache:
 
     def __init__(self, folder: Path, width: int | None = None, encoder: str = "") -> None:
         self.folder = folder
-        self.width = width
         self.encoder = encoder
-        self._rows: dict[bytes, PreparedInput] = {}
-        self._loaded_shards: set[str] = set()
-        remove_stale_scratch(folder)
+        self.shards = open_shards(folder, width)
 
     @classmethod
     def of_encoder(cls, encoder: Encoder, options: Config) -> "FeatureCache":
         """The features of an encoder that is loaded."""
-        return cls(feature_folder(fingerprint(encoder, options)), encoder.width, encoder.origin or encoder.name)
+        fingerprints, key = encoder.fingerprints(), repr(sorted(options.items()))
+        if key not in fingerprints:
+            fingerprints[key] = fingerprint(encoder, options)
+        return cls(feature_folder(fingerprints[key]), encoder.width, encoder.origin or encoder.name)
 
     @classmethod
     def of_identity(cls, identity: str) -> "FeatureCache | None":
@@ -107,113 +94,49 @@ class FeatureCache:
         except (OSError, CrossTaskError) as error:
             _note_not_kept(path.parent, error)
 
-    def get(
-        self, inputs: Sequence[str | Sequence[str]], form: str, compute: Callable[[Inputs], list[PreparedInput]]
-    ) -> list[PreparedInput]:
+    def get(self, inputs: Inputs, form: str, compute: Callable[[Inputs], list[PreparedInput]]) -> list[PreparedInput]:
         """Features of the inputs; `compute` is called once, for those that no shard holds."""
-        self._load_new_shards()
-        keys = _keys(inputs, form)
-        missing = {key: item for key, item in zip(keys, inputs, strict=True) if key not in self._rows}
-        if missing:
-            computed = dict(zip(missing, compute(list(missing.values())), strict=True))
-            self._rows.update(computed)
-            self._write_shard(computed)
-        return [self._rows[key] for key in keys]
+        with self.shards.lock:
+            self.shards.refresh()
+            names, missing = self._look_up(inputs, form)
+            if missing:
+                computed = dict(zip(missing, compute(list(missing.values())), strict=True))
+                try:
+                    self.shards.add(computed, self.encoder)
+                except OSError as error:
+                    _note_not_kept(self.folder, error)
+                names, _ = self._look_up(inputs, form)
+            return take(self.shards.by_input[form], names)
 
     def find(self, inputs: Inputs, form: str) -> list[PreparedInput] | None:
         """Features of the inputs, or None where those of one have to be computed."""
-        self._load_new_shards()
-        keys = _keys(inputs, form)
-        if not self._rows.keys() >= set(keys):
-            return None
-        return [self._rows[key] for key in keys]
+        with self.shards.lock:
+            self.shards.refresh()
+            names, missing = self._look_up(inputs, form)
+            if missing:
+                return None
+            return take(self.shards.by_input[form], names)
 
-    def _load_new_shards(self) -> None:
-        problems: list[str] = []
-        for path in shard_paths(self.folder):
-            if path.name in self._loaded_shards:
-                continue
-            self._loaded_shards.add(path.name)
-            try:
-                self._rows.update(_rows_of(read_checked(path), self.width))
-            except FileNotFoundError:
-                pass  # another process has cleared the cache
-            except OSError as error:
-                problems.append(f"'{path}' cannot be read ({error.strerror})")
-            except DamagedFileError as error:
-                discard(path)
-                problems.append(str(error).rstrip("."))
-        mark_as_used(self.folder)
-        if problems:
-            count = "One file" if len(problems) == 1 else f"{len(problems):,} files"
-            note_once(f"{count} of the feature cache cannot be used; those features are computed again: {problems[0]}.")
-
-    def _write_shard(self, rows: Mapping[bytes, PreparedInput]) -> None:
-        keys = b"".join(rows)
-        # Text that no file could hold would end as an error of the writer.
-        encoder = self.encoder.encode("utf-8", "replace").decode()
-        content = save(_arrays_of(rows), {"format": FORMAT, "encoder": encoder})
-        try:
-            path = write_checked(self.folder, hashlib.sha256(keys).hexdigest()[:KEY_BYTES], SHARD, content)
-        except OSError as error:
-            _note_not_kept(self.folder, error)
-        else:
-            self._loaded_shards.add(path.name)
-
-
-def _arrays_of(rows: Mapping[bytes, PreparedInput]) -> dict[str, np.ndarray]:
-    """A shard: the arrays of all rows end to end, and where each row ends."""
-    shard = {"keys": np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(len(rows), KEY_BYTES)}
-    for name in ARRAYS:
-        arrays = column(rows.values(), name)
-        shard[name] = np.concatenate(arrays)
-        shard[f"{name}_ends"] = np.cumsum([len(array) for array in arrays], dtype=np.int64)
-    return shard
-
-
-def _arrays_in(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a file of safetensors, as views: copies of features would take as long as reading them."""
-    shard: dict[str, np.ndarray] = {}
-    try:
-        header, data_start = read_header(content)
-        for name, entry in header.items():
-            if name != "__metadata__":
-                start, end = entry["data_offsets"]
-                data = memoryview(content)[data_start + start : data_start + end]
-                shard[name] = np.frombuffer(data, DTYPES[entry["dtype"]]).reshape(entry["shape"])
-    except Exception as error:  # the checksum is right, so somebody has made these bytes, and they may say anything
-        raise DamagedFileError("a shard of features is damaged: its header does not fit its content.") from error
-    return shard
-
-
-def _rows_of(content: bytes, width: int | None) -> dict[bytes, PreparedInput]:
-    """The rows of a shard, by key."""
-    shard = _arrays_in(content)
-    keys = shard.get("keys")
-    if keys is None or keys.dtype != np.uint8 or keys.shape[1:] != (KEY_BYTES,):
-        raise DamagedFileError("a shard of features is damaged: it has no keys.")
-    columns: dict[str, list[np.ndarray]] = {}
-    for name in ARRAYS:
-        vectors, ends = shard.get(name), shard.get(f"{name}_ends")
-        if vectors is None or ends is None or not _fit(vectors, ends, len(keys), width):
-            raise DamagedFileError(f"a shard of features is damaged: `{name}` is not as it was written.")
-        width = vectors.shape[1]
-        starts = [0, *ends[:-1].tolist()]
-        columns[name] = [vectors[start:end] for start, end in zip(starts, ends.tolist(), strict=True)]
-    names = keys.tobytes()
-    rows: dict[bytes, PreparedInput] = {}
-    for i in range(len(keys)):
-        rows[names[KEY_BYTES * i : KEY_BYTES * (i + 1)]] = {name: arrays[i] for name, arrays in columns.items()}
-    return rows
-
-
-def _fit(vectors: np.ndarray, ends: np.ndarray, count: int, width: int | None) -> bool:
-    """Whether vectors of this width, [positions, width], can be cut into as many rows as there are keys."""
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or (width is not None and vectors.shape[1] != width):
-        return False
-    if ends.dtype != np.int64 or ends.shape != (count,) or count == 0:
-        return False
-    return bool((np.diff(ends, prepend=0) >= 0).all()) and int(ends[-1]) == len(vectors)
+    def _look_up(self, inputs: Inputs, form: str) -> tuple[list[InputName], dict[bytes, Any]]:
+        """Names of the inputs in `by_input`, with those that can be there added; and inputs without features by key."""
+        by_input = self.shards.by_input.setdefault(form, {})
+        if len(by_input) > MAX_INPUTS:
+            by_input.clear()
+        names: list[InputName] = []
+        new_inputs: dict[InputName, Any] = {}
+        for item in inputs:
+            name = item if isinstance(item, str) else tuple(item)
+            names.append(name)
+            if name not in by_input:
+                new_inputs[name] = item
+        missing: dict[bytes, Any] = {}
+        for (name, item), key in zip(new_inputs.items(), _keys(new_inputs, form), strict=True):
+            row = self.shards.rows.get(key)
+            if row is None:
+                missing[key] = item
+            else:
+                by_input[name] = row
+        return names, missing
 
 
 def _entry(identity: str, name: str) -> dict[str, str]:
@@ -230,7 +153,7 @@ def _note_not_kept(folder: Path, error: Exception) -> None:
     note_once(f"Features are not kept on disk, so that the next run computes them again: {reason}.")
 
 
-def _keys(inputs: Inputs, form: str) -> list[bytes]:
+def _keys(inputs: Iterable[InputName], form: str) -> list[bytes]:
     """Inputs are found by a digest of their form and content."""
     keys: list[bytes] = []
     for item in inputs:

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.arrays import PreparedInput, attention_mask, length_of, lengths_of, pad, take, to_device
+from crosstask.models.arrays import PreparedInput, attention_mask, pad
 from crosstask.models.encoder import Config, Encoder, Inputs, Options, check_counts
 from crosstask.models.encoders import encoder_class
 from crosstask.models.encoders.feature_cache import FeatureCache
+from crosstask.models.encoders.feature_pass import FeaturePass, Reads, feature_device, feature_precision
 from crosstask.models.heads import LinearHead, multiply_input
 from crosstask.models.hooks import Site
 from crosstask.models.representation import Representation
 
-FEATURE_BATCH = 64
 HEAD_DROPOUT = 0.1
 """Dropout of linear heads on the shared layer."""
 
@@ -87,6 +87,9 @@ class FrozenEncoder(Encoder):
         if self.uses_cache:
             if self.cache is None:
                 options = {**self.inner.config(), "first_is_enough": self._reads_first_only}
+                precision = feature_precision(self._feature_device())
+                if precision != "float32":
+                    options["precision"] = precision
                 self.cache = FeatureCache.of_encoder(self.inner, options)
             rows = self.cache.get(items, form, lambda missing: self._features(missing, form))
         else:
@@ -100,37 +103,21 @@ class FrozenEncoder(Encoder):
             tagged.append({**row, "word_positions": np.where(cut_off, -1, np.arange(len(row["tokens"])))})
         return tagged
 
-    @torch.inference_mode()
     def _features(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
-        rows = self.inner.prepare(inputs, form)
-        order = np.argsort(-lengths_of(rows), kind="stable").tolist()
-        device = next(self.inner.parameters()).device
-        features: list[PreparedInput] = [{} for _ in rows]
-        for start in range(0, len(order), FEATURE_BATCH):
-            indices = order[start : start + FEATURE_BATCH]
-            batch = self.inner.collate(take(rows, indices))
-            output = self.inner(to_device(batch, device))
-            tokens = _by_example(output.tokens, len(indices))
-            pooled = _by_example(output.pooled, len(indices))
-            for i, example_tokens, example_pooled in zip(indices, tokens, pooled, strict=True):
-                features[i] = self._read_by_heads(example_tokens, example_pooled, rows[i])
-            self.progress(min(start + FEATURE_BATCH, len(order)), len(order))
-        return features
+        device = self._feature_device()
+        one_pass = FeaturePass(self.inner, self._reads(form), device, feature_precision(device), self.progress)
+        return one_pass.run(inputs, form)
 
-    def _read_by_heads(self, tokens: np.ndarray | None, pooled: np.ndarray | None, row: PreparedInput) -> PreparedInput:
-        """The features of one example that heads read: of each word's first piece, the first position, or all."""
-        empty = np.zeros((0, self.inner.width), dtype=np.float32)
-        if "word_positions" in row:
-            assert tokens is not None
-            positions = row["word_positions"]
-            words = tokens[np.maximum(positions, 0)]  # [words, width]
-            words[positions < 0] = np.nan  # cut off: never shown to a head
-            return {"tokens": words, "pooled": empty}
-        vector = empty if pooled is None else pooled[None]  # [1, width]
-        if tokens is None or (pooled is not None and self._reads_pooled_only):
-            return {"tokens": empty, "pooled": vector}
-        stop = 1 if self._reads_first_only else length_of(row)
-        return {"tokens": tokens[:stop].copy(), "pooled": vector}
+    def _feature_device(self) -> torch.device:
+        return feature_device(next(self.inner.parameters()).device)
+
+    def _reads(self, form: Form) -> Reads:
+        """What heads read: of each word's first piece, of the first position, or of all."""
+        if form == "tokens":
+            return "words"
+        if self._reads_pooled_only:
+            return "pooled"
+        return "first" if self._reads_first_only else "all"
 
     @cached_property
     def _reads_pooled_only(self) -> bool:
@@ -228,10 +215,3 @@ class FrozenEncoder(Encoder):
         inner_class = encoder_class(options.pop("name"))
         inner = inner_class.restore(options, folder, trust_remote_code=trust_remote_code)
         return cls(inner, config["hidden"], cache=False)
-
-
-def _by_example(values: Tensor | None, count: int) -> Sequence[np.ndarray | None]:
-    """The array of each example of a batch, or None for each where the encoder gives none."""
-    if values is None:
-        return [None] * count
-    return list(values.float().cpu().numpy())

@@ -10,7 +10,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
-import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -19,13 +18,19 @@ from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, import_extra
 from crosstask.hub import hub_is_reachable, offline
-from crosstask.models.arrays import PreparedInput, attention_mask, column, pad
+from crosstask.models.arrays import FlatRows, PreparedInput, attention_mask, column, pad
 from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, Options, Representation
 from crosstask.models.encoders import encoder_names
 from crosstask.models.encoders.layer_split import layer_list
-from crosstask.models.encoders.transformer_files import read_architecture, read_tokenizer, warn_of_remote_code
+from crosstask.models.encoders.pretrained import Pretrained, identity_of_files, read_once
+from crosstask.models.encoders.tokenization import Tokenization
+from crosstask.models.encoders.transformer_files import (
+    CONFIG_FILE,
+    read_architecture,
+    read_tokenizer,
+    warn_of_remote_code,
+)
 from crosstask.models.heads import (
-    MODEL_INPUTS,
     LinearHead,
     StockHead,
     auto_class,
@@ -136,6 +141,8 @@ class HuggingFaceEncoder(Encoder):
         super().__init__()
         self.body = body
         self.tokenizer = tokenizer
+        self.tokenization = Tokenization(tokenizer)
+        self.pretrained: Pretrained | None = None
         self.options = dict(options)
         # Never among the options that are saved: who loads the model decides again.
         self.options.pop("trust_remote_code", None)
@@ -176,7 +183,12 @@ class HuggingFaceEncoder(Encoder):
             raise CrossTaskError(f"encoder: `pooling` is 'stock' or 'mean', found '{settings['pooling']}'.")
         tagging_only = _tagging_only(tasks)
         splits_words = any(task.spec.form == "tokens" for task in tasks)
-        model, tokenizer = _load_pretrained(path, settings, tagging_only=tagging_only, splits_words=splits_words)
+        reading = Reading(path, settings, tagging_only, splits_words)
+        if settings["lora"]:
+            pretrained = reading.read()  # whose random numbers come before those of the low-rank updates
+        else:
+            with torch.random.fork_rng(devices=[]):  # whether it is read or was before, the next numbers are the same
+                pretrained = read_once(reading.identity, reading.read)
         lora = settings["lora"]
         stored = {
             "max_length": settings["max_length"],
@@ -186,7 +198,14 @@ class HuggingFaceEncoder(Encoder):
             "tagging_only": tagging_only,
             **more,
         }
-        encoder = cls(_take_body(model), tokenizer, stored, trust_remote_code=settings["trust_remote_code"])
+        encoder = cls(
+            pretrained.copy_body(),
+            pretrained.tokenization.tokenizer,
+            stored,
+            trust_remote_code=settings["trust_remote_code"],
+        )
+        encoder.tokenization = pretrained.tokenization
+        encoder.pretrained = pretrained
         encoder.origin = str(path)
         return encoder
 
@@ -217,13 +236,14 @@ class HuggingFaceEncoder(Encoder):
         folder = Path(minilm_folder() if path == "minilm" else path)
         if not folder.is_dir():
             return None
-        files: list[tuple[str, int, int]] = []
-        for file in folder.rglob("*"):
-            if file.is_file():
-                status = file.stat()
-                files.append((str(file.relative_to(folder)), status.st_size, status.st_mtime_ns))
-        version, resolved = metadata.version("crosstask"), str(folder.resolve())
-        return repr((version, resolved, sorted(options.items()), _tagging_only(tasks), sorted(files)))
+        files = identity_of_files(folder)
+        return repr((metadata.version("crosstask"), sorted(options.items()), _tagging_only(tasks), files))
+
+    def fingerprints(self) -> dict[str, str]:
+        """Those of the encoder that was read, as long as the weights are the same."""
+        if self.pretrained is not None and self.pretrained.has_weights_of(self.body):
+            return self.pretrained.fingerprints
+        return {}
 
     def reading_identity(self) -> str:
         """The tokenizer and the architecture's configuration."""
@@ -240,36 +260,19 @@ class HuggingFaceEncoder(Encoder):
 
     # From inputs to representations
 
-    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+    def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Word-piece ids; for tagging also the position of each word's first piece (-1: cut off)."""
-        texts, second_texts = list(inputs), None
-        if form == "pair":
-            texts = [first for first, _ in inputs]
-            second_texts = [second for _, second in inputs]
-        encoded = self.tokenizer(
-            texts,
-            second_texts,
-            truncation=True,
-            max_length=self.max_length,
-            is_split_into_words=form == "tokens",
-        )
-        keys = [key for key in MODEL_INPUTS if key in encoded and key != "attention_mask"]
-        rows: list[PreparedInput] = []
-        for i in range(len(texts)):
-            row = {key: np.asarray(encoded[key][i], dtype=np.int64) for key in keys}
-            if form == "tokens":
-                row["word_positions"] = _first_pieces(encoded.word_ids(i), len(texts[i]))
-            rows.append(row)
+        rows = self.tokenization.rows(inputs, form, self.max_length)
         self._check_ids(rows)
         return rows
 
-    def _check_ids(self, rows: Sequence[PreparedInput]) -> None:
+    def _check_ids(self, rows: FlatRows) -> None:
         """The tokenizer may know more tokens than the encoder has vectors for, if the two do not belong together."""
         for key, setting in (("input_ids", "vocab_size"), ("token_type_ids", "type_vocab_size")):
             limit = getattr(self.hf_config, setting, None)
-            if not limit:  # not every architecture says it
+            if not limit or key not in rows.columns:  # not every architecture says it
                 continue
-            largest = max((int(row[key].max()) for row in rows if key in row and len(row[key])), default=0)
+            largest = int(rows.columns[key].values.max(initial=0))
             if largest >= limit:
                 raise CrossTaskError(
                     f"The tokenizer and the encoder do not belong together: it gives {largest} among `{key}`, and the "
@@ -379,7 +382,7 @@ class HuggingFaceEncoder(Encoder):
     def _save_tokenizer(self, folder: Path) -> None:
         # Its file holds how the last text was cut. Where all features came from the cache there was none yet, and the
         # file would depend on what the cache held.
-        self.prepare([""], "text")
+        self.tokenization.set_length(self.max_length)
         self.tokenizer.save_pretrained(folder)
 
     @classmethod
@@ -453,33 +456,74 @@ def _tagging_only(tasks: Sequence[Task]) -> bool:
     return all(task.kind == "tagging" for task in tasks)
 
 
-def _load_pretrained(
-    path: str, settings: TransformerOptions, *, tagging_only: bool, splits_words: bool
-) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
-    """A pretrained classifier and its tokenizer from a folder or the hub, with `dropout` and `attention` as set."""
-    folder = minilm_folder() if path == "minilm" else path
-    loading: Config = {"trust_remote_code": settings["trust_remote_code"]}
-    if settings["trust_remote_code"]:
-        warn_of_remote_code(path)
-    if not Path(folder).is_dir() and not hub_is_reachable():
-        loading["local_files_only"] = True  # what was fetched before is still there
-    model_options = dict(loading)
-    if settings["attention"] is not None:
-        model_options["attn_implementation"] = settings["attention"]
-    tokenizer_options = dict(loading)
-    if splits_words:
-        # Byte-level vocabularies tell words apart by the space before them, which the user's tokens lack.
-        tokenizer_options["add_prefix_space"] = True
-    with quiet_transformers(), _explained(path):
-        import transformers
+@dataclass(frozen=True)
+class Reading:
+    """How a pretrained encoder is read.
 
-        config = transformers.AutoConfig.from_pretrained(folder, **loading)
-        if settings["dropout"] is not None:
-            _set_dropout(config, settings["dropout"])
-        classifier = auto_class(tagging_only)
-        model = classifier.from_pretrained(folder, config=config, dtype=torch.float32, **model_options)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **tokenizer_options)
-    return model, tokenizer
+    - `path`: of a folder or on the hub;
+    - `settings`: of which `dropout`, `attention` and `trust_remote_code` count here;
+    - `tagging_only`: whether the body is that of a token classifier;
+    - `splits_words`: whether some inputs are lists of words.
+    """
+
+    path: str
+    settings: TransformerOptions
+    tagging_only: bool
+    splits_words: bool
+
+    @property
+    def folder(self) -> str:
+        """A folder, or a name on the hub."""
+        return minilm_folder() if self.path == "minilm" else self.path
+
+    def identity(self) -> str | None:
+        """Identifies what `read` returns; None where it is not on disk, or where code of its own runs."""
+        folder: Path | None = Path(self.folder)
+        if not Path(self.folder).is_dir():
+            folder = _folder_of_hub(self.folder)
+        if folder is None or self.settings["trust_remote_code"]:
+            return None
+        options = (self.settings["dropout"], self.settings["attention"], self.tagging_only, self.splits_words)
+        return f"{options} {identity_of_files(folder)}"
+
+    def read(self) -> Pretrained:
+        """The body of a classifier and its tokenizer, from the folder or the hub."""
+        loading: Config = {"trust_remote_code": self.settings["trust_remote_code"]}
+        if self.settings["trust_remote_code"]:
+            warn_of_remote_code(self.path)
+        if not Path(self.folder).is_dir() and not hub_is_reachable():
+            loading["local_files_only"] = True  # what was fetched before is still there
+        model_options = dict(loading)
+        if self.settings["attention"] is not None:
+            model_options["attn_implementation"] = self.settings["attention"]
+        tokenizer_options = dict(loading)
+        if self.splits_words:
+            # Byte-level vocabularies tell words apart by the space before them, which the user's tokens lack.
+            tokenizer_options["add_prefix_space"] = True
+        with quiet_transformers(), _explained(self.path):
+            import transformers
+
+            config = transformers.AutoConfig.from_pretrained(self.folder, **loading)
+            if self.settings["dropout"] is not None:
+                _set_dropout(config, self.settings["dropout"])
+            model, differences = auto_class(self.tagging_only).from_pretrained(
+                self.folder, config=config, dtype=torch.float32, output_loading_info=True, **model_options
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, **tokenizer_options)
+        missing = dict(differences)["missing_keys"]
+        is_complete = not any(str(name).startswith(f"{model.base_model_prefix}.") for name in missing)
+        return Pretrained(_take_body(model), Tokenization(tokenizer), is_complete)
+
+
+def _folder_of_hub(name: str) -> Path | None:
+    """Where files of the hub were put when they were fetched; None where they were not."""
+    import huggingface_hub
+
+    try:
+        path = huggingface_hub.try_to_load_from_cache(name, CONFIG_FILE)
+    except huggingface_hub.errors.HFValidationError:  # no name that the hub could have
+        return None
+    return Path(path).parent if isinstance(path, str) else None
 
 
 def _load_classifier(
@@ -527,16 +571,6 @@ def _first_position(config: "PretrainedConfig") -> int:
     if config.model_type in OFFSET_POSITIONS:
         return (config.pad_token_id or 0) + 1
     return 0
-
-
-def _first_pieces(word_ids: Sequence[int | None], num_words: int) -> np.ndarray:
-    """The position of each word's first piece, [words]; -1 for words that were cut off."""
-    positions = np.full(num_words, -1, dtype=np.int64)
-    for position in range(len(word_ids) - 1, -1, -1):
-        word = word_ids[position]
-        if word is not None:
-            positions[word] = position
-    return positions
 
 
 def _with_lora(body: "PreTrainedModel", options: bool | Options, frozen: Sequence[nn.Parameter]) -> "PreTrainedModel":

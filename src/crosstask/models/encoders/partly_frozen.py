@@ -16,7 +16,6 @@ from crosstask.models.batches import in_batches
 from crosstask.models.encoder import Config, Inputs, Options, Representation
 from crosstask.models.encoders.cache_folder import feature_folder
 from crosstask.models.encoders.feature_cache import FeatureCache, fingerprint
-from crosstask.models.encoders.frozen import FEATURE_BATCH
 from crosstask.models.encoders.hidden_states import StateStore
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder, TransformerOptions
 from crosstask.models.encoders.layer_split import LayerSplit
@@ -26,6 +25,8 @@ from crosstask.models.hooks import Site
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+STATE_BATCH = 64
+"""Texts whose hidden states are computed at once."""
 STATES = "states"
 """The array of a prepared input that holds its hidden states behind the frozen layers, [length, width]."""
 
@@ -97,7 +98,7 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
 
     # From inputs to representations
 
-    def prepare(self, inputs: Inputs, form: Form) -> list[PreparedInput]:
+    def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Word-piece ids, and beside them the hidden states behind the frozen layers where those are kept."""
         items = list(inputs)
         rows = super().prepare(items, form)
@@ -114,7 +115,7 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
         rows = super().prepare(inputs, form)
         device = next(self.body.parameters()).device
         states: dict[int, np.ndarray] = {}
-        for positions in in_batches(lengths_of(rows), FEATURE_BATCH):
+        for positions in in_batches(lengths_of(rows), STATE_BATCH):
             batch = to_device(super().collate_to(take(rows, positions), length=0), device)
             output = self.split.lower(self.body, model_inputs(batch)).float().cpu().numpy()  # [batch, length, width]
             for i, array in zip(positions.tolist(), output, strict=True):

@@ -15,7 +15,7 @@ from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.fused import Lookup
-from crosstask.models.arrays import FlatRows, PreparedInput, column, pad
+from crosstask.models.arrays import FlatRows, PreparedInput, Ragged, column, pad
 from crosstask.models.encoder import (
     Config,
     Encoder,
@@ -270,7 +270,7 @@ class WordEncoder(Encoder):
             values.extend(self.words.ids(item, form, cached=cached))
             ends.append(len(values))
             count_step()
-        return FlatRows("ids", np.asarray(values), np.asarray(ends))
+        return FlatRows({"ids": Ragged(np.asarray(values), np.asarray(ends))})
 
     def collate(self, rows: Sequence[PreparedInput]) -> dict[str, Tensor]:
         """Padded `ids` and the `mask` of what is no padding, both [batch, length]."""
