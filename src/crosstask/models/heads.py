@@ -12,7 +12,7 @@ from crosstask.data.examples import TaskSpec
 from crosstask.models.representation import Representation
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -51,12 +51,7 @@ class StockHead(nn.Module):
     def __init__(self, config: "PretrainedConfig", spec: TaskSpec, trust_remote_code: bool = False) -> None:
         super().__init__()
         with quiet_transformers():
-            # Built without memory, so that a large body is never allocated only to be thrown away.
-            with torch.device("meta"):
-                model = auto_class(spec.kind == "tagging").from_config(
-                    labeled_config(config, spec), trust_remote_code=trust_remote_code
-                )
-            setattr(model, model.base_model_prefix, _Slot())
+            model = _without_weights(labeled_config(config, spec), spec.kind == "tagging", trust_remote_code)
             model.to_empty(device="cpu")
             model.apply(model._init_weights)
         self.model = model
@@ -73,6 +68,25 @@ class StockHead(nn.Module):
             return self.model(**arguments).logits
         finally:
             slot.output = None
+
+
+_models_without_weights: dict[tuple[object, ...], "PreTrainedModel"] = {}
+"""By configuration. To build one takes as long as ten updates on a GPU, and the runs of a study have the same ones."""
+MAX_KEPT_MODELS = 256
+
+
+def _without_weights(config: "PretrainedConfig", is_tagging: bool, trust_remote_code: bool) -> "PreTrainedModel":
+    """A model with a slot in place of its body, whose tensors have no memory yet."""
+    key = (type(config), repr(sorted(vars(config).items())), is_tagging, trust_remote_code)
+    if key not in _models_without_weights:
+        # A large body is never allocated only to be thrown away.
+        with torch.device("meta"):
+            model = auto_class(is_tagging).from_config(config, trust_remote_code=trust_remote_code)
+        setattr(model, model.base_model_prefix, _Slot())
+        if len(_models_without_weights) == MAX_KEPT_MODELS:
+            _models_without_weights.clear()
+        _models_without_weights[key] = model
+    return copy.deepcopy(_models_without_weights[key])
 
 
 class _BodyOutput(tuple[Tensor | None, ...]):
