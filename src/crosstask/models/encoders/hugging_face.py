@@ -39,6 +39,7 @@ from crosstask.models.heads import (
     quiet_transformers,
 )
 from crosstask.models.hooks import Site, recomputation_contexts
+from crosstask.models.modes import short_attention
 from crosstask.models.packing import Packing, packed_inputs
 from crosstask.models.saved_weights import SavedWeights
 from crosstask.validation import check_options, check_values, explain, find_problems, options_model, shown
@@ -312,7 +313,8 @@ class HuggingFaceEncoder(Encoder):
         if self._can_pack(inputs["attention_mask"].device):
             packing = Packing.of(inputs["attention_mask"])
         if packing is None:
-            output = self._call_body(model_inputs(inputs), states)
+            with short_attention(inputs["attention_mask"].shape[1]):
+                output = self._call_body(model_inputs(inputs), states)
             return output.last_hidden_state, getattr(output, "pooler_output", None)
         packed = packed_inputs(packing, model_inputs(inputs), first_position=_first_position(self.hf_config))
         if states is not None:
