@@ -24,9 +24,9 @@ Parts = Generator[Tensors, Tensors, None]
 """A computation while it runs: it yields what the host reads, and is sent what the host decides."""
 Computation = Callable[[Tensors], Parts]
 
-NUM_PLAIN_RUNS = 2
-"""A graph is captured once shapes have come up so often: the first runs also create what libraries and optimizers keep,
-which must not be part of a graph."""
+NUM_PLAIN_RUNS = 1
+"""A graph is captured once shapes come back: to capture takes as long as two plain runs. The first run also creates
+what libraries and optimizers keep, which must not be part of a graph."""
 MAX_GRAPHS = 64
 """Shapes beyond these run as plain code: each takes a moment to capture, and some memory."""
 ALIGNMENT = 64

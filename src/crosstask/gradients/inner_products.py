@@ -191,8 +191,10 @@ def conflict(gram: Tensor) -> float:
     size = len(gram)
     if size < 2:
         return 0.0
-    above = torch.triu(torch.ones(size, size, dtype=torch.bool, device=gram.device), diagonal=1)
-    return float((gram[above] < 0).double().mean())
+    num_negative = 0
+    for row, products in enumerate(gram.tolist()):
+        num_negative += sum(product < 0 for product in products[row + 1 :])
+    return num_negative / (size * (size - 1) / 2)
 
 
 def _in_one_dtype(one: Tensor, two: Tensor) -> tuple[Tensor, Tensor]:

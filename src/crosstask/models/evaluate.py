@@ -16,16 +16,20 @@ from crosstask.models.losses import IGNORED, loss_sum
 from crosstask.models.multitask import Model
 
 PREDICTION_BATCH = 64
+CARD_BATCH = 256
+"""The same on a GPU, which a small batch leaves idle."""
 
 
 @torch.inference_mode()
-def evaluate(model: Model, prepared: Prepared, batch_size: int = PREDICTION_BATCH) -> tuple[Predictions, float]:
+def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) -> tuple[Predictions, float]:
     """Predictions next to the true labels, and the mean loss."""
     was_training = model.training
     model.eval()
     spec, device = prepared.spec, model.device()
     logits: dict[int, np.ndarray] = {}
     total_loss, num_units = 0.0, 0
+    if batch_size is None:
+        batch_size = CARD_BATCH if device.type == "cuda" else PREDICTION_BATCH
     for positions in in_batches(prepared.lengths(), batch_size):
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
         output = model(batch.inputs, batch.rows)[spec.name].float()

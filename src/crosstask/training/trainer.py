@@ -44,7 +44,7 @@ from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.training.state import PhasePosition, TrainingState, all_finite
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
-from crosstask.training.update_graphs import Examples, UpdateGraphs, UpdateInParts
+from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
 from crosstask.transfer.base import Moment, Transfer
 from crosstask.weighting.base import HeldOut, Weighting
 from crosstask.weighting.evidence import Need
@@ -245,7 +245,7 @@ class Trainer:
         run.num_done = self._start_phase(run, resumed)
         if self.cuda_graphs is not None:
             self.cuda_graphs.forget()  # parameters of the phase before may not learn any more
-            run.graphs = UpdateGraphs(self.stepper, run.optimizer, settings.clip or math.inf, self.cuda_graphs)
+            run.graphs = UpdateGraphs(self.stepper, run.optimizer, settings, self.cuda_graphs)
         run.started = clock()
         self.progress.start(phase.name, schedule.num_updates, run.num_done)
         self.model.train()
@@ -395,14 +395,13 @@ class Trainer:
         update = graphs.start(Examples(self.support, step), need, observed, query)
         if update is None or (update.has_values and not all(map(math.isfinite, update.numbers().values()))):
             return None
-        shared = self.model.shared_parameters()
-        weighting.backward(update, shared=shared, probabilities=run.probabilities)
-        losses, is_finite = update.finish()
-        finite_tasks = self.failures.finite_losses(losses)
-        if is_finite:
-            self._learn_from_products(run, update)
-        update.close()
-        if not is_finite:
+        weighting.backward(update, shared=graphs.shared, probabilities=run.probabilities)
+        outcome = update.finish()
+        finite_tasks = self.failures.finite_losses(outcome.losses)
+        is_finite = outcome.is_finite
+        if is_finite and outcome.query_losses:
+            self._learn_from_products(run, outcome)
+        elif not is_finite:
             # No step was taken: it is taken now, without the tasks that failed.
             finite_step = {task: step[task] for task in finite_tasks}
             is_finite = self._keep_finite_parts(run, [finite_step], graphs.parameters, failures_before)
@@ -410,18 +409,15 @@ class Trainer:
                 run.optimizer.step()
         if is_finite:
             self.state.skipped_updates = 0
-        return losses
+        return outcome.losses
 
-    def _learn_from_products(self, run: PhaseRun, update: UpdateInParts) -> None:
+    def _learn_from_products(self, run: PhaseRun, outcome: Outcome) -> None:
         """Let the weighting learn from held-out losses whose gradients the update has multiplied with its own."""
-        products = update.products()
-        if products is None:
-            return
         # A task counts 1 / q where it is in a step with probability q.
-        factors = [1.0 / run.probabilities.get(task, 1.0) for task in update]
-        scaled = products.products * torch.tensor(factors, dtype=torch.float64)  # [losses, tasks]
-        run.phase.weighting.learn_from_products(scaled, products.losses, run.learning_rate)
-        self.record.write(HeldOutLosses(run.phase.name, run.num_done, products.losses))
+        factors = [1.0 / run.probabilities.get(task, 1.0) for task in outcome.losses]
+        products = outcome.products * torch.tensor(factors, dtype=torch.float64)  # [query losses, tasks]
+        run.phase.weighting.learn_from_products(products, outcome.query_losses, run.learning_rate)
+        self.record.write(HeldOutLosses(run.phase.name, run.num_done, outcome.query_losses))
 
     def _held_out_examples(self, run: PhaseRun, held_out: HeldOut) -> Examples:
         """Examples of every task that this update does not train on."""

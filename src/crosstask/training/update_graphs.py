@@ -10,6 +10,7 @@ from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +19,9 @@ from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.stacked import HeadGradients, StackedGradients, head_products
 from crosstask.gradients.task_gradients import add_to_grad
 from crosstask.models.batches import Batch, Prepared, RowCounts, Step, make_batch, padded_length, row_counts
+from crosstask.models.losses import IGNORED
 from crosstask.models.modes import without_dropout
+from crosstask.training.config import Training
 from crosstask.training.forward import Stepper
 from crosstask.weighting.evidence import Need
 
@@ -26,6 +29,8 @@ UNSUITABLE = Need.SECOND_ORDER | Need.REPRESENTATIONS | Need.EXAMPLE_PRODUCTS | 
 """What a weighting may need that only plain code gives."""
 CLIP_EPSILON = 1e-6
 """As in `torch.nn.utils.clip_grad_norm_`."""
+KINDS_WITH_IGNORED = ("classification", "pair", "tagging")
+"""Kinds of tasks in which an example can be labeled as one that does not count."""
 QUERY = "query "
 """Names of the tensors of held-out examples begin so."""
 PartsWithLosses = Generator[Tensors, Tensors, Tensor]
@@ -39,11 +44,19 @@ class Examples(NamedTuple):
     step: Step
 
 
-class Products(NamedTuple):
-    """What a weighting with `Need.HELD_OUT_PRODUCTS` learns from: products, [losses, tasks], and held-out losses."""
+class Outcome(NamedTuple):
+    """What an update has shown.
 
-    products: Tensor
+    - `losses`: by task;
+    - `is_finite`: whether they and the gradient were finite, so that the step was taken;
+    - `query_losses`, `products`: what a weighting with `Need.HELD_OUT_PRODUCTS` learns from, [query losses, tasks];
+      empty without one.
+    """
+
     losses: dict[str, float]
+    is_finite: bool
+    query_losses: dict[str, float]
+    products: Tensor
 
 
 @dataclass(frozen=True)
@@ -76,15 +89,21 @@ class UpdateGraphs:
     Args:
         stepper: runs the model.
         optimizer: AdamW, `fused` and `capturable`.
-        clip: largest norm of the gradient; infinite for none.
+        settings: of the loop.
         graphs: captures and replays.
     """
 
-    def __init__(self, stepper: Stepper, optimizer: torch.optim.Optimizer, clip: float, graphs: PlainGraphs) -> None:
+    def __init__(
+        self, stepper: Stepper, optimizer: torch.optim.Optimizer, settings: Training, graphs: PlainGraphs
+    ) -> None:
         self.stepper = stepper
         self.optimizer = optimizer
-        self.clip = clip
+        self.batch_size = settings.batch_size
+        self.clip = settings.clip or math.inf
         self.graphs = graphs
+        # Which parameters learn does not change within a phase, and to find them takes as long as to launch a graph.
+        self.shared = stepper.model.shared_parameters()
+        self.layers: dict[tuple[str, ...], Sequence[nn.Module]] = {}  # by the tasks of a step
         self.parameters: list[nn.Parameter] = []
         for group in optimizer.param_groups:
             self.parameters.extend(group["params"])
@@ -100,7 +119,7 @@ class UpdateGraphs:
             observed: tasks that the weighting sees without training on them.
             query: held-out examples, for a weighting that learns from products with their gradients.
         """
-        model, (data, step) = self.stepper.model, examples
+        model, step = self.stepper.model, examples.step
         if need & UNSUITABLE or not step or not model.encoder.has_few_shapes or len(model.inserts):
             return None
         if not all(len(positions) for positions in step.values()):
@@ -110,7 +129,7 @@ class UpdateGraphs:
             return None
         layers: Sequence[nn.Module] = ()
         if Need.GRADIENTS in need:
-            layers = self.stepper.fusable_layers(data, step, with_transfers=True) or ()
+            layers = self._layers_to_record(examples)
             if not layers or not need & (Need.PRODUCTS | Need.HELD_OUT_PRODUCTS):
                 return None
         batch, query_batch = self._batch(examples), None
@@ -126,9 +145,27 @@ class UpdateGraphs:
         )
         return UpdateInParts(Update(self, plan, layers), batch, query_batch)
 
+    def _layers_to_record(self, examples: Examples) -> Sequence[nn.Module]:
+        """For each task's gradient from one pass; none where that does not work."""
+        tasks = tuple(examples.step)
+        if tasks not in self.layers:
+            self.layers[tasks] = self.stepper.fusable_layers(*examples, with_transfers=True) or ()
+        return self.layers[tasks]
+
     def _batch(self, examples: Examples) -> Batch:
+        """A batch whose shape comes back: filled up to the batch size with examples that do not count."""
         data, step = examples
-        return make_batch(self.stepper.model.encoder, data, step, padded_length(data, step))
+        full_step = dict(step)
+        if not self.stepper.transfers:
+            for task, positions in step.items():
+                if data[task].spec.kind in KINDS_WITH_IGNORED:
+                    full_size = min(self.batch_size, len(data[task]))
+                    full_step[task] = np.resize(positions, max(full_size, len(positions)))
+        batch = make_batch(self.stepper.model.encoder, data, full_step, padded_length(data, step))
+        for task, positions in step.items():
+            if len(full_step[task]) > len(positions):
+                batch.labels[task][len(positions) :] = IGNORED
+        return batch
 
 
 class Update:
@@ -137,7 +174,7 @@ class Update:
     def __init__(self, updates: UpdateGraphs, plan: Plan, layers: Sequence[nn.Module]) -> None:
         self.stepper, self.model = updates.stepper, updates.stepper.model
         self.optimizer, self.parameters, self.clip = updates.optimizer, updates.parameters, updates.clip
-        self.graphs = updates.graphs
+        self.graphs, self.shared = updates.graphs, updates.shared
         self.plan = plan
         self.layers = layers
 
@@ -154,10 +191,10 @@ class Update:
             values = yield from self._plain_step(batch, inputs)
         norm = self._take_step(values)
         self._clear()  # gradients in a graph's memory must not be found there by plain code
-        outputs = {"results": torch.cat([values.double(), norm.double().reshape(1)])}
+        results = [values.double(), norm.double().reshape(1)]
         if self.plan.query_rows and gradients is not None:
-            outputs |= self._held_out_products(inputs, *gradients)
-        yield outputs
+            results += self._held_out_products(inputs, *gradients)
+        yield {"numbers": torch.cat(results)}
 
     def _plain_step(self, batch: Batch, inputs: Tensors) -> PartsWithLosses:
         """One backward pass of the weighted sum of losses."""
@@ -165,7 +202,7 @@ class Update:
         values = _stack(losses)
         sent = inputs
         if self.plan.reads_losses:
-            sent = yield {"losses": values}
+            sent = yield {"numbers": values.double()}
         terms: list[Tensor] = []
         for factor, (task, loss) in zip(sent["head factors"], losses.items(), strict=True):
             if task in self.plan.observed:
@@ -180,7 +217,7 @@ class Update:
     def _take_gradients(self, losses: FusedLosses) -> tuple[StackedGradients, HeadGradients]:
         """Every task's gradient from one pass."""
         stacks, heads = losses.stacked_gradients()
-        return StackedGradients(stacks, self.model.shared_parameters()), heads
+        return StackedGradients(stacks, self.shared), heads
 
     def _put_mixture_in_place(
         self, losses: FusedLosses, gradients: StackedGradients, heads: HeadGradients, inputs: Tensors
@@ -189,7 +226,7 @@ class Update:
         values = _stack(losses)
         sent = inputs
         if self.plan.takes_products:
-            sent = yield {"losses": values, "gram": gradients.gram()}
+            sent = yield {"numbers": torch.cat([values.double(), gradients.gram().flatten()])}
         gradients.put_mixture_in_place(sent["factors"])
         for factor, task in zip(sent["head factors"], self.plan.tasks, strict=True):
             add_to_grad([(parameter, factor * gradient) for parameter, gradient in heads[task]])
@@ -210,8 +247,8 @@ class Update:
             delattr(self.optimizer, name)
         return norm
 
-    def _held_out_products(self, inputs: Tensors, support: StackedGradients, heads: HeadGradients) -> Tensors:
-        """Products of the gradients of held-out losses at the new model with those of the step."""
+    def _held_out_products(self, inputs: Tensors, support: StackedGradients, heads: HeadGradients) -> list[Tensor]:
+        """Held-out losses at the new model, and products of their gradients with those of the step; flat."""
         batch = Batch.from_tensors(inputs, self.plan.query_rows, QUERY)
         with without_dropout(self.model):
             losses = self.stepper.fused_losses(batch, self.layers)
@@ -219,7 +256,7 @@ class Update:
         products = gradients.products_with(support)  # [losses, tasks]
         # A head is reached by its own task alone, in the same place of both orders.
         on_heads = head_products(query_heads, heads)
-        return {"products": products + torch.diag(on_heads), "query losses": _stack(losses)}
+        return [_stack(losses).double(), (products + torch.diag(on_heads)).flatten()]
 
     def _clear(self) -> None:
         for parameter in self.parameters:
@@ -236,9 +273,10 @@ class UpdateInParts(dict[str, Tensor]):
         if query is not None:
             self.inputs |= query.tensors(QUERY)
         self.run: Run | None = None
+        self._numbers = torch.zeros(0)  # what the host reads before gradients are in place
         if self.plan.reads_losses or self.plan.takes_products:
             self._start(self.inputs)
-        self._numbers: dict[str, float] = {}
+            self._numbers = self._fetch()
 
     def _start(self, inputs: Tensors) -> None:
         self.run = self.graphs.run(self.plan, self.update_on_device.run, inputs)
@@ -250,15 +288,14 @@ class UpdateInParts(dict[str, Tensor]):
 
     def numbers(self) -> dict[str, float]:
         """The losses by task."""
-        if not self._numbers:
-            values = self._fetch("losses").tolist()
-            self._numbers = dict(zip(self.plan.tasks, values, strict=True))
-        return self._numbers
+        return dict(zip(self.plan.tasks, self._numbers.tolist(), strict=False))
 
     def gram(self, tasks: Sequence[str]) -> Tensor:
         """Products of these tasks' gradients."""
+        num_tasks = len(self.plan.rows)
+        gram = self._numbers[num_tasks:].view(num_tasks, num_tasks)
         rows = [self.plan.tasks.index(task) for task in tasks]
-        return self._fetch("gram")[rows][:, rows]
+        return gram[rows][:, rows]
 
     def put_in_place(self, factors: Mapping[str, float], head_factors: Mapping[str, float]) -> None:
         """Everything that follows: the gradients, and the optimizer's step."""
@@ -272,28 +309,24 @@ class UpdateInParts(dict[str, Tensor]):
         else:
             self.run.send(sent)
 
-    def finish(self) -> tuple[dict[str, float], bool]:
-        """The losses, and whether they and the gradient were finite, so that the step was taken."""
-        *losses, norm = self._fetch("results").tolist()
-        is_finite = all(map(math.isfinite, (*losses, norm)))
-        return dict(zip(self.plan.tasks, losses, strict=True)), is_finite
-
-    def products(self) -> Products | None:
-        """What the weighting learns from held-out losses after the update, if it does."""
-        if not self.plan.query_rows:
-            return None
-        tasks = [task for task, _ in self.plan.query_rows]
-        losses = dict(zip(tasks, self._fetch("query losses").tolist(), strict=True))
-        return Products(self._fetch("products"), losses)
-
-    def close(self) -> None:
-        """All was read."""
-        if self.run is not None:
-            self.run.finish()
-
-    def _fetch(self, name: str) -> Tensor:
+    def finish(self) -> "Outcome":
+        """Wait until the update is done."""
+        numbers = self._fetch()
         assert self.run is not None
-        return self.graphs.fetch(self.run.outputs[name])
+        self.run.finish()
+        tasks, query_tasks = self.plan.tasks, [task for task, _ in self.plan.query_rows]
+        sizes = [len(tasks), 1, len(query_tasks), len(query_tasks) * len(tasks)]
+        losses, norm, query_losses, products = numbers.split(sizes)
+        return Outcome(
+            losses=dict(zip(tasks, losses.tolist(), strict=True)),
+            is_finite=bool(torch.isfinite(losses).all()) and math.isfinite(norm.item()),
+            query_losses=dict(zip(query_tasks, query_losses.tolist(), strict=True)),
+            products=products.view(len(query_tasks), len(tasks)),
+        )
+
+    def _fetch(self) -> Tensor:
+        assert self.run is not None
+        return self.graphs.fetch(self.run.outputs["numbers"])
 
 
 def _stack(losses: Mapping[str, Tensor]) -> Tensor:
