@@ -44,3 +44,25 @@ def test_other_encoders_pad_as_they_must(text_task):
     step = {text_task.name: np.arange(2)}
     plain, asked = make_batch(encoder, data, step), make_batch(encoder, data, step, length=64)
     assert torch.equal(plain.inputs["ids"], asked.inputs["ids"])
+
+
+@pytest.mark.parametrize("name", ["bert", "lstm"])
+def test_flat_rows_make_the_batches_of_single_rows(name, tiny_encoder, text_task, tagging_task):
+    """Where all tasks are flat, one index takes their rows; the tensors are the same."""
+    tasks = [text_task, tagging_task]
+    section = {"name": tiny_encoder(name)} if name == "bert" else {"name": name, "dimension": 8}
+    encoder = build_encoder(section, tasks)
+    data = prepared_tasks(encoder, tasks)
+    single = {}
+    for task, prepared in data.items():
+        single[task] = Prepared(prepared.spec, list(prepared.rows), prepared.labels)
+    step = {text_task.name: np.array([3, 0]), tagging_task.name: np.array([1, 0, 1])}
+    batch, expected = make_batch(encoder, data, step), make_batch(encoder, single, step)
+    assert batch.inputs.keys() == expected.inputs.keys()
+    for part, expected_part in ((batch.inputs, expected.inputs), (batch.labels, expected.labels)):
+        for key, values in part.items():
+            assert torch.equal(values, expected_part[key])
+            assert values.dtype == expected_part[key].dtype
+    taken = data[text_task.name].take([2, 1])
+    assert [row.keys() for row in taken.rows] == [row.keys() for row in single[text_task.name].rows[:2]]
+    assert taken.lengths().tolist() == data[text_task.name].lengths()[[2, 1]].tolist()

@@ -16,7 +16,7 @@ PreparedInput = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
-class Ragged:
+class Ragged(Sequence[np.ndarray]):
     """Arrays of whole numbers and different lengths, end to end in a single one.
 
     >>> ragged = Ragged.of([[5, 6], [], [7]])
@@ -31,32 +31,46 @@ class Ragged:
     def of(cls, arrays: Sequence[Sequence[int]], dtype: type[np.integer] = np.int32) -> "Ragged":
         """The same numbers, in less memory."""
         lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
-        ends = np.concatenate([[0], np.cumsum(lengths)])
+        ends = _ends(lengths)
         return cls(np.fromiter(chain.from_iterable(arrays), dtype, int(ends[-1])), ends)
 
     @classmethod
     def concatenate(cls, parts: "Sequence[Ragged]") -> "Ragged":
         """The arrays of all parts."""
         lengths = np.concatenate([part.lengths() for part in parts])
-        return cls(np.concatenate([part.values for part in parts]), np.concatenate([[0], np.cumsum(lengths)]))
+        return cls(np.concatenate([part.values for part in parts]), _ends(lengths))
 
     def __len__(self) -> int:
         return len(self.ends) - 1
 
-    def __getitem__(self, position: int) -> np.ndarray:
+    @overload
+    def __getitem__(self, position: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[np.ndarray]: ...
+    def __getitem__(self, position: int | slice) -> np.ndarray | list[np.ndarray]:
+        if isinstance(position, slice):
+            return [self[i] for i in range(*position.indices(len(self)))]
         return self.values[self.ends[position] : self.ends[position + 1]].astype(np.int64)
 
     def lengths(self) -> np.ndarray:
         """Of each array."""
-        return np.diff(self.ends)
+        return self.ends[1:] - self.ends[:-1]
 
     def take(self, positions: np.ndarray) -> "Ragged":
         """The arrays at these positions, in their order."""
-        lengths = self.lengths()[positions]
-        ends = np.concatenate([[0], np.cumsum(lengths)])
+        starts = self.ends[positions]
+        lengths = self.ends[positions + 1] - starts
+        ends = _ends(lengths)
         # Where each value was: as far from its array's start as it is now.
-        shifts = np.repeat(self.ends[:-1][positions] - ends[:-1], lengths)
+        shifts = np.repeat(starts - ends[:-1], lengths)
         return Ragged(self.values[np.arange(len(shifts)) + shifts], ends)
+
+
+def _ends(lengths: np.ndarray) -> np.ndarray:
+    """Where each of several arrays ends that stand end to end, after a zero."""
+    ends = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return ends
 
 
 class FlatRows(Sequence[PreparedInput]):
@@ -92,6 +106,19 @@ class FlatRows(Sequence[PreparedInput]):
         lengths = [ragged.lengths() for name, ragged in self.columns.items() if name != "word_positions"]
         return np.max(lengths, axis=0)
 
+    def take(self, positions: np.ndarray) -> "FlatRows":
+        """The rows at these positions, in their order."""
+        return FlatRows({name: ragged.take(positions) for name, ragged in self.columns.items()})
+
+    @classmethod
+    def concatenate(cls, parts: "Sequence[FlatRows]") -> "FlatRows":
+        """The rows of all parts, with the arrays that each of them has."""
+        columns: dict[str, Ragged] = {}
+        for name in parts[0].columns:
+            if all(name in part.columns for part in parts):
+                columns[name] = Ragged.concatenate([part.columns[name] for part in parts])
+        return cls(columns)
+
 
 def length_of(row: PreparedInput) -> int:
     """Number of positions of a prepared input; rows of similar length make batches with little padding."""
@@ -118,8 +145,24 @@ def take(items: Sequence[Item] | Mapping[Name, Item], positions: Iterable[Any]) 
     return [items[i] for i in positions]
 
 
-def column(rows: Iterable[PreparedInput], name: str) -> list[np.ndarray]:
+def gather(parts: Sequence[tuple[Sequence[PreparedInput], np.ndarray]]) -> Sequence[PreparedInput]:
+    """The prepared inputs at these positions of each part; flat where all parts are, without a step for each input."""
+    flat: list[FlatRows] = []
+    examples: list[PreparedInput] = []
+    for rows, positions in parts:
+        if isinstance(rows, FlatRows):
+            flat.append(rows.take(positions))
+    if len(flat) == len(parts):
+        return FlatRows.concatenate(flat)
+    for rows, positions in parts:
+        examples += take(rows, positions)
+    return examples
+
+
+def column(rows: Iterable[PreparedInput], name: str) -> Sequence[np.ndarray]:
     """The array of this name of each prepared input."""
+    if isinstance(rows, FlatRows):
+        return rows.columns[name]
     return [row[name] for row in rows]
 
 
@@ -128,7 +171,14 @@ def pad(arrays: Sequence[np.ndarray], value: float, length: int = 0) -> Tensor:
 
     >>> pad([np.array([1, 2]), np.array([3])], value=0).tolist()
     [[1, 2], [3, 0]]
+    >>> pad(Ragged.of([[1, 2], [3]]), value=0, length=3).tolist()
+    [[1, 2, 0], [3, 0, 0]]
     """
+    if isinstance(arrays, Ragged):
+        is_value = _is_value(arrays, length)
+        padded = np.full(is_value.shape, value, dtype=np.int64)
+        padded[is_value] = arrays.values
+        return torch.from_numpy(padded)
     length = max(length, *(len(array) for array in arrays))
     padded = np.full((len(arrays), length, *arrays[0].shape[1:]), value, dtype=arrays[0].dtype)
     for row, array in zip(padded, arrays, strict=True):
@@ -142,8 +192,16 @@ def attention_mask(arrays: Sequence[np.ndarray], length: int = 0) -> Tensor:
     >>> attention_mask([np.array([1, 2]), np.array([3])]).tolist()
     [[1, 1], [1, 0]]
     """
-    lengths = torch.tensor([len(array) for array in arrays])
-    return (torch.arange(max(length, int(lengths.max()))) < lengths[:, None]).long()
+    return torch.from_numpy(_is_value(arrays, length).astype(np.int64))
+
+
+def _is_value(arrays: Sequence[np.ndarray], length: int) -> np.ndarray:
+    """Where padded arrays hold values, [batch, length]."""
+    if isinstance(arrays, Ragged):
+        lengths = arrays.lengths()
+    else:
+        lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    return np.arange(max(length, lengths.max())) < lengths[:, None]
 
 
 def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, Examples, TaskSpec
 from crosstask.errors import unknown
-from crosstask.models.arrays import PreparedInput, lengths_of, take, to_device
+from crosstask.models.arrays import PreparedInput, column, gather, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
 from crosstask.models.losses import IGNORED
 
@@ -49,7 +49,7 @@ class Prepared:
 
     def take(self, positions: Sequence[int]) -> "Prepared":
         """The examples at these positions."""
-        rows = take(self.rows, positions)
+        rows = gather([(self.rows, np.asarray(positions, dtype=np.int64))])
         if isinstance(self.labels, np.ndarray):
             return Prepared(self.spec, rows, self.labels[positions])
         return Prepared(self.spec, rows, take(self.labels, positions))
@@ -126,10 +126,11 @@ def make_batch(
         length: at least so many positions, for batches of one shape, from encoders that `pads_freely`.
     """
     rows: dict[str, slice] = {}
-    examples: list[PreparedInput] = []
+    num_rows = 0
     for task, positions in step.items():
-        rows[task] = slice(len(examples), len(examples) + len(positions))
-        examples += take(data[task].rows, positions)
+        rows[task] = slice(num_rows, num_rows + len(positions))
+        num_rows += len(positions)
+    examples = gather([(data[task].rows, positions) for task, positions in step.items()])
     inputs = encoder.collate(examples) if length is None else encoder.collate_to(examples, length)
     labels = {task: _labels(data[task], positions, inputs) for task, positions in step.items()}
     return Batch(inputs, labels, rows, dict(step))
@@ -154,10 +155,10 @@ def _labels(prepared: Prepared, positions: np.ndarray, inputs: Mapping[str, Tens
     if prepared.spec.kind == "tagging":
         mask = inputs["attention_mask"] if "attention_mask" in inputs else inputs["mask"]
         tags = np.full((len(positions), mask.shape[1]), IGNORED, dtype=np.int64)
-        for row, i in zip(tags, positions, strict=True):
-            word_positions = prepared.rows[i]["word_positions"]
-            is_read = word_positions >= 0  # a word beyond the maximum length has no position
-            row[word_positions[is_read]] = np.asarray(prepared.labels[i])[is_read]
+        word_positions = column(gather([(prepared.rows, positions)]), "word_positions")
+        for row, words, i in zip(tags, word_positions, positions, strict=True):
+            is_read = words >= 0  # a word beyond the maximum length has no position
+            row[words[is_read]] = np.asarray(prepared.labels[i])[is_read]
         return torch.from_numpy(tags)
     labels = np.asarray(prepared.labels)[positions]
     return torch.from_numpy(labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32))

@@ -9,7 +9,7 @@ from torch import Tensor
 from crosstask.baton import hand_on
 from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
-from crosstask.models.arrays import PreparedInput, lengths_of, take, to_device
+from crosstask.models.arrays import PreparedInput, gather, lengths_of, take, to_device
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
 from crosstask.models.losses import IGNORED, loss_sum
@@ -60,7 +60,7 @@ def predict_scores(
     rows = model.encoder.prepare(inputs, spec.form)
     logits: dict[int, np.ndarray] = {}
     for positions in in_batches(lengths_of(rows), batch_size):
-        batch = to_device(model.encoder.collate(take(rows, positions)), model.device())
+        batch = to_device(model.encoder.collate(gather([(rows, positions)])), model.device())
         output = model(batch, {task: slice(0, len(positions))})[task].float()
         logits |= _logits_by_example(output, positions, rows, spec)
         progress(len(logits))

@@ -75,7 +75,7 @@ class StateStore:
         def compute_rows(missing: Inputs) -> list[PreparedInput]:
             return [{"tokens": array, "pooled": empty} for array in compute(missing)]
 
-        return column(self._cache.get(chunk, form, compute_rows), "tokens")
+        return list(column(self._cache.get(chunk, form, compute_rows), "tokens"))
 
     def _chunks(self, lengths: np.ndarray) -> Iterator[list[int]]:
         """All positions, from the longest input to the shortest, in chunks.
