@@ -53,6 +53,7 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
     from transformers import AutoModelForSequenceClassification
 
     from crosstask.data.task import TaskSpec
+    from crosstask.models.arrays import FlatRows, Ragged
     from crosstask.models.batches import Prepared
     from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
     from crosstask.models.multitask import Model
@@ -81,7 +82,7 @@ def time_crosstask(data: dict[str, list[dict[str, Any]]], arguments: argparse.Na
     prepared = {
         spec.name: Prepared(
             spec,
-            [{"input_ids": row["input_ids"]} for row in data[spec.name]],
+            FlatRows({"input_ids": Ragged.of([row["input_ids"] for row in data[spec.name]])}),
             np.asarray([row["label"] for row in data[spec.name]]),
         )
         for spec in specs
