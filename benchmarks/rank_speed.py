@@ -26,12 +26,15 @@ from crosstask.runs.environment import environment
 LEFT_OUT = "imdb"  # sixteen tasks there are; one target and fourteen sources are wanted
 
 
-def recipe(data: Path, target: str) -> dict[str, Any]:
+def recipe(data: Path, target: str, precision: str | None) -> dict[str, Any]:
     """All domains but one, read as they are: a label, a tab, a text."""
     options = {"format": "lines", "encoding": ["utf-8", "latin-1"], "empty": "drop"}
     files = {path.name.split(".")[0]: path for path in sorted(data.absolute().glob("*.task.train*"))}
     tasks = {name: {"train": str(path), **options} for name, path in files.items() if name != LEFT_OUT}
-    return {"target": target, "tasks": tasks, "encoder": {"name": "minilm", "freeze": True}}
+    encoder = {"name": "minilm", "freeze": True}
+    if precision is not None:
+        encoder["precision"] = precision
+    return {"target": target, "tasks": tasks, "encoder": encoder}
 
 
 def timed(path: Path, cache: Path) -> dict[str, float]:
@@ -45,16 +48,17 @@ def timed(path: Path, cache: Path) -> dict[str, float]:
     return {"seconds": round(seconds, 2), "processor_seconds": round(used, 2), "load": round(os.getloadavg()[0], 1)}
 
 
-def measure(data: Path, target: str, rounds: int) -> dict[str, Any]:
+def measure(data: Path, target: str, rounds: int, precision: str | None) -> dict[str, Any]:
     """The first call, then as many as asked for with all features on disk."""
     with tempfile.TemporaryDirectory() as scratch:
         path, cache = Path(scratch) / "rank.yaml", Path(scratch) / "cache"
-        described = recipe(data, target)
+        described = recipe(data, target, precision)
         path.write_text(yaml.safe_dump(described))
         first = timed(path, cache)
         cached = [timed(path, cache) for _ in range(rounds)]
     return {
         "target": target,
+        "precision": precision or "float32",
         "sources": len(described["tasks"]) - 1,
         "first": first,
         "cached": cached,
@@ -69,10 +73,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with NAME.task.train files")
     parser.add_argument("--target", default="books")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], help="of the features")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     result = {
-        **measure(arguments.data, arguments.target, arguments.rounds),
+        **measure(arguments.data, arguments.target, arguments.rounds, arguments.precision),
         "processors": os.cpu_count(),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "environment": environment(),

@@ -67,6 +67,26 @@ def test_other_weights_or_options_are_another_encoder(tiny_encoder):
     assert fingerprint(one, one.config()) != fingerprint(same, same.config())
 
 
+def test_features_of_another_precision_are_others(tiny_encoder, tmp_path, monkeypatch):
+    """Each has its own place on disk, and a saved model computes features as it was trained on them."""
+    monkeypatch.setenv("CROSSTASK_CACHE", str(tmp_path / "cache"))
+    section = {"name": tiny_encoder("bert"), "freeze": True, "pooling": "mean"}
+    rows = {}
+    for precision in ("float32", "bfloat16", None):
+        options = section if precision is None else {**section, "precision": precision}
+        (rows[precision],) = build_encoder(options, [stars()]).prepare(["a good shoe"], "text")
+    assert np.array_equal(rows[None]["pooled"], rows["float32"]["pooled"])
+    assert not np.array_equal(rows["bfloat16"]["pooled"], rows["float32"]["pooled"])
+    np.testing.assert_allclose(rows["bfloat16"]["pooled"], rows["float32"]["pooled"], atol=0.05)
+    run = ct.Learner({**section, "precision": "bfloat16"}, updates=1, progress=False).fit(
+        stars(), output=tmp_path / "run"
+    )
+    loaded = ct.load(tmp_path / "run")
+    assert loaded.model.encoder.precision == run.model.encoder.precision == "bfloat16"
+    with pytest.raises(ct.CrossTaskError, match="precision"):
+        build_encoder({**section, "precision": "float16"}, [stars()])
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_features_give_what_the_whole_model_gives(architecture, tiny_encoder):
     """Pairs, texts and tagged words in one batch of features: the logits of the unfrozen model in evaluation mode."""

@@ -34,8 +34,9 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
     """An encoder by name and options.
 
     Every encoder also takes `freeze` (its weights stay as they are, features are computed once and kept on disk) and,
-    with it, `hidden` (width of a ReLU layer on the features that all tasks share and train) and `cache`. With a Hugging
-    Face encoder `freeze` can be a number: so many layers and what is before them stay as they are.
+    with it, `hidden` (width of a ReLU layer on the features that all tasks share and train), `cache` and `precision`
+    (of the features). With a Hugging Face encoder `freeze` can be a number: so many layers and what is before them stay
+    as they are.
     """
     cls, options = class_and_options(section)
     freeze = options.pop("freeze", False)
@@ -43,7 +44,7 @@ def build_encoder(section: Section, tasks: Sequence[Task]) -> Encoder:
         cls = _partly_frozen_class(cls, freeze)
         options["freeze"], freeze = freeze, False
     frozen_options: Config = {}
-    for key in ("hidden", "cache"):
+    for key in ("hidden", "cache", "precision"):
         if freeze and key in options:
             frozen_options[key] = options.pop(key)
     check_options("encoder", FrozenEncoder, frozen_options, without=("inner",))

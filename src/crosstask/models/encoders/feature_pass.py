@@ -22,14 +22,17 @@ from crosstask.models.representation import Representation
 
 INPUTS_AT_A_TIME = 2**13
 """Inputs that are prepared while others are encoded."""
-MAX_POSITIONS = {"cpu": 2**13, "cuda": 2**15}
-"""Positions of a batch with its padding, by the type of the device; as on the CPU on any other."""
+MAX_POSITIONS = {"cpu": 2**11, "cuda": 2**15}
+"""Positions of a batch with its padding, by the type of the device; as on the CPU on any other. What is between two
+layers should stay in the processor's cache, and keep all of a GPU busy."""
 MAX_GATHERED = 2**24
 """Numbers that wait on the device to be copied."""
 
 Reads = Literal["words", "pooled", "first", "all"]
 """What heads read: a vector per word, the pooled vector, that and the first position, or that and all positions."""
-Precision = Literal["float32", "tensorfloat32", "bfloat16"]
+ChosenPrecision = Literal["float32", "bfloat16"]
+"""What a recipe may ask for."""
+Precision = ChosenPrecision | Literal["tensorfloat32"]
 
 
 @dataclass(eq=False)
@@ -140,7 +143,7 @@ def feature_device(home: torch.device | None = None) -> torch.device:
 
 
 def feature_precision(device: torch.device) -> Precision:
-    """The precision of features, where it costs nothing that a linear model could tell."""
+    """The precision of features where nothing else is asked for."""
     return "tensorfloat32" if device.type == "cuda" else "float32"
 
 

@@ -231,7 +231,7 @@ class WordEncoder(Encoder):
     def feature_section(cls, name: str, options: Options) -> FeatureSection:
         """The word vectors alone: layers over them would have to be trained first."""
         options = dict(options)
-        for key in ("freeze", "cache"):
+        for key in ("freeze", "cache", "precision"):
             options.pop(key, None)
         cls.check_options(options)
         if options.get("vectors") is None:
