@@ -51,7 +51,8 @@ class Problem:
         torch.manual_seed(0)
         options = {"max_length": length, "pooling": "stock", "lora": False, "gradient_checkpointing": False,
                    "tagging_only": False, "trust_remote_code": False}  # fmt: skip
-        encoder = HuggingFaceEncoder(BertModel(config), SimpleNamespace(model_max_length=512), options)
+        tokenizer = SimpleNamespace(model_max_length=512, num_special_tokens_to_add=lambda: 2)
+        encoder = HuggingFaceEncoder(BertModel(config), tokenizer, options)
         sources = [f"source{i}" for i in range(num_sources)]
         labels = {"target": TARGET_LABELS, **dict.fromkeys(sources, SOURCE_LABELS)}
         specs = [

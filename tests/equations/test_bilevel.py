@@ -325,6 +325,6 @@ def test_a_gradient_that_is_known_saves_a_pass_and_changes_nothing():
     (total + GAMMA_2 * loss_of(model.head("target")(parts["one"], {}), soft)).backward()
     taken = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     found, same = step.gradient(train, held_out, terms, optimizer, taken)
-    assert same == pytest.approx(loss, abs=1e-7)
+    assert same.item() == pytest.approx(loss.item(), abs=1e-7)
     for one, two in zip(found, expected, strict=True):
         assert torch.allclose(one, two, atol=1e-12)

@@ -66,6 +66,12 @@ CASES = {
         "weighting": {"name": "metaweighting", "query": 0.3, "normalize": True, "step_size": 0.5},
         "paradigm": "joint",
     },
+    "label transfer": {"weighting": "uniform", "transfer": ["label-transfer"], "paradigm": "joint"},
+    "label transfer from a probe": {
+        "weighting": "uniform",
+        "transfer": [{"name": "label-transfer", "start": "probe", "look_ahead": "adam"}],
+        "paradigm": "joint",
+    },
     "gradnorm": {"weighting": "gradnorm", "paradigm": "joint"},
     "getmtl": {"weighting": "getmtl", "paradigm": "joint"},
     "uncertainty": {"weighting": "uncertainty", "paradigm": "joint"},

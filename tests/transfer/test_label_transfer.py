@@ -14,7 +14,7 @@ from crosstask.models.batches import Batch
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Stepper
-from crosstask.transfer.base import Moment, Setup
+from crosstask.transfer.base import Setup
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
 from crosstask.transfer.label_transfer.splits import split_batch
 from helpers import make_text
@@ -318,9 +318,8 @@ def test_weights_reach_the_look_ahead():
     transfer = ct.LabelTransfer(gamma_1=0.5, gamma_2=2.0)
     model = learner(transfer)._make_model([fine, coarse])
     transfer.start(Setup(model, [fine, coarse], ["fine"]))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    moment = Moment(model, {}, {}, 0, 1, optimizer, {"fine": 0.8, "coarse": 0.2}, Devices())
-    found = {(term.task, term.head): term.factor for term in transfer._loss_terms(["fine", "coarse"], moment)}
+    terms = transfer.loss_terms(["fine", "coarse"], {"fine": 0.8, "coarse": 0.2})
+    found = {(term.task, term.head): term.factor for term in terms}
     expected = {("fine", "fine"): 0.8, ("coarse", "coarse"): 0.1, ("coarse", "fine"): 0.4}
     assert found == pytest.approx(expected)
 

@@ -10,8 +10,10 @@ Only `u` depends on what comes after the step, so no graph has to reach through 
 by alpha of one directional derivative of L, computed in one of three ways (`meta_gradient`). Where L is linear in what
 alpha gives, as cross-entropy is in soft labels, `linear_meta_gradient` is exact without any second derivative.
 
-With Adam, `eta * grad L` becomes Adam's step, and its derivative by the gradient replaces eta (`adam_step`). Only torch
-is needed here.
+With Adam, `eta * grad L` becomes Adam's step, and its derivative by the gradient replaces eta (`adam_step`).
+
+Nothing here waits for the device, so that all of it can be captured in a CUDA graph; a learning rate that changes from
+step to step is then passed as a tensor. Only torch is needed here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +38,8 @@ Values = dict[str, Tensor]
 """Parameters, gradients or directions by name."""
 Loss = Callable[[Values], Tensor]
 """A scalar loss as a function of the model's parameters."""
+Rate = float | Tensor
+"""A learning rate, or anything else that changes from step to step; a tensor has no axis and is on the device."""
 Variant = Literal["forward", "double-backward", "finite-difference"]
 FINITE_STEP = {torch.float64: 1e-5}
 """Length of the step of finite differences in parameter space, by dtype."""
@@ -43,40 +47,59 @@ FINITE_STEP_IN_FLOAT32 = 2e-3
 """The same for lower precision: rounding errors grow with its inverse, the error of the difference with its square."""
 
 
-def gradient_of(loss: Loss, parameters: Mapping[str, Tensor]) -> Values:
-    """The gradient of a loss at these parameters; those that it does not depend on have no entry.
+def value_and_gradient(loss: Loss, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Values]:
+    """A loss at these parameters, and its gradient; parameters that it does not depend on have no entry.
 
     No two entries share memory.
 
-    >>> gradient_of(lambda values: (values["w"] ** 2).sum(), {"w": torch.tensor([3.0])})["w"].tolist()
-    [6.0]
+    >>> value, gradient = value_and_gradient(lambda values: (values["w"] ** 2).sum(), {"w": torch.tensor([3.0])})
+    >>> value.item(), gradient["w"].tolist()
+    (9.0, [6.0])
     """
     leaves = {name: value.detach().requires_grad_() for name, value in parameters.items()}
     with torch.enable_grad():
-        gradients = apart(torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True))
+        value = loss(leaves)
+        gradients = apart(torch.autograd.grad(value, list(leaves.values()), allow_unused=True))
     gradient: Values = {}
     for name, on_parameter in zip(leaves, gradients, strict=True):
         if on_parameter is not None:
             gradient[name] = on_parameter
-    return gradient
+    return value.detach(), gradient
+
+
+def gradient_of(loss: Loss, parameters: Mapping[str, Tensor]) -> Values:
+    """The gradient of a loss at these parameters, see `value_and_gradient`.
+
+    >>> gradient_of(lambda values: (values["w"] ** 2).sum(), {"w": torch.tensor([3.0])})["w"].tolist()
+    [6.0]
+    """
+    return value_and_gradient(loss, parameters)[1]
 
 
 @torch.no_grad()
 def sgd_step(
-    parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor], learning_rate: float
-) -> tuple[Values, float]:
-    """The parameters after a step of gradient descent, and the derivative of the step by the gradient: the rate.
+    parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor], learning_rate: Rate, *, keep: bool = False
+) -> Values:
+    """The parameters after a step of gradient descent, whose derivative by the gradient is the rate.
 
-    Overwrites the gradient in place.
+    Args:
+        parameters: by name.
+        gradient: by the same names; a parameter without an entry stays.
+        learning_rate: of the step.
+        keep: whether the gradient is still needed; otherwise the step is made in its memory.
 
-    >>> sgd_step({"w": torch.tensor([3.0])}, {"w": torch.tensor([6.0])}, 0.5)[0]["w"].tolist()
+    >>> sgd_step({"w": torch.tensor([3.0])}, {"w": torch.tensor([6.0])}, 0.5)["w"].tolist()
     [0.0]
     """
+    if not gradient:
+        return dict(parameters)
     stepped = list(gradient.values())
-    if stepped:
+    if keep:
+        stepped = list(torch._foreach_mul(stepped, -learning_rate))
+    else:
         torch._foreach_mul_(stepped, -learning_rate)
-        torch._foreach_add_(stepped, [parameters[name].detach() for name in gradient])
-    return {**parameters, **dict(zip(gradient, stepped, strict=True))}, learning_rate
+    torch._foreach_add_(stepped, [parameters[name].detach() for name in gradient])
+    return {**parameters, **dict(zip(gradient, stepped, strict=True))}
 
 
 @torch.no_grad()
@@ -103,37 +126,34 @@ def adam_step(
         parameter = parameters[name]
         group, state = group_of[id(parameter)], optimizer.state.get(parameter, {})
         (b1, b2), eps, eta = group["betas"], group["eps"], group["lr"]
-        n = 1.0
+        unbias_1, unbias_2 = 1.0 - b1, 1.0 - b2
         momentum, square = (1.0 - b1) * g, (1.0 - b2) * g**2
         if state:  # none before the first step: then m and s are zero
-            n += float(state["step"])
+            n = 1.0 + state["step"].double()  # on the device, where the optimizer has it there
+            unbias_1, unbias_2 = (1.0 - b1**n).to(g), (1.0 - b2**n).to(g)
             momentum = momentum + b1 * state["exp_avg"]
             square = square + b2 * state["exp_avg_sq"]
-        momentum = momentum / (1.0 - b1**n)
-        root = (square / (1.0 - b2**n)).sqrt()
+        momentum = momentum / unbias_1
+        root = (square / unbias_2).sqrt()
         denominator = root + eps
         stepped[name] = parameter.detach() - eta * momentum / denominator
         # Clamped: where all gradients so far were zero, this would be 0 / 0.
-        root_gradient = (1.0 - b2) / (1.0 - b2**n) * g / root.clamp(min=torch.finfo(root.dtype).tiny)
-        rates[name] = eta * ((1.0 - b1) / (1.0 - b1**n) / denominator - momentum * root_gradient / denominator**2)
+        root_gradient = (1.0 - b2) / unbias_2 * g / root.clamp(min=torch.finfo(root.dtype).tiny)
+        rates[name] = eta * ((1.0 - b1) / unbias_1 / denominator - momentum * root_gradient / denominator**2)
     return stepped, rates
 
 
 @torch.no_grad()
-def direction_of(gradient: Mapping[str, Tensor], rates: Mapping[str, Tensor] | float) -> Values:
+def direction_of(gradient: Mapping[str, Tensor], rates: Mapping[str, Tensor]) -> Values:
     """`u`: the gradient of the loss after the step, times the derivative of the step by its gradient.
 
     Parameters that the step did not change have no entry. Overwrites the gradient in place.
     """
-    if isinstance(rates, float):
-        if gradient:
-            torch._foreach_mul_(list(gradient.values()), rates)
-        return dict(gradient)
-    direction: Values = {}
-    for name, values in gradient.items():
-        if name in rates:
-            direction[name] = values.mul_(rates[name])
-    return direction
+    names = [name for name in gradient if name in rates]
+    direction = [gradient[name] for name in names]
+    if direction:
+        torch._foreach_mul_(direction, [rates[name] for name in names])
+    return dict(zip(names, direction, strict=True))
 
 
 def meta_gradient(
@@ -278,16 +298,16 @@ def linear_meta_gradient(
     return _with_zeros(gradients, meta)
 
 
-def finite_step(direction: Mapping[str, Tensor]) -> float:
+def finite_step(direction: Mapping[str, Tensor]) -> Tensor:
     """The step of finite differences in units of the direction: a balance of rounding and truncation errors."""
     tangents = list(direction.values())
     step = FINITE_STEP.get(tangents[0].dtype, FINITE_STEP_IN_FLOAT32)
-    length = float(torch.stack(torch._foreach_norm(tangents)).double().norm())
-    return step / length if length > 0.0 else step
+    length = torch.stack(torch._foreach_norm(tangents)).double().norm()
+    return torch.where(length > 0.0, step / length, step).to(tangents[0].dtype)
 
 
-def _along(fixed: Mapping[str, Tensor], tangents: Mapping[str, Tensor], step: float) -> Values:
+def _along(fixed: Mapping[str, Tensor], tangents: Mapping[str, Tensor], step: Tensor) -> Values:
     """`theta + step * u`."""
-    start = [fixed[name] for name in tangents]
-    moved = torch._foreach_add(start, list(tangents.values()), alpha=step)
+    moved = list(torch._foreach_mul(list(tangents.values()), step))
+    torch._foreach_add_(moved, [fixed[name] for name in tangents])
     return {**fixed, **dict(zip(tangents, moved, strict=True))}

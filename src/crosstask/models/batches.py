@@ -107,7 +107,8 @@ class Batch:
             if task in tasks:
                 batch.rows[task] = slice(start, start + old.stop - old.start)
                 batch.labels[task] = self.labels[task]
-                batch.positions[task] = self.positions[task]
+                if self.positions:
+                    batch.positions[task] = self.positions[task]
                 start = batch.rows[task].stop
         for name, values in self.inputs.items():
             batch.inputs[name] = torch.cat([values[self.rows[task]] for task in batch.rows])

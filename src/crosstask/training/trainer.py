@@ -476,6 +476,7 @@ class Trainer:
                 optimizer=run.optimizer,
                 weights=run.phase.weighting.weights,
                 devices=self.devices,
+                graphs=self.cuda_graphs,
             )
             step = transfer.before_step(moment)
         return step

@@ -16,7 +16,7 @@ from crosstask.models.encoder import Encoder, Representation
 from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
-from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, gradients_are_finite
+from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, step_if_finite
 from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
@@ -303,9 +303,7 @@ class Adversarial(Transfer):
         self.sum_gradients(parameters)
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate
-        if gradients_are_finite(parameters):
-            self.optimizer.step()
-        self.optimizer.zero_grad()
+        step_if_finite([self.optimizer], parameters)
 
     def facts(self) -> Facts:
         """Means since the last evaluation: how well tasks are told apart, and how far from orthogonal features are."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients.cuda_graphs import PlainGraphs
 from crosstask.papers import Paper
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class Moment:
     - `step`: positions by task in `data`, the training sets;
     - `update`, `num_updates`: number of this update, from 0, and of all updates;
     - `optimizer`: the model's, with its learning rates set for this update;
-    - `weights`: current weight of each task.
+    - `weights`: current weight of each task;
+    - `graphs`: what replays computations as CUDA graphs, on a device where that pays.
     """
 
     model: "Model"
@@ -104,6 +106,7 @@ class Moment:
     optimizer: torch.optim.Optimizer
     weights: Mapping[str, float]
     devices: "Devices"
+    graphs: PlainGraphs | None = None
 
     @property
     def learning_rate(self) -> float:
@@ -196,9 +199,45 @@ class Transfer(nn.Module):
         return {}
 
 
-def gradients_are_finite(parameters: Sequence[nn.Parameter]) -> bool:
-    """Whether the gradients of these parameters, where they have one, may be used for a step."""
-    return all(parameter.grad is None or bool(torch.isfinite(parameter.grad).all()) for parameter in parameters)
+DECIDING_DEVICES = {"cuda"}
+"""Where the device itself decides whether a step is taken: the host would wait for all of its work to know."""
+
+
+def step_if_finite(optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[nn.Parameter]) -> None:
+    """A step of these optimizers (Adam), unless a gradient of the parameters has overflowed; then all are forgotten.
+
+    Nothing here waits for the device.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if gradients and gradients[0].device.type in DECIDING_DEVICES:
+        # 1 if any entry is not finite; the gradients are multiplied by 1.
+        overflow = torch.zeros((), device=gradients[0].device)
+        torch._amp_foreach_non_finite_check_and_unscale_(gradients, overflow, torch.ones_like(overflow))
+        for optimizer in optimizers:
+            _step_unless(overflow, optimizer)
+    elif all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
+        for optimizer in optimizers:
+            optimizer.step()
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+
+
+def _step_unless(overflow: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """A step of Adam by its fused kernel, which leaves everything as it is where `overflow` is 1."""
+    for group in optimizer.param_groups:
+        group["foreach"], group["fused"] = False, True
+        if overflow.is_cuda:
+            group["capturable"] = torch.cuda.is_current_stream_capturing()
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            if state:  # other kernels, and checkpoints, have the number of steps on the host
+                state["step"] = state["step"].to(overflow)
+    # Where a GradScaler would put it.
+    vars(optimizer)["found_inf"] = overflow
+    try:
+        optimizer.step()
+    finally:
+        del vars(optimizer)["found_inf"]
 
 
 def copies_for_run(transfers: Sequence[Transfer]) -> list[Transfer]:

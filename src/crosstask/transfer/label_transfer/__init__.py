@@ -3,17 +3,19 @@
 import functools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients.bilevel import Values, Variant
+from crosstask.gradients.bilevel import Rate, Values, Variant
+from crosstask.gradients.cuda_graphs import Parts, PlainGraphs, Tensors
 from crosstask.limits import MAX_RATE, MAX_WIDTH
-from crosstask.models.batches import Batch, Step, make_batch, split_over_ranks
+from crosstask.models.batches import Batch, Step, make_batch, padded_length, row_counts, split_over_ranks
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
@@ -27,10 +29,11 @@ from crosstask.transfer.base import (
     StateAdapter,
     Terms,
     Transfer,
-    gradients_are_finite,
+    step_if_finite,
 )
 from crosstask.transfer.label_transfer import probes, splits
 from crosstask.transfer.label_transfer.meta_step import (
+    Autocast,
     LookAhead,
     MetaStep,
     Reader,
@@ -53,6 +56,8 @@ Hold = Literal["batch", "set"]
 Start = Literal["nothing", "model", "probe", "stacked"]
 Order = Literal["before", "after"]
 Choice = TypeVar("Choice", bound=str)
+TRAIN, HELD_OUT = "train ", "held-out "
+"""Names of the tensors of the two batches of a meta step begin so."""
 MIN_SUM = 1e-12
 """Lower bound of a sum of soft labels in a denominator."""
 
@@ -84,6 +89,13 @@ PRESETS: dict[str, Preset] = {
     "stacked": replace(FROM_PROBE, reads_source_labels=True),
 }
 """By the option `start`."""
+
+
+class MetaBatches(NamedTuple):
+    """What a meta step reads: sources and the first part of the target's batch, and the part that is held out."""
+
+    train: Batch
+    held_out: Batch
 
 
 class LabelTransfer(Transfer):
@@ -350,8 +362,10 @@ class LabelTransfer(Transfer):
         """With `order: after`, the meta step from the gradient that the model's step is about to take."""
         delayed, self.delayed = self.delayed, None
         if delayed is not None:
-            parameters = model.named_parameters()
-            gradient = {name: value.grad.clone() for name, value in parameters if value.grad is not None}
+            gradient: Values = {}
+            for name, parameter in model.named_parameters():
+                if parameter.grad is not None:
+                    gradient[name] = parameter.grad
             self._meta_step(*delayed, gradient)
 
     def _split(self, moment: Moment, target: str) -> splits.Split:
@@ -363,36 +377,80 @@ class LabelTransfer(Transfer):
         return splits.sample_split(moment, target, self.held_out[target])
 
     def _meta_step(self, moment: Moment, batch_splits: dict[str, splits.Split], gradient: Values | None = None) -> None:
-        """One step of Adam on alpha, and on what adapts hidden states; `gradient` is that of L_train, if known."""
+        """The batches and terms of a meta step, and that step; `gradient` is that of L_train, if known."""
         train_step, held_out_step = dict(moment.step), {}
         for name, split in batch_splits.items():
             train_step[name], held_out_step[name] = split
-        # 1. The two parts of the target's batch, with the sources' in the first.
-        train, held_out = self._local_batch(moment, train_step), self._local_batch(moment, held_out_step)
+        # The two parts of the target's batch, with the sources' in the first.
+        if moment.graphs is not None and gradient is None and self._shapes_repeat(moment.model):
+            self._replay_meta_step(moment, moment.graphs, train_step, held_out_step)
+            return
+        batches = MetaBatches(self._local_batch(moment, train_step), self._local_batch(moment, held_out_step))
+        self.learn_alpha(moment, batches, self.loss_terms(list(train_step), moment.weights), gradient)
+
+    def _shapes_repeat(self, model: "Model") -> bool:
+        """Whether a CUDA graph can hold a meta step, and its shapes come back."""
+        has_inserts = bool(self.adapters) or bool(len(model.inserts))
+        return model.encoder.has_few_shapes and not self.has_taggers and not has_inserts
+
+    def _replay_meta_step(self, moment: Moment, graphs: PlainGraphs, train_step: Step, held_out_step: Step) -> None:
+        """The meta step as a computation of tensors, which a CUDA graph replays."""
+        encoder, data, tasks = moment.model.encoder, moment.data, list(train_step)
+        train = make_batch(encoder, data, train_step, padded_length(data, train_step))
+        held_out = make_batch(encoder, data, held_out_step, padded_length(data, held_out_step))
+        rows, held_out_rows = row_counts(train.rows), row_counts(held_out.rows)
+
+        def meta_step(inputs: Tensors) -> Parts:
+            train_batch = Batch.from_tensors(inputs, rows, TRAIN)
+            held_out_batch = Batch.from_tensors(inputs, held_out_rows, HELD_OUT)
+            weights = dict(zip(tasks, inputs["weights"], strict=True))
+            self.learn_alpha(moment, MetaBatches(train_batch, held_out_batch), self.loss_terms(tasks, weights))
+            yield {}
+
+        weights = torch.tensor([moment.weights.get(task, 1.0) for task in tasks])
+        inputs = {**train.tensors(TRAIN), **held_out.tensors(HELD_OUT), "weights": weights}
+        graphs.run(("meta step", rows, held_out_rows), meta_step, inputs).finish()
+
+    def learn_alpha(
+        self, moment: Moment, batches: MetaBatches, terms: Sequence[Term], gradient: Values | None = None
+    ) -> None:
+        """One step of Adam on alpha, and on what adapts hidden states.
+
+        Nothing here waits for the device, unless a task is tagging: it can be captured in a CUDA graph, with batches of
+        one shape, with weights in `loss_terms` and the optimizer's learning rates as tensors.
+
+        Args:
+            moment: the model, its optimizer and the devices.
+            batches: this process's, on the device.
+            terms: `loss_terms` of the step.
+            gradient: that of L_train over all processes, if it is known. It stays as it is.
+        """
         learning: list[LabelTransfer | StateAdapter] = [self, *self.adapters]
         meta: list[nn.Parameter] = []
-        for transfer in learning:
-            meta += transfer.own_parameters()
-        meta_step = MetaStep(
-            self._reader(moment.model), self.soft_labels, meta, self.variant, self.look_ahead, self.reduce
-        )
-        terms = self._loss_terms(list(train_step), moment)
-        # 2. The meta-gradient, in the parameters' `.grad`.
-        meta_gradient, loss = meta_step.gradient(train, held_out, terms, moment.optimizer, gradient)
-        self.held_out_loss.fill_(loss)
-        rate = moment.learning_rate or 1.0  # the factor eta, which is left out
-        for parameter, value in zip(meta, meta_gradient, strict=True):
-            parameter.grad = value / rate
-        if self.prior:
-            self._add_prior(moment.model, train)
-        # 3. A step, unless a gradient overflowed.
-        moment.devices.sum_gradients(meta)
-        can_step = gradients_are_finite(meta)
+        optimizers: list[torch.optim.Optimizer] = []
         for transfer in learning:
             assert transfer.optimizer is not None
-            if can_step:
-                transfer.optimizer.step()
-            transfer.optimizer.zero_grad()
+            meta += transfer.own_parameters()
+            optimizers.append(transfer.optimizer)
+        meta_step = MetaStep(
+            self._reader(moment.model),
+            self.soft_labels,
+            meta,
+            self.variant,
+            self.look_ahead,
+            self.reduce,
+            moment.devices.autocast,
+        )
+        # 1. The meta-gradient, in the parameters' `.grad`.
+        derivatives, loss = meta_step.gradient(*batches, terms, moment.optimizer, gradient)
+        self.held_out_loss.copy_(loss)
+        for parameter, value in zip(meta, _divided(derivatives, moment.optimizer.param_groups[0]["lr"]), strict=True):
+            parameter.grad = value
+        if self.prior:
+            self._add_prior(moment.model, batches.train, moment.devices.autocast)
+        # 2. A step, unless a gradient overflowed.
+        moment.devices.sum_gradients(meta)
+        step_if_finite(optimizers, meta)
 
     def _reader(self, model: "Model") -> Reader:
         return Reader(model, *self.adapters)
@@ -405,11 +463,11 @@ class LabelTransfer(Transfer):
             return Batch({}, {}, {}, {})
         return make_batch(moment.model.encoder, moment.data, local).to(moment.devices.device)
 
-    def _loss_terms(self, tasks: Sequence[str], moment: Moment) -> list[Term]:
-        """The terms of L_train, in the order of the tasks."""
+    def loss_terms(self, tasks: Sequence[str], weights: Mapping[str, Rate]) -> list[Term]:
+        """The terms of L_train, in the order of the tasks, with these weights; one without has weight 1."""
         terms = []
         for task in tasks:
-            weight = moment.weights.get(task, 1.0)
+            weight = weights.get(task, 1.0)
             receivers = self.receivers.get(task, [])
             terms.append(Term(task, task, weight * self.gamma_1 if receivers else weight))
             for name in receivers:
@@ -449,13 +507,13 @@ class LabelTransfer(Transfer):
             terms.append(self._transferred_factor(name, receivers) * loss)
         return terms
 
-    def _add_prior(self, model: "Model", batch: Batch) -> None:
+    def _add_prior(self, model: "Model", batch: Batch, autocast: Autocast = nullcontext) -> None:
         """This process's part of the gradient of `prior * KL(frequencies of the target's labels | mean soft label)`."""
         terms = [Term(source, target, 1.0) for source, target in self.pairs if source in batch.rows]
         logits: dict[Term, Tensor] = {}
         vectors: dict[str, Tensor] = {}
         if terms:
-            with without_dropout(model), torch.no_grad():
+            with without_dropout(model), torch.no_grad(), autocast():
                 logits, vectors = self._reader(model)(batch, terms)
         for number, name in enumerate(self.targets):
             frequencies = getattr(self, f"frequencies_{number}")  # [target labels]
@@ -466,7 +524,8 @@ class LabelTransfer(Transfer):
                     term_vectors = labeled_units(kind, vectors[term.task], labels)
                     term_logits = labeled_units(kind, logits[term], labels)
                     unit_labels = labeled_units(kind, labels, labels)
-                    soft_labels.append(self.soft_labels(term_vectors, unit_labels, term.task, name, term_logits))
+                    with autocast():
+                        soft_labels.append(self.soft_labels(term_vectors, unit_labels, term.task, name, term_logits))
             total = torch.cat(soft_labels).sum(0)  # [target labels]
             # The derivative of the divergence by the sum of all soft labels, which is the same in every process.
             derivative = -frequencies / self.reduce(total.detach()).clamp(min=MIN_SUM)
@@ -486,6 +545,13 @@ class LabelTransfer(Transfer):
         if not self.held_out_loss.isnan():
             facts["held_out_loss"] = self.held_out_loss.item()
         return facts
+
+
+def _divided(derivatives: list[Tensor], rate: Rate) -> Sequence[Tensor]:
+    """Meta-gradients without the factor eta; at a rate of zero, as when it warms up, they are zero and stay so."""
+    if isinstance(rate, Tensor):
+        return torch._foreach_div(derivatives, torch.where(rate == 0.0, 1.0, rate))
+    return torch._foreach_div(derivatives, rate or 1.0)
 
 
 _number = functools.partial(checks.check_number, "label-transfer", what="transfer")

@@ -1,10 +1,14 @@
 """MetaXT's meta step: a look-ahead step of the model, and the meta-gradient through it (Sharma et al. 2021, eq. 5).
 
 Shapes below: a unit is an example or, for tagging, a labeled word; `classes` are the labels of the head that reads.
+
+Nothing here waits for the device unless a task is tagging, whose labeled words are selected by a mask. So a step can be
+captured in a CUDA graph; what changes from step to step, factors of terms and learning rates, may come as tensors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -14,7 +18,7 @@ from torch.nn import functional as F
 
 from crosstask.data.task import Kind
 from crosstask.gradients import bilevel
-from crosstask.gradients.bilevel import Values, Variant
+from crosstask.gradients.bilevel import Rate, Values, Variant
 from crosstask.models.arrays import rows_of
 from crosstask.models.batches import Batch
 from crosstask.models.encoder import Representation
@@ -24,6 +28,10 @@ from crosstask.models.multitask import Model
 from crosstask.transfer.base import Pass, StateAdapter
 
 LookAhead = Literal["sgd", "adam", "none"]
+Autocast = Callable[[], AbstractContextManager[None]]
+"""The precision of a pass."""
+Counts = Mapping[str, Rate]
+"""The number of units of each task, over all processes."""
 SoftLabels = Callable[[Tensor, Tensor, str, str, Tensor], Tensor]
 """From units' vectors [units, width] and labels [units], their source, the target and its head's logits [units,
 classes], all without a graph, to soft labels [units, classes] with a graph that leads to alpha."""
@@ -33,12 +41,13 @@ classes], all without a graph, to soft labels [units, classes] with a graph that
 class Term:
     """One cross-entropy of the training loss: the examples of `task` read by the head of `head`, times `factor`.
 
-    A transferred term (`head` is not `task`) has soft labels from the label transfer network.
+    A transferred term (`head` is not `task`) has soft labels from the label transfer network. Two terms with the same
+    names are equal whatever their factors, which may change from step to step.
     """
 
     task: str
     head: str
-    factor: float
+    factor: Rate = field(compare=False)
 
     @property
     def is_transferred(self) -> bool:
@@ -117,7 +126,8 @@ class MetaStep:
     """How the meta-gradient is taken.
 
     - `meta`: alpha, and phi where hidden states are adapted;
-    - `reduce`: adds up over processes.
+    - `reduce`: adds up over processes;
+    - `autocast`: the precision of the model's own step, for every pass here.
     """
 
     reader: Reader
@@ -126,6 +136,7 @@ class MetaStep:
     variant: Variant = "forward"
     look_ahead: LookAhead = "sgd"
     reduce: Callable[[Tensor], Tensor] = sum_of_one
+    autocast: Autocast = nullcontext
 
     def gradient(
         self,
@@ -134,7 +145,7 @@ class MetaStep:
         terms: Sequence[Term],
         optimizer: torch.optim.Optimizer,
         train_gradient: Values | None = None,
-    ) -> tuple[list[Tensor], float]:
+    ) -> tuple[list[Tensor], Tensor]:
         """The derivative of the held-out loss after the model's step by each meta-parameter, and that loss.
 
         Args:
@@ -143,7 +154,7 @@ class MetaStep:
             terms: of the training loss.
             optimizer: the model's, for its rate and, with "adam", its state.
             train_gradient: the gradient of the training loss over all processes, where it is known already: that saves
-                a forward and a backward pass over `train`. Its memory is reused.
+                a forward and a backward pass over `train`.
         """
         model = self.reader.model
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -158,37 +169,49 @@ class MetaStep:
 
         with forward_mode_ready(model), torch.enable_grad():
             # 1. The gradient of the training loss, unless it is known or not needed.
-            if self.look_ahead == "none" or train_gradient is not None:
+            is_known = train_gradient is not None
+            if self.look_ahead == "none" or is_known:
                 coefficients.update(self._coefficients_alone(parameters, train, terms, counts))
             else:
                 local = bilevel.gradient_of(training_loss, parameters) if train.rows else {}
                 train_gradient = self._over_processes(local, parameters)
             # 2. The look-ahead step theta'.
-            stepped, rates = self._step(parameters, train_gradient or {}, optimizer)
+            stepped, rates = self._step(parameters, train_gradient or {}, optimizer, keep=is_known)
             del train_gradient
             # 3. The gradient of the held-out loss at theta'.
             targets = list(dict.fromkeys(term.head for term in terms if term.is_transferred))
-            held_out_gradient, loss = self._held_out_gradient(stepped, held_out, targets, parameters)
+            direction, loss = self._held_out_gradient(stepped, held_out, targets, parameters)
             del stepped  # as large as the model: not while the next pass runs
             # 4. Its product with the mixed second derivative of the training loss.
-            direction = bilevel.direction_of(held_out_gradient, rates)
+            if isinstance(rates, dict):
+                direction = bilevel.direction_of(direction, rates)
             if not coefficients or not direction:
                 return [torch.zeros_like(parameter) for parameter in self.meta], loss
-            return self._meta_gradient(parameters, direction, train, coefficients), loss
+            derivatives = self._meta_gradient(parameters, direction, train, coefficients)
+            if not isinstance(rates, dict):  # the product is linear in its direction, and has fewer entries
+                torch._foreach_mul_(derivatives, rates)
+            return derivatives, loss
 
     def _step(
-        self, parameters: Mapping[str, nn.Parameter], gradient: Values, optimizer: torch.optim.Optimizer
-    ) -> tuple[Values, Values | float]:
-        """The parameters after the look-ahead step, and the derivative of the step by its gradient."""
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        gradient: Values,
+        optimizer: torch.optim.Optimizer,
+        keep: bool,
+    ) -> tuple[Values, Values | Rate]:
+        """The parameters after the look-ahead step, and its derivative by its gradient: a rate, or one for each entry.
+
+        Unless the gradient is to be kept, the step is made in its memory.
+        """
         if self.look_ahead == "adam":
             return bilevel.adam_step(parameters, gradient, optimizer)
-        rate = float(optimizer.param_groups[0]["lr"])
+        rate: Rate = optimizer.param_groups[0]["lr"]
         if self.look_ahead == "none":
             return dict(parameters), rate
-        return bilevel.sgd_step(parameters, gradient, rate)
+        return bilevel.sgd_step(parameters, gradient, rate, keep=keep), rate
 
     def _coefficients_alone(
-        self, parameters: Mapping[str, Tensor], train: Batch, terms: Sequence[Term], counts: Mapping[str, Tensor]
+        self, parameters: Mapping[str, Tensor], train: Batch, terms: Sequence[Term], counts: Counts
     ) -> dict[Term, Tensor]:
         """The coefficients by a pass over the sources that keeps no graph of the model."""
         transferred = [term for term in terms if term.is_transferred and term.task in train.rows]
@@ -201,21 +224,25 @@ class MetaStep:
 
     def _held_out_gradient(
         self, stepped: Values, held_out: Batch, targets: Sequence[str], parameters: Mapping[str, Tensor]
-    ) -> tuple[Values, float]:
+    ) -> tuple[Values, Tensor]:
         """The gradient of the mean losses of these tasks at the look-ahead model, and the sum of the losses."""
         terms = [Term(task, task, 1.0) for task in targets]
         counts = self._counts(held_out, targets)
-        value = torch.zeros((), device=next(iter(counts.values())).device)
 
         def held_out_loss(values: Values) -> Tensor:
             logits, _ = self._read(values, held_out, terms)
-            loss = self._loss(logits, held_out, {}, counts)
-            value.copy_(loss.detach())
-            return loss
+            return self._loss(logits, held_out, {}, counts)
 
         start = {name: stepped[name] for name in parameters}
-        local = bilevel.gradient_of(held_out_loss, start) if held_out.rows else {}
-        return self._over_processes(local, parameters), float(self.reduce(value))
+        loss = torch.zeros((), device=self._device)
+        local: Values = {}
+        if held_out.rows:
+            loss, local = bilevel.value_and_gradient(held_out_loss, start)
+        return self._over_processes(local, parameters), self.reduce(loss)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.reader.parameters()).device
 
     def _meta_gradient(
         self,
@@ -248,14 +275,15 @@ class MetaStep:
         """Logits and vectors of the model with these parameters."""
         present = [term for term in terms if term.task in batch.rows]
         named = {f"model.{name}": value for name, value in values.items()}
-        return functional_call(self.reader, named, (batch, present))
+        with self.autocast():
+            return functional_call(self.reader, named, (batch, present))
 
     def _loss(
         self,
         logits: Mapping[Term, Tensor],
         batch: Batch,
         coefficients: Mapping[Term, Tensor],
-        counts: Mapping[str, Tensor],
+        counts: Counts,
     ) -> Tensor:
         """This process's part of the sum of all terms, each a mean over its units on all processes."""
         losses = []
@@ -277,7 +305,7 @@ class MetaStep:
         logits: Mapping[Term, Tensor],
         vectors: Mapping[str, Tensor],
         batch: Batch,
-        counts: Mapping[str, Tensor],
+        counts: Counts,
     ) -> dict[Term, Tensor]:
         """Factors of the costs, [units, classes]: `factor * g_alpha(x, y) / number of units`."""
         coefficients = {}
@@ -285,29 +313,38 @@ class MetaStep:
             if not term.is_transferred:
                 continue
             kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
-            soft_labels = self.soft_labels(
-                labeled_units(kind, vectors[term.task].detach(), labels),  # [units, width]
-                labeled_units(kind, labels, labels),  # [units]
-                term.task,
-                term.head,
-                labeled_units(kind, term_logits.detach(), labels),  # [units, classes]
-            )
+            with self.autocast():
+                soft_labels = self.soft_labels(
+                    labeled_units(kind, vectors[term.task].detach(), labels),  # [units, width]
+                    labeled_units(kind, labels, labels),  # [units]
+                    term.task,
+                    term.head,
+                    labeled_units(kind, term_logits.detach(), labels),  # [units, classes]
+                )
             coefficients[term] = term.factor * soft_labels / counts[term.task]
         return coefficients
 
-    def _counts(self, batch: Batch, tasks: Sequence[str]) -> dict[str, Tensor]:
-        """The number of units of each task, over all processes."""
-        local = [0.0] * len(tasks)
-        for i, task in enumerate(tasks):
+    def _counts(self, batch: Batch, tasks: Sequence[str]) -> Counts:
+        """At least one of each task."""
+        local: dict[str, Rate] = {}
+        for task in tasks:
+            local[task] = 0.0
             if task in batch.labels:
                 labels = batch.labels[task]
-                local[i] = float(len(labeled_units(self.reader.model.specs[task].kind, labels, labels)))
-        device = next(self.reader.parameters()).device
-        counts = self.reduce(torch.tensor(local, device=device)).clamp(min=1.0)
-        return dict(zip(tasks, counts, strict=True))
+                local[task] = float(len(labels))
+                if self.reader.model.specs[task].kind == "tagging":
+                    local[task] = (labels != IGNORED).sum().float()
+        if self.reduce is sum_of_one:
+            return {task: _at_least_one(count) for task, count in local.items()}
+        counts = torch.stack([torch.as_tensor(count, device=self._device) for count in local.values()])
+        return dict(zip(tasks, self.reduce(counts).clamp(min=1.0), strict=True))
 
     def _over_processes(self, gradient: Values, parameters: Mapping[str, Tensor]) -> Values:
         """The gradient over all processes; a parameter that this process does not reach adds zero."""
         if self.reduce is sum_of_one:
             return gradient
         return {name: self.reduce(gradient.get(name, torch.zeros_like(value))) for name, value in parameters.items()}
+
+
+def _at_least_one(count: Rate) -> Rate:
+    return count.clamp(min=1.0) if isinstance(count, Tensor) else max(count, 1.0)
