@@ -1,5 +1,7 @@
 """The solver against scikit-learn's, and cross-validation against a loop by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,9 @@ from sklearn.preprocessing import StandardScaler
 
 from crosstask.models.losses import example_losses
 from crosstask.probing.linear_models import (
-    _mean_and_scale,
     cross_validate,
     fit,
+    fit_subsets,
     fold_numbers,
     penalty_grid,
     unit_losses,
@@ -75,7 +77,54 @@ class TestSolver:
         assert (model(features).argmax(1) < 3).all()
         only = fit(units(features, np.full(40, 1), num_outputs=3), [0.1])[0]
         assert (only(features).argmax(1) == 1).all()
-        assert np.isfinite(_mean_and_scale(features)[1]).all()
+
+    @pytest.mark.parametrize("classes", [2, 4])
+    @pytest.mark.parametrize("width", [12, 80])  # fewer and more than there are units
+    @pytest.mark.parametrize(("tolerance", "error"), [(1e-8, 1e-5), (1e-4, 0.1)])
+    def test_subsets_of_different_sizes_and_classes_are_solved_as_if_alone(self, classes, width, tolerance, error):
+        features, labels = problem(11, 70, width, classes)
+        data = units(features, labels, num_outputs=classes)
+        of_one_class = np.flatnonzero(labels == 1)
+        without_first = np.flatnonzero(labels != 0)  # of four classes three are left, of two one
+        subsets = [np.arange(70), np.arange(20, 65), without_first, np.arange(9), of_one_class]
+        models = fit_subsets(data, subsets, [0.003, 0.1, 2.0], tolerance=tolerance)
+        for positions, of_subset in zip(subsets, models, strict=True):
+            alone = fit(data.take(positions), [0.003, 0.1, 2.0])
+            for model, expected in zip(of_subset, alone, strict=True):
+                assert np.allclose(model(features), expected(features), atol=error)
+
+    @pytest.mark.parametrize("kind", ["multilabel", "regression"])
+    def test_subsets_of_other_kinds_are_solved_as_if_alone(self, kind):
+        features, first = problem(12, 60)
+        labels = features[:, 0] if kind == "regression" else np.stack([first == 0, first == 1, first > 5], 1) * 1.0
+        data, subsets = units(features, labels, kind), [np.arange(60), np.arange(33)]
+        for positions, of_subset in zip(subsets, fit_subsets(data, subsets, [0.1, 1.0], tolerance=1e-8), strict=True):
+            for model, expected in zip(of_subset, fit(data.take(positions), [0.1, 1.0]), strict=True):
+                assert np.allclose(model(features), expected(features), atol=1e-6)
+                if kind == "multilabel":  # no unit has the third label
+                    assert (model(features)[:, 2] == -20.0).all()
+
+    def test_few_at_a_time_where_memory_is_short(self, monkeypatch):
+        data = units(*problem(13, 60))
+        subsets = [np.flatnonzero(np.arange(60) % 5 != fold) for fold in range(5)]
+        together = fit_subsets(data, subsets, [0.1])
+        monkeypatch.setattr("crosstask.probing.linear_models.MAX_NUMBERS", 1200)
+        for (one,), (two,) in zip(together, fit_subsets(data, subsets, [0.1]), strict=True):
+            assert np.allclose(one.weights, two.weights, atol=1e-4)
+
+    @pytest.mark.parametrize(("size", "width", "classes"), [(500, 384, 3), (60, 30, 40), (400, 5, 2)])
+    def test_single_precision_comes_to_an_end(self, size, width, classes):
+        """Where all logits rise together nothing but rounding errors moves them."""
+        data = units(*problem(14, size, width, classes), num_outputs=classes)
+        for result in cross_validate(data, penalty_grid(width)):
+            assert np.isfinite(result.loss)
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+    def test_a_device_gives_what_the_cpu_gives(self, monkeypatch):
+        monkeypatch.setattr("crosstask.probing.linear_models.MIN_PRODUCTS_OF_DEVICE", 0)
+        data = units(*problem(15, 200))
+        for one, two in zip(fit(data, [0.1, 1.0]), fit(replace(data, device="cuda"), [0.1, 1.0]), strict=True):
+            assert np.allclose(one.weights, two.weights, atol=1e-6)
 
     def test_losses_are_those_of_training(self):
         rng = np.random.default_rng(0)

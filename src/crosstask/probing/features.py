@@ -53,7 +53,17 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
     label_array = torch.cat(labels).numpy()
     if spec.kind == "regression":
         label_array = label_array.astype(np.float64)
-    return Units(spec.kind, spec.num_outputs, torch.cat(features).numpy(), label_array, np.concatenate(examples))
+    return Units(
+        *(spec.kind, spec.num_outputs, torch.cat(features).numpy(), label_array, np.concatenate(examples)),
+        device=solving_device(device),
+    )
+
+
+def solving_device(device: torch.device) -> str:
+    """Where linear models of features from this device are solved: there, if it has double precision."""
+    if device.type == "cuda":
+        return str(device)
+    return "cpu"
 
 
 def shared_examples(units: Units, others: Units) -> np.ndarray:

@@ -1,26 +1,28 @@
 """Linear models with an L2 penalty, fitted by a solver and chosen by cross-validation. Arrays in, arrays out.
 
-At equal accuracy, cross-validation over seven penalties takes 0.20 of the time of scikit-learn's LogisticRegression
-with warm starts for 80 units of 2 classes, 0.10 for 500 of 77, 1.14 for 5,000 of 4 and 0.72 for 6,000 of 20, all of
-width 384 (`benchmarks/linear_solver.py`): one rotation of the features to their principal axes serves all penalties and
-makes Newton's systems almost diagonal.
+All folds and penalties are one batch for the solver (`newton`), on the device of the features;
+`benchmarks/linear_solver.py` measures it beside scikit-learn's.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from crosstask.data.examples import Kind
+from crosstask.probing.designs import Designs
+from crosstask.probing.regressions import SINGLE_PRECISION, binary_regressions, ridge_regression, softmax_regression
 
-ABSENT_LOGIT = -20.0
-"""Logit of a label that never occurs in training: all but impossible, and yet of finite loss."""
 NUM_FOLDS = 5
 UNITS_TO_AVERAGE = 100
 """Fewer held-out units than this, and cross-validation is repeated with other folds."""
 MAX_REPEATS = 3
-MAX_STEPS = 100
-"""Of Newton's method, and of conjugate gradients within each step; some ten are usual."""
+MAX_NUMBERS = 2**24
+"""Numbers of the largest matrices that are in memory at once, unless one alone has more."""
+MIN_PRODUCTS_OF_DEVICE = 10**7
+"""Products in an iteration of the solver below which another device than the CPU does not pay."""
 EXCLUSIVE_KINDS = ("classification", "pair", "tagging")
 """Kinds of task in which every unit has one of several classes."""
 
@@ -45,7 +47,8 @@ class Units:
 
     - `features`: [units, width];
     - `labels`: indices [units], rows of zeros and ones [units, labels], or standardized numbers [units];
-    - `examples`: the example that each unit is part of, so that one sentence never stands on both sides of a fold.
+    - `examples`: the example that each unit is part of, so that one sentence never stands on both sides of a fold;
+    - `device`: where models are solved.
     """
 
     kind: Kind
@@ -53,6 +56,7 @@ class Units:
     features: np.ndarray
     labels: np.ndarray
     examples: np.ndarray
+    device: str = "cpu"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,8 +67,7 @@ class Units:
 
     def of(self, features: np.ndarray, positions: np.ndarray | slice = slice(None)) -> "Units":
         """The same units, or those at these positions, with other features."""
-        labels, examples = self.labels[positions], self.examples[positions]
-        return Units(self.kind, self.num_outputs, features, labels, examples)
+        return replace(self, features=features, labels=self.labels[positions], examples=self.examples[positions])
 
     def sample(self, max_units: int, generator: np.random.Generator) -> "Units":
         """At most about `max_units` units, as complete examples at random; all where there are no more."""
@@ -105,170 +108,68 @@ def fit(
 
     Args:
         units: features and labels.
-        inverse_penalties: values of C; from small to large each fit starts where the one before ended.
+        inverse_penalties: values of C.
         emphasis: factors of the standardized features, [width]: one with a larger factor costs less penalty, one with
             zero has no part.
-        tolerance: of the solver, on the gradient.
+        tolerance: of the solver, on the gradient; from `SINGLE_PRECISION` on it works in single precision.
     """
-    mean, scale = _mean_and_scale(units.features)
-    factors = (np.ones_like(scale) if emphasis is None else emphasis) / scale
-    columns = np.flatnonzero(factors)  # features that have a part
-    rotated, axes = _rotate((units.features[:, columns] - mean[columns]) * factors[columns])
+    return fit_subsets(units, [np.arange(len(units))], inverse_penalties, emphasis, tolerance=tolerance)[0]
+
+
+def fit_subsets(
+    units: Units,
+    subsets: Sequence[np.ndarray],
+    inverse_penalties: Penalties,
+    emphasis: np.ndarray | None = None,
+    *,
+    tolerance: float = SINGLE_PRECISION,
+) -> list[list[LinearModel]]:
+    """The models of `fit` for each of several subsets of the units, by their positions: all are solved together."""
+    if not len(subsets):
+        return []
+    device = _device(units, subsets, len(inverse_penalties))
+    if emphasis is None:
+        emphasis = np.ones(units.features.shape[1])
+    columns = np.flatnonzero(emphasis)  # features that have a part
+    features = torch.from_numpy(units.features[:, columns]).to(device, torch.float64)
+    factors = torch.from_numpy(emphasis[columns]).to(device, torch.float64)
+    # As many at a time as memory allows.
+    num_rows = max(len(positions) for positions in subsets)
+    size = num_rows * max(len(columns), units.num_outputs * len(inverse_penalties))
+    at_a_time = max(1, MAX_NUMBERS // max(1, size))
     models = []
-    for weights, bias in _solve(units.of(rotated), inverse_penalties, tolerance):
-        # Back from the rotated, standardized features to the features as they are.
-        unfolded = np.zeros((len(weights), len(factors)))  # [outputs, width]
-        unfolded[:, columns] = weights @ axes * factors[columns]
-        models.append(LinearModel(unfolded, bias - unfolded @ mean))
+    for start in range(0, len(subsets), at_a_time):
+        designs = Designs.of(features, subsets[start : start + at_a_time], factors)
+        weights, biases = designs.models(_solve(designs, units, inverse_penalties, tolerance))
+        complete = np.zeros((*weights.shape[:3], units.features.shape[1]))  # [subsets, penalties, outputs, width]
+        complete[..., columns] = weights.cpu().numpy()
+        for subset_weights, subset_biases in zip(complete, biases.cpu().numpy(), strict=True):
+            models.append([LinearModel(*model) for model in zip(subset_weights, subset_biases, strict=True)])
     return models
 
 
-def _mean_and_scale(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    mean, scale = features.mean(axis=0), features.std(axis=0)
-    # A constant keeps a deviation of rounding errors, which must not be blown up.
-    scale[scale <= 1e-6 * np.abs(mean)] = 1.0
-    scale[scale == 0.0] = 1.0
-    return mean, scale
+def _device(units: Units, subsets: Sequence[np.ndarray], num_penalties: int) -> torch.device:
+    """Where to solve: a small problem is solved on the CPU before a device has started to work."""
+    num_products = sum(map(len, subsets)) * units.features.shape[1] * units.num_outputs * num_penalties
+    if num_products < MIN_PRODUCTS_OF_DEVICE:
+        return torch.device("cpu")
+    return torch.device(units.device)
 
 
-def _rotate(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features along their principal axes, [units, axes], and those axes as rows, [axes, width].
-
-    A rotation changes neither the losses nor the penalty, and the minimizer lies in the span of the rows: there are as
-    many axes as rows where those are fewer than the features. Along these axes the solver's problem is almost diagonal.
-    """
-    if len(features) < features.shape[1]:
-        left_vectors, singular_values, axes = np.linalg.svd(features, full_matrices=False)
-        return left_vectors * singular_values, axes
-    _, eigenvectors = np.linalg.eigh(features.T @ features)
-    return features @ eigenvectors, eigenvectors.T
-
-
-def _solve(units: Units, inverse_penalties: Penalties, tolerance: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Weights and bias for each C, on features that are centered and along their principal axes."""
+def _solve(designs: Designs, units: Units, inverse_penalties: Penalties, tolerance: float) -> Tensor:
+    """Weights and biases along the axes of the designs, [subsets, penalties, outputs, axes + 1]."""
+    device = designs.features.device
+    labels = torch.from_numpy(units.labels).to(device)[designs.rows]  # [subsets, rows], or [subsets, rows, labels]
+    penalties = torch.as_tensor(np.asarray(inverse_penalties), dtype=torch.float64, device=device)
     if units.kind == "regression":
-        # Ridge regression: along principal axes every weight has a closed form of its own.
-        mean = units.labels.mean()
-        products = units.features.T @ (units.labels - mean)  # [width]
-        variances = (units.features**2).sum(axis=0)  # [width]
-        for inverse_penalty in inverse_penalties:
-            yield (products / (variances + 1.0 / inverse_penalty))[None], np.array([mean])
-    elif units.kind == "multilabel":
-        columns = units.labels.T.astype(np.int64)  # [labels, units]
-        solutions = [_solve_classes(units.features, column, 2, inverse_penalties, tolerance) for column in columns]
-        # Two classes, "no" and "yes": the difference of their logits is that of the label.
-        for by_label in zip(*solutions, strict=True):
-            weights = np.stack([weights[1] - weights[0] for weights, _ in by_label])
-            yield weights, np.stack([bias[1] - bias[0] for _, bias in by_label])
-    else:
-        yield from _solve_classes(units.features, units.labels, units.num_outputs, inverse_penalties, tolerance)
-
-
-def _solve_classes(
-    features: np.ndarray, labels: np.ndarray, num_outputs: int, inverse_penalties: Penalties, tolerance: float
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Logistic regression with the classes that occur; the others are all but impossible."""
-    present, indices = np.unique(labels, return_inverse=True)
-    solver = _SoftmaxRegression(features, indices, len(present))
-    for inverse_penalty in inverse_penalties:
-        weights, bias = np.zeros((num_outputs, features.shape[1])), np.full(num_outputs, ABSENT_LOGIT)
-        bias[present] = 0.0
-        if len(present) == 2:
-            # Two classes share one vector of weights, half of it each: half of its penalty.
-            inverse_penalty = inverse_penalty / 2.0
-        if len(present) > 1:
-            solver.minimize(inverse_penalty, tolerance)
-            weights[present], bias[present] = solver.weights.T, solver.bias
-        yield weights, bias
-
-
-class _SoftmaxRegression:
-    """Multinomial logistic regression by Newton's method; steps come from conjugate gradients.
-
-    It minimizes `C * sum of cross-entropies + |weights|^2 / 2`; `weights` is [width, classes].
-    """
-
-    def __init__(self, features: np.ndarray, labels: np.ndarray, num_classes: int) -> None:
-        self.features = features  # [units, width]
-        self.variances = (features**2).sum(axis=0)[:, None]  # [width, 1]
-        self.targets = np.eye(num_classes)[labels]  # [units, classes]
-        self.weights = np.zeros((features.shape[1], num_classes))
-        self.bias = np.zeros(num_classes)
-
-    def minimize(self, inverse_penalty: float, tolerance: float) -> None:
-        """Start where the last call ended; stop when no entry of the mean loss's gradient is above `tolerance`."""
-        value = self._value(self.weights, self.bias, inverse_penalty)
-        for _ in range(MAX_STEPS):
-            # 1. The gradient, and whether it is small enough.
-            probabilities = self._probabilities()
-            errors = probabilities - self.targets
-            gradient = inverse_penalty * self.features.T @ errors + self.weights, inverse_penalty * errors.sum(axis=0)
-            largest = max(np.abs(gradient[0]).max(initial=0.0), np.abs(gradient[1]).max())
-            if largest <= tolerance * inverse_penalty * len(errors):
-                return
-            # 2. The Newton step, halved until the value falls as far as the gradient promises (Armijo).
-            step = self._newton_step(gradient, probabilities, inverse_penalty)
-            descent = (step[0] * gradient[0]).sum() + (step[1] * gradient[1]).sum()
-            length = 1.0
-            while length > 1e-6:
-                weights, bias = self.weights + length * step[0], self.bias + length * step[1]
-                new_value = self._value(weights, bias, inverse_penalty)
-                if new_value <= value + 1e-4 * length * descent:
-                    break
-                length /= 2.0
-            else:
-                return  # no step that rounding errors leave room for
-            self.weights, self.bias, value = weights, bias, new_value
-
-    def _probabilities(self) -> np.ndarray:
-        """Of each class, [units, classes]."""
-        logits = self.features @ self.weights + self.bias
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        return logits / logits.sum(axis=1, keepdims=True)
-
-    def _value(self, weights: np.ndarray, bias: np.ndarray, inverse_penalty: float) -> float:
-        logits = self.features @ weights + bias
-        largest = logits.max(axis=1)
-        losses = np.log(np.exp(logits - largest[:, None]).sum(axis=1)) + largest - (logits * self.targets).sum(axis=1)
-        return float(inverse_penalty * losses.sum() + 0.5 * (weights**2).sum())
-
-    def _newton_step(
-        self, gradient: tuple[np.ndarray, np.ndarray], probabilities: np.ndarray, inverse_penalty: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Minus the inverse Hessian times the gradient, to the precision that a Newton step can use.
-
-        Conjugate gradients, preconditioned by an estimate of the Hessian's diagonal. Weights and bias are one array,
-        [width + 1, classes], the bias in its last row.
-        """
-        spread = (probabilities * (1.0 - probabilities)).mean(axis=0)  # [classes]
-        diagonal = np.concatenate(
-            [
-                inverse_penalty * self.variances * spread + 1.0,
-                inverse_penalty * len(probabilities) * spread[None] + 1e-12,
-            ]
-        )
-        residual = -np.concatenate([gradient[0], gradient[1][None]])
-        step, scaled = np.zeros_like(residual), residual / diagonal
-        direction, product = scaled, (residual * scaled).sum()
-        enough = 1e-4 * product
-        for _ in range(MAX_STEPS):
-            # The Hessian times the direction: through the logits, the softmax, and back to the weights.
-            change = self.features @ direction[:-1] + direction[-1]  # [units, classes]
-            change = probabilities * (change - (probabilities * change).sum(axis=1, keepdims=True))
-            hessian_product = inverse_penalty * np.concatenate([self.features.T @ change, change.sum(axis=0)[None]])
-            hessian_product[:-1] += direction[:-1]
-            curvature = (direction * hessian_product).sum()
-            if curvature <= 0.0:
-                break
-            step += (product / curvature) * direction
-            residual -= (product / curvature) * hessian_product
-            scaled = residual / diagonal
-            previous, product = product, (residual * scaled).sum()
-            if product <= enough:
-                break
-            direction = scaled + (product / previous) * direction
-        return step[:-1], step[-1]
+        return ridge_regression(designs, labels.double(), penalties)
+    if units.kind == "multilabel":
+        return binary_regressions(designs, labels.double(), penalties, tolerance)
+    if units.num_outputs == 2:
+        # Two classes share one vector of weights, half of it each.
+        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance) / 2.0
+        return torch.cat([-halves, halves], 2)
+    return softmax_regression(designs, nn.functional.one_hot(labels, units.num_outputs).double(), penalties, tolerance)
 
 
 @dataclass(frozen=True)
@@ -304,16 +205,16 @@ def cross_validate(
     """
     losses: list[list[np.ndarray]] = [[] for _ in inverse_penalties]
     hits: list[list[np.ndarray]] = [[] for _ in inverse_penalties]
-    for repeat in range(min(MAX_REPEATS, -(-UNITS_TO_AVERAGE // len(units)))):
-        folds = fold_numbers(units, np.random.default_rng([seed, repeat]))
-        for fold in range(int(folds.max()) + 1):
-            training, held_out = units.take(folds != fold), units.take(folds == fold)
-            counts = _is_learnable(held_out, training)
-            for i, model in enumerate(fit(training, inverse_penalties, emphasis, tolerance=1e-4)):
-                logits = model(held_out.features)
-                losses[i].append(unit_losses(held_out, logits)[counts])
-                if held_out.is_exclusive:
-                    hits[i].append((logits.argmax(axis=1) == held_out.labels)[counts])
+    folds = list(repeated_folds(units, seed))
+    models = fit_subsets(units, [fold.training for fold in folds], inverse_penalties, emphasis)
+    for fold, fold_models in zip(folds, models, strict=True):
+        held_out = units.take(fold.held_out)
+        counts = _is_learnable(held_out, units.take(fold.training))
+        for i, model in enumerate(fold_models):
+            logits = model(held_out.features)
+            losses[i].append(unit_losses(held_out, logits)[counts])
+            if held_out.is_exclusive:
+                hits[i].append((logits.argmax(axis=1) == held_out.labels)[counts])
     results = []
     for fold_losses, fold_hits in zip(losses, hits, strict=True):
         accuracy = _mean(fold_hits) if units.is_exclusive else None
@@ -334,6 +235,22 @@ def choose_penalty(
     if not np.isnan(losses).all():
         best = int(np.nanargmin(losses))
     return float(inverse_penalties[best]), results[best]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Positions of the units that models are fitted on, and of those that judge them."""
+
+    training: np.ndarray
+    held_out: np.ndarray
+
+
+def repeated_folds(units: Units, seed: int) -> Iterator[Fold]:
+    """The folds of a cross-validation, which few units go through several times."""
+    for repeat in range(min(MAX_REPEATS, -(-UNITS_TO_AVERAGE // len(units)))):
+        numbers = fold_numbers(units, np.random.default_rng([seed, repeat]))
+        for number in range(int(numbers.max()) + 1):
+            yield Fold(np.flatnonzero(numbers != number), np.flatnonzero(numbers == number))
 
 
 def fold_numbers(units: Units, generator: np.random.Generator) -> np.ndarray:

@@ -11,7 +11,15 @@ from crosstask.data.task import TaskSpec
 from crosstask.models.batches import Prepared
 from crosstask.probing.features import MAX_WORDS, collect, shared_examples
 from crosstask.probing.heads import fill, linear_layer, outputs
-from crosstask.probing.linear_models import LinearModel, Units, choose_penalty, fit, penalty_grid
+from crosstask.probing.linear_models import (
+    Fold,
+    LinearModel,
+    Units,
+    choose_penalty,
+    fit,
+    fit_subsets,
+    penalty_grid,
+)
 from crosstask.runs.events import Event, ProbeFitted
 
 if TYPE_CHECKING:
@@ -72,13 +80,16 @@ class Probe:
         result = self.outputs(target.features)
         source_examples = shared_examples(target, self.units)  # by unit: the source's example of that input, or -1
         order = np.random.default_rng(seed).permutation(np.unique(source_examples[source_examples >= 0]))
-        for fold in range(OUTPUT_FOLDS):
-            left_out = order[fold::OUTPUT_FOLDS]
-            training = self.units.take(~np.isin(self.units.examples, left_out))
+        folds = []
+        for number in range(OUTPUT_FOLDS):
+            left_out = order[number::OUTPUT_FOLDS]
+            training = np.flatnonzero(~np.isin(self.units.examples, left_out))
             rows = np.flatnonzero(np.isin(source_examples, left_out))
             if len(rows) and len(training):
-                model = fit(training, [self.inverse_penalty], tolerance=1e-4)[0]
-                result[rows] = self.outputs(target.features[rows], model)
+                folds.append(Fold(training, rows))
+        models = fit_subsets(self.units, [fold.training for fold in folds], [self.inverse_penalty])
+        for fold, (model,) in zip(folds, models, strict=True):
+            result[fold.held_out] = self.outputs(target.features[fold.held_out], model)
         return result
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from crosstask.errors import CrossTaskError
-from crosstask.probing.linear_models import NUM_FOLDS, LinearModel, Units, fit, fold_numbers
+from crosstask.probing.linear_models import NUM_FOLDS, LinearModel, Units, fit_subsets, fold_numbers
 from crosstask.transferability.validation import check_same_length, feature_matrix, label_matrix
 
 
@@ -32,7 +32,7 @@ class HeldOut:
 def cross_fit(
     units: Units, *, strength: float | None = None, num_folds: int = NUM_FOLDS, seed: int = 0
 ) -> list[HeldOut]:
-    """Heads fitted on all folds but one, each with the fold that it has not seen; `linear_models.fit` is the solver.
+    """Heads fitted on all folds but one, each with the fold that it has not seen (`linear_models.fit_subsets`).
 
     `shared_gradient` and `more_scores.label_noise` need them, and they are what costs: fit once, use twice.
 
@@ -55,10 +55,11 @@ def cross_fit(
         strength = 1.0 / units.features.shape[1]
     # Fewer folds than there are numbers: some share one.
     folds = fold_numbers(units, np.random.default_rng(seed)) % num_folds
+    numbers = range(int(folds.max()) + 1)
+    models = fit_subsets(units, [np.flatnonzero(folds != number) for number in numbers], [strength])
     heads = []
-    for fold in range(int(folds.max()) + 1):
-        head = fit(units.take(folds != fold), [strength], tolerance=1e-4)[0]
-        heads.append(HeldOut(head, np.flatnonzero(folds == fold)))
+    for number, (head,) in zip(numbers, models, strict=True):
+        heads.append(HeldOut(head, np.flatnonzero(folds == number)))
     return heads
 
 

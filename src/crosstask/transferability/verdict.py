@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crosstask.probing.linear_models import MAX_REPEATS, UNITS_TO_AVERAGE, Units, fit, fold_numbers, unit_losses
+from crosstask.probing.linear_models import Units, fit_subsets, repeated_folds, unit_losses
 
 HELPS, USELESS, HURTS, UNKNOWN = "likely helps", "probably useless", "may hurt", "cannot be judged"
 VERDICTS = (HELPS, USELESS, HURTS, UNKNOWN)
@@ -82,19 +82,19 @@ def held_out_losses(units: Units, *, seed: int = 0) -> np.ndarray:
 
     Folds depend on units and seed alone, so that losses for other features of these units are pairs.
     """
-    num_repeats = min(MAX_REPEATS, -(-UNITS_TO_AVERAGE // len(units)))
+    folds = list(repeated_folds(units, seed))
+    models = fit_subsets(units, [fold.training for fold in folds], STACKING_STRENGTHS)
     losses = np.zeros((len(STACKING_STRENGTHS), len(units)))  # [strengths, units]
-    for repeat in range(num_repeats):
-        folds = fold_numbers(units, np.random.default_rng([seed, repeat]))
-        for fold in range(int(folds.max()) + 1):
-            in_fold = folds == fold
-            test_units = units.take(in_fold)
-            for row, model in enumerate(fit(units.take(~in_fold), STACKING_STRENGTHS, tolerance=1e-4)):
-                fold_losses = unit_losses(test_units, model(test_units.features))
-                if fold_losses.ndim == 2:  # multilabel: a loss per label
-                    fold_losses = fold_losses.mean(axis=1)
-                losses[row, in_fold] += fold_losses
-    return losses[losses.mean(axis=1).argmin()] / num_repeats
+    counts = np.zeros(len(units))
+    for fold, fold_models in zip(folds, models, strict=True):
+        test_units = units.take(fold.held_out)
+        counts[fold.held_out] += 1
+        for row, model in enumerate(fold_models):
+            fold_losses = unit_losses(test_units, model(test_units.features))
+            if fold_losses.ndim == 2:  # multilabel: a loss per label
+                fold_losses = fold_losses.mean(axis=1)
+            losses[row, fold.held_out] += fold_losses
+    return losses[losses.mean(axis=1).argmin()] / counts
 
 
 def stacking_gain(

@@ -1,0 +1,63 @@
+"""Penalized linear models of several designs and penalties at once: ridge, binary and multinomial logistic regression.
+
+Each takes labels [subsets, rows, ...] and inverse penalties C, and gives weights and biases along the axes of the
+designs, [subsets, penalties, outputs, axes + 1], in double precision.
+"""
+
+import torch
+from torch import Tensor
+
+from crosstask.gradients.inner_products import without_tf32
+from crosstask.probing.designs import Designs
+from crosstask.probing.newton import Problems, minimize
+
+ABSENT_LOGIT = -20.0
+"""Logit of a class that never occurs in training: all but impossible, and yet of finite loss."""
+SINGLE_PRECISION = 1e-4
+"""A tolerance from which on single precision will do."""
+
+
+def ridge_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor) -> Tensor:
+    """For labels [subsets, rows]: along principal axes every weight has a closed form of its own."""
+    features, is_unit = designs.features[:, :, :-1], designs.features[:, :, -1]
+    mean = (labels * is_unit).sum(1) / designs.counts  # [subsets]
+    products = ((labels - mean[:, None]) * is_unit)[:, None] @ features  # [subsets, 1, axes]
+    variances = features.square().sum(1)[:, None]  # [subsets, 1, axes]
+    weights = products / (variances + 1.0 / inverse_penalties[:, None])  # [subsets, penalties, axes]
+    biases = mean[:, None, None].expand(-1, len(inverse_penalties), -1)
+    return torch.cat([weights, biases], 2)[:, :, None]
+
+
+def binary_regressions(designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
+    """One model for each column of zeros and ones, [subsets, rows, columns]; the outputs are logits of a one."""
+    num_penalties, num_columns = len(inverse_penalties), labels.shape[2]
+    moments = (labels.mT @ designs.features).repeat(1, num_penalties, 1)[:, :, None]
+    by_problem = inverse_penalties.repeat_interleave(num_columns).expand(len(labels), -1)
+    solutions = _minimize(designs, moments, by_problem, tolerance)  # [subsets, penalties * columns, 1, axes + 1]
+    return solutions[:, :, 0].unflatten(1, (num_penalties, num_columns))
+
+
+def softmax_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
+    """For classes as rows of zeros with a one, [subsets, rows, classes]; classes that do not occur are all but
+    impossible."""
+    moments = (labels.mT @ designs.features)[:, None]  # [subsets, 1, classes, axes + 1]
+    is_present = moments[..., -1:] > 0.0  # [subsets, 1, classes, 1]
+    num_present = is_present.sum(2, keepdim=True)
+    # Two classes share one vector of weights, half of it each: half of its penalty.
+    by_problem = inverse_penalties / torch.where(num_present == 2, 2.0, 1.0)[:, 0, 0]
+    solutions = _minimize(designs, moments.expand(-1, len(inverse_penalties), -1, -1), by_problem, tolerance)
+    # The same number added to all logits changes nothing; biases that occur have the mean zero.
+    weights, biases = solutions[..., :-1] * is_present, solutions[..., -1:]
+    biases = biases - (biases * is_present).sum(2, keepdim=True) / num_present
+    return torch.cat([weights, torch.where(is_present, biases, ABSENT_LOGIT)], 3)
+
+
+def _minimize(designs: Designs, moments: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
+    """Solutions of the problems with these moments and inverse penalties, [subsets, problems]."""
+    precision = torch.float64
+    if tolerance >= SINGLE_PRECISION:
+        precision = torch.float32
+    tensors = (designs.features, moments, inverse_penalties, designs.counts)
+    problems = Problems.of(*(tensor.to(precision) for tensor in tensors))
+    with without_tf32(problems.features):
+        return minimize(problems, tolerance).double()
