@@ -157,6 +157,8 @@ def test_auc_against_scikit_learn(seed):
     assert auc(rows, scores) == pytest.approx(roc_auc_score(rows, scores, average="macro"))
     binary, two = random_classes(seed, num_labels=2)
     assert auc(binary, two) == pytest.approx(roc_auc_score(binary, two[:, 1]))
+    ties = np.round(two, 1)  # equal scores count half
+    assert auc(binary, ties) == pytest.approx(roc_auc_score(binary, ties[:, 1]), abs=1e-12)
 
 
 def test_auc_leaves_out_labels_that_all_or_none_have():
