@@ -123,7 +123,7 @@ def measure_time(arguments: argparse.Namespace) -> dict[str, Any]:
 
 # Scores
 
-FEW, SOURCE, TEST = 200, 1000, 500
+FEW, SOURCE, TEST = 200, 1000, 400
 """Labels of a target that is cut, and examples of its source and of its test set at most."""
 TARGETS: dict[str, tuple[str, str, str]] = {
     "customer reviews": ("sentence_classification/custrev.all.gz", "", "sentence_classification/stsa.binary.train.gz"),

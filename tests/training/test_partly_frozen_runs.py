@@ -82,6 +82,7 @@ def test_layers_below_cannot_be_reached(tiny_encoder):
 
 @pytest.mark.parametrize("room", [hidden_states.MAX_DISK_BYTES, 0])
 def test_a_stopped_run_goes_on_to_the_same_numbers(room, encoder, tmp_path, monkeypatch):
+    monkeypatch.setenv("CROSSTASK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(hidden_states, "MAX_DISK_BYTES", room)
     options = {"updates": 6, "evaluate_every": 1}
     whole = fit(encoder, tmp_path / "whole", **options)

@@ -54,7 +54,7 @@ class FeaturePass:
         """Features of all inputs, in their order."""
         features: list[PreparedInput] = [{} for _ in range(len(inputs))]
         count = 0
-        with _on(self.encoder, self.device), _precision(self.precision, self.device):
+        with moved_to(self.encoder, self.device), _precision(self.precision, self.device):
             for positions, rows in _prepared_chunks(self.encoder, inputs, form):
                 for chunk_positions, row_features in self._encode(rows):
                     for i, row in zip(chunk_positions, row_features, strict=True):
@@ -66,8 +66,7 @@ class FeaturePass:
     def _encode(self, rows: Sequence[PreparedInput]) -> Iterator[tuple[list[int], list[PreparedInput]]]:
         """Positions among the rows, and features of these, whenever enough are on the device."""
         gathered = _Gathered(self.reads, self.encoder.width)
-        limit = MAX_POSITIONS.get(self.device.type, MAX_POSITIONS["cpu"])
-        for positions in batches_of_positions(lengths_of(rows), limit):
+        for positions in batches_of_positions(lengths_of(rows), max_positions(self.device)):
             batch_rows = take(rows, positions)
             batch = to_device(self.encoder.collate(batch_rows), self.device)
             gathered.add(positions.tolist(), batch_rows, self.encoder(batch))
@@ -147,6 +146,11 @@ def feature_precision(device: torch.device) -> Precision:
     return "tensorfloat32" if device.type == "cuda" else "float32"
 
 
+def max_positions(device: torch.device) -> int:
+    """Positions of a batch on this device."""
+    return MAX_POSITIONS.get(device.type, MAX_POSITIONS["cpu"])
+
+
 def batches_of_positions(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
     """All inputs from the longest to the shortest, as many in a batch as fill `limit` positions with their padding.
 
@@ -192,7 +196,7 @@ def _on_host(tensors: Sequence[Tensor]) -> np.ndarray | None:
 
 
 @contextmanager
-def _on(encoder: Encoder, device: torch.device) -> Iterator[None]:
+def moved_to(encoder: Encoder, device: torch.device) -> Iterator[None]:
     """The encoder on a device, and then where it was."""
     home = next(encoder.parameters()).device
     encoder.to(device)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from crosstask.models.arrays import PreparedInput, column
+from crosstask.models.arrays import PreparedInput, column, take
 from crosstask.models.encoder import Inputs
 from crosstask.models.encoders.cache_folder import cache_folder, note_once
 from crosstask.models.encoders.feature_cache import FeatureCache
@@ -14,6 +14,8 @@ from crosstask.models.memory import in_gib, machine_memory
 
 Texts = Sequence[str | Sequence[str]]
 """Inputs: texts, pairs of texts, or lists of words."""
+Compute = Callable[[Inputs], list[np.ndarray]]
+"""From inputs to their hidden states, [length, width] each."""
 CHUNK_BYTES = 2**26
 """Hidden states of so many bytes are computed together and make one file."""
 MAX_DISK_BYTES = 2**34
@@ -38,9 +40,7 @@ class StateStore:
         self._cache: FeatureCache | None = None
         self._bytes_in_memory = 0
 
-    def get(
-        self, inputs: Texts, form: str, lengths: np.ndarray, compute: Callable[[Inputs], list[np.ndarray]]
-    ) -> list[np.ndarray] | None:
+    def get(self, inputs: Texts, form: str, lengths: np.ndarray, compute: Compute) -> list[np.ndarray] | None:
         """Hidden states of each input, [length, width]; None where they are too many to be kept.
 
         Args:
@@ -49,14 +49,40 @@ class StateStore:
             lengths: number of tokens of each input.
             compute: from inputs to their hidden states.
         """
-        if not self._has_room(int(lengths.sum()) * self._bytes_per_token):
-            return None
+        num_bytes = int(lengths.sum()) * self._bytes_per_token
+        if self._make_cache is None:
+            return self._compute_in_memory(inputs, lengths, compute) if self._has_room(num_bytes) else None
+        if self._cache is None:
+            self._cache = self._make_cache()
+        rows = self._cache.find(inputs, form)
+        if rows is None:
+            if not self._has_room(num_bytes):
+                return None
+            rows = self._compute_on_disk(self._cache, inputs, form, lengths, compute)
+        return list(column(rows, "tokens"))
+
+    def _compute_in_memory(self, inputs: Texts, lengths: np.ndarray, compute: Compute) -> list[np.ndarray]:
         states: dict[int, np.ndarray] = {}
         for positions in self._chunks(lengths):
-            chunk = [inputs[i] for i in positions]
-            states |= dict(zip(positions, self._get_chunk(chunk, form, compute), strict=True))
+            states |= dict(zip(positions, compute(take(inputs, positions)), strict=True))
             self.progress(len(states), len(lengths))
-        return [states[i] for i in range(len(lengths))]
+        return take(states, range(len(lengths)))
+
+    def _compute_on_disk(
+        self, cache: FeatureCache, inputs: Texts, form: str, lengths: np.ndarray, compute: Compute
+    ) -> list[PreparedInput]:
+        empty = np.zeros((0, self.width), dtype=np.float32)
+
+        def compute_rows(missing: Inputs) -> list[PreparedInput]:
+            return [{"tokens": array, "pooled": empty} for array in compute(missing)]
+
+        count = 0
+        for positions in self._chunks(lengths):
+            cache.get(take(inputs, positions), form, compute_rows)
+            count += len(positions)
+            self.progress(count, len(lengths))
+        # Only now, with all of them on disk: so that they are mapped into memory, and what was computed is let go.
+        return cache.get(inputs, form, compute_rows)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "StateStore":
         return self  # copies of a model have the same frozen layers, and share what is kept
@@ -64,18 +90,6 @@ class StateStore:
     @property
     def _bytes_per_token(self) -> int:
         return self.width * np.dtype(np.float32).itemsize
-
-    def _get_chunk(self, chunk: Texts, form: str, compute: Callable[[Inputs], list[np.ndarray]]) -> list[np.ndarray]:
-        if self._make_cache is None:
-            return compute(chunk)
-        if self._cache is None:
-            self._cache = self._make_cache()
-        empty = np.zeros((0, self.width), dtype=np.float32)
-
-        def compute_rows(missing: Inputs) -> list[PreparedInput]:
-            return [{"tokens": array, "pooled": empty} for array in compute(missing)]
-
-        return list(column(self._cache.get(chunk, form, compute_rows), "tokens"))
 
     def _chunks(self, lengths: np.ndarray) -> Iterator[list[int]]:
         """All positions, from the longest input to the shortest, in chunks.

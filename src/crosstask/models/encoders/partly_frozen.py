@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from crosstask.data.examples import Form, TaskSpec
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-from crosstask.models.arrays import PreparedInput, column, length_of, lengths_of, pad, take, to_device
-from crosstask.models.batches import in_batches
+from crosstask.models.arrays import PreparedInput, column, lengths_of, pad, take, to_device
 from crosstask.models.encoder import Config, Inputs, Options, Representation
 from crosstask.models.encoders.cache_folder import feature_folder
 from crosstask.models.encoders.feature_cache import FeatureCache, fingerprint
+from crosstask.models.encoders.feature_pass import batches_of_positions, feature_device, max_positions, moved_to
 from crosstask.models.encoders.hidden_states import StateStore
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder, TransformerOptions
 from crosstask.models.encoders.layer_split import LayerSplit
@@ -25,8 +25,6 @@ from crosstask.models.hooks import Site
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-STATE_BATCH = 64
-"""Texts whose hidden states are computed at once."""
 STATES = "states"
 """The array of a prepared input that holds its hidden states behind the frozen layers, [length, width]."""
 
@@ -113,13 +111,15 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
     def _compute_states(self, inputs: Inputs, form: Form) -> list[np.ndarray]:
         """Hidden states of each input behind the frozen layers, [length, width]."""
         rows = super().prepare(inputs, form)
-        device = next(self.body.parameters()).device
+        lengths = lengths_of(rows)
+        device = feature_device(next(self.body.parameters()).device)
         states: dict[int, np.ndarray] = {}
-        for positions in in_batches(lengths_of(rows), STATE_BATCH):
-            batch = to_device(super().collate_to(take(rows, positions), length=0), device)
-            output = self.split.lower(self.body, model_inputs(batch)).float().cpu().numpy()  # [batch, length, width]
-            for i, array in zip(positions.tolist(), output, strict=True):
-                states[i] = array[: length_of(rows[i])]
+        with moved_to(self, device):
+            for positions in batches_of_positions(lengths, max_positions(device)):
+                batch = to_device(super().collate_to(take(rows, positions), length=0), device)
+                output = self.split.lower(self.body, model_inputs(batch)).cpu().numpy()  # [batch, length, width]
+                for i, array in zip(positions.tolist(), output, strict=True):
+                    states[i] = array[: lengths[i]].copy()  # without the batch's padding
         return take(states, range(len(states)))
 
     def _make_cache(self) -> FeatureCache:
