@@ -71,7 +71,7 @@ class StockHead(nn.Module):
 
 
 _models_without_weights: dict[tuple[object, ...], "PreTrainedModel"] = {}
-"""By configuration. To build one takes as long as ten updates on a GPU, and the runs of a study have the same ones."""
+"""By configuration. Those of five tasks took half of the time to make a model, and runs of a study have the same."""
 MAX_KEPT_MODELS = 256
 
 
