@@ -49,6 +49,9 @@ class Shards:
         self._states: dict[str, FileState | None] = {}
         self._in_memory: set[str] = set()  # shards that were written, and not yet mapped
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "Shards":
+        return self  # of the folder, whatever model reads it
+
     def refresh(self) -> None:
         """Read new shards; begin anew where one that was read is gone or has changed."""
         paths = {path.name: path for path in shard_paths(self.folder)}
