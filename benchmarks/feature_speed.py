@@ -35,10 +35,10 @@ LOOP_BATCH = 64
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "an", "el", "is", "or", "um")]
 
 
-def make_texts(count: int, words: list[str], seed: int = 0) -> list[str]:
-    """Texts of 10 to 50 words, 30 on average."""
+def make_texts(count: int, words: list[str], length: int, seed: int = 0) -> list[str]:
+    """Texts of `length` words on average, from a third of that to five thirds."""
     rng = random.Random(seed)
-    return [" ".join(rng.choices(words, k=round(rng.triangular(10, 50, 30)))) for _ in range(count)]
+    return [" ".join(rng.choices(words, k=round(rng.triangular(length / 3, length * 5 / 3)))) for _ in range(count)]
 
 
 def write_minilm_architecture(folder: Path, words: list[str]) -> None:
@@ -194,6 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--texts", type=int, default=0, help="how many; 40,000 on a GPU, 1,000 else")
+    parser.add_argument("--length", type=int, default=30, help="of texts, in words")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budgets", action="store_true", help="also by the positions of a batch")
     parser.add_argument("--output", type=Path)
@@ -207,7 +208,7 @@ def main() -> None:
     if kind == "MiniLM":
         vocabulary = sorted(encoder.tokenizer.get_vocab())
         words = [word for word in vocabulary if word.isascii() and word.isalpha() and len(word) > 2]
-    texts = make_texts(count, words)
+    texts = make_texts(count, words, arguments.length)
     result = {
         "encoder": kind,
         "device": device.type,
