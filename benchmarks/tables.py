@@ -21,6 +21,7 @@ from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
 from textcnn_trials import table as trials
+from update_graphs import table as update_graphs
 from weighting_overhead import table
 
 RESULTS = Path(__file__).parent / "results"
@@ -223,6 +224,11 @@ def main() -> None:
     paths = sorted(RESULTS.glob("meta_step_*.json"))
     if paths:
         lines += meta_steps([json.loads(path.read_text()) for path in paths])
+    path = RESULTS / "update_graphs_gpu.json"
+    if path.exists():
+        result = json.loads(path.read_text())
+        lines += ["", "## Updates as CUDA graphs", "", *update_graphs(result), ""]
+        lines += [f"{machine(result)}. A whole update, the optimizer's step included; `over uniform` is by graphs.", ""]
     paths = sorted(RESULTS.glob("many_runs_*.json"))
     if paths:
         lines += many_runs([json.loads(path.read_text()) for path in paths])

@@ -153,6 +153,26 @@ def compare(arguments: argparse.Namespace, settings: dict[str, Any], methods: li
     return rows
 
 
+def table(result: dict[str, Any]) -> list[str]:
+    """Both ways beside each other, for the page of results."""
+    lines = [
+        "| encoder, batch, tasks | precision | method | ms plain | ms graphs | over uniform | models apart by |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    plain = {}
+    for row in result["rows"]:
+        if "error" in row:
+            continue
+        size, length = row["batch"]
+        where = f"{row['encoder']}, {size} × {length}, {row['tasks']} | {row['precision']} | {row['method']}"
+        if not row["graphs"]:
+            plain[where] = row["milliseconds"]
+            continue
+        times = f"{plain[where]:.1f} | {row['milliseconds']:.1f} | {row['over_uniform']:.2f}"
+        lines.append(f"| {where} | {times} | {row['relative_distance_of_models']:.0e} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--updates", type=int, default=80)
