@@ -78,7 +78,7 @@ class LayerSplit:
     def lower(self, body: nn.Module, inputs: Mapping[str, Tensor]) -> Tensor:
         """The hidden states behind the frozen layers, [batch, length, width], without dropout."""
         outputs: list[Any] = []
-        handle = self.frozen_layers[-1].register_forward_hook(lambda layer, given, output: outputs.append(output))
+        handle = self.frozen_layers[-1].register_forward_hook(lambda layer, arguments, output: outputs.append(output))
         skipped = range(self.num_frozen, len(self.layers))
         try:
             with without_dropout(body), self._skipping(skipped, None):
@@ -109,7 +109,7 @@ class LayerSplit:
         inputs = _trial_inputs(body)
         with torch.no_grad(), without_dropout(body):
             try:
-                whole = self._whole_pass(body, inputs)
+                undivided = self._whole_pass(body, inputs)
                 states = self.lower(body, inputs)
                 split = self.upper(body, inputs, states).last_hidden_state
             except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -117,14 +117,14 @@ class LayerSplit:
                 raise _not_to_be_split(body, f"its layers cannot be skipped ({shown(reason)})") from error
         if states.shape[:-1] != inputs["input_ids"].shape:
             raise _not_to_be_split(body, "its layers have no hidden state for each token")
-        scale = max(float(whole.abs().max()), 1.0)
-        if not torch.allclose(split, whole, rtol=0.0, atol=TOLERANCE * scale, equal_nan=True):
+        scale = max(float(undivided.abs().max()), 1.0)
+        if not torch.allclose(split, undivided, rtol=0.0, atol=TOLERANCE * scale, equal_nan=True):
             raise _not_to_be_split(body, "its two parts together give other numbers than the whole")
 
     def _whole_pass(self, body: "PreTrainedModel", inputs: Mapping[str, Tensor]) -> Tensor:
         """The last hidden states of a body with all its layers, which also shows what a layer returns."""
         outputs: list[Any] = []
-        handle = self.layers[0].register_forward_hook(lambda layer, given, output: outputs.append(output))
+        handle = self.layers[0].register_forward_hook(lambda layer, arguments, output: outputs.append(output))
         try:
             last: Tensor = body(**inputs).last_hidden_state
         finally:
