@@ -107,6 +107,7 @@ def ours(problem: Problem, weighting: Any) -> Step:
         else:
             weighting.backward(problem.losses(), shared=problem.shared)
         if weighting.wants_held_out:
+            problem.clear()  # as the learner does after the optimizer's step
             weighting.after_step(LossesWhenAsked(problem), shared=problem.shared)
 
     return step

@@ -6,7 +6,18 @@ import pytest
 import torch
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients.inner_products import CHUNK, CPU_BLOCK, conflict, cosines, gram_matrix, product, rows_times
+from crosstask.gradients.inner_products import (
+    CHUNK,
+    CPU_BLOCK,
+    CPU_DOT,
+    _blocks,
+    conflict,
+    cosines,
+    cross_products,
+    gram_matrix,
+    product,
+    products_of_rows,
+)
 
 SHAPES = [(3, 5), (CHUNK + 7,), (2 * CPU_BLOCK + 11,), (1,)]
 
@@ -95,9 +106,26 @@ def test_cosines_and_conflict_by_hand():
     assert conflict(gram[:1, :1]) == 0.0
 
 
-@pytest.mark.parametrize("width", [5, CHUNK, 3 * CHUNK + 7])
-def test_products_of_rows_with_a_vector(width):
-    rows, vector = torch.randn(3, width), torch.randn(width)
-    found = rows_times(rows, vector)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("width", [5, CHUNK, CPU_DOT + 7])
+def test_products_of_all_pairs_of_two_kinds(width, dtype):
+    torch.manual_seed(0)
+    rows = torch.randn(5, width, dtype=dtype)
+    first = [[rows[0], None, torch.ones(2, 3)], [rows[1], torch.ones(1), None]]
+    second = [[row, torch.full((1,), 2.0), torch.full((2, 3), 0.5)] for row in rows[2:4]] + [[None, None, rows[4][:0]]]
+    second[2][2] = None
+    expected = torch.zeros(2, 3, dtype=torch.float64)
+    expected[:, :2] = rows[:2].double() @ rows[2:4].double().T + torch.tensor([[3.0], [2.0]])
+    found = cross_products(first, second)
     assert found.dtype == torch.float64
-    torch.testing.assert_close(found, rows.double() @ vector.double(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_two_kinds_are_those_of_the_gram_matrix():
+    """Also by blocks, as on an accelerator."""
+    torch.manual_seed(0)
+    gradients = [[torch.randn(300, 1000), None, torch.randn(7), torch.randn(3, 2 * CHUNK)] for _ in range(4)]
+    gram = gram_matrix(gradients)
+    torch.testing.assert_close(cross_products(gradients[:1], gradients[1:]), gram[:1, 1:], rtol=1e-5, atol=1e-3)
+    by_blocks = sum(products_of_rows(block[:1], block[1:]) for block in _blocks(gradients))
+    torch.testing.assert_close(by_blocks, gram[:1, 1:], rtol=1e-5, atol=1e-3)

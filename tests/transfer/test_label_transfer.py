@@ -288,7 +288,7 @@ def test_a_source_that_is_no_classification_takes_part_in_the_look_ahead():
 
     batch = Batch({}, {"topics": torch.zeros(5, 2), "amount": torch.full((5,), -100.0)}, {}, {})
     counts = MetaStep(Reader(run.model), None, [])._counts(batch, ["topics", "amount", "coarse"])
-    assert {task: count.item() for task, count in counts.items()} == {"topics": 5, "amount": 5, "coarse": 1}
+    assert counts == {"topics": 5, "amount": 5, "coarse": 1}
 
 
 def test_several_targets_have_a_map_each():

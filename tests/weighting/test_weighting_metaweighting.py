@@ -1,6 +1,7 @@
 """MetaWeighting in a loop: when it looks, what it keeps, overflow, ranks, and a problem whose truth is known."""
 
 import math
+import weakref
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.task_gradients import leaves_of
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.metaweighting import MetaWeighting, SupportGradients
@@ -421,5 +423,34 @@ def test_short_numbers_are_multiplied_in_full():
     gradients = torch.randn(3, 3000).bfloat16()
     for task, gradient in zip(NAMES, gradients[:2], strict=False):
         support.add(task, [gradient], {}, 1.0)
-    found = support.products(NAMES[:2], [gradients[2]], {})
+    (found,) = support.products([grads.TaskGradient([gradients[2]], [])])
     torch.testing.assert_close(found, gradients[:2].double() @ gradients[2].double(), rtol=1e-5, atol=1e-4)
+
+
+def test_query_gradients_are_in_memory_one_at_a_time(monkeypatch):
+    """And support gradients as the backward passes returned them, until the query losses are known."""
+    taken, are_queries = [], []
+
+    def take_gradient(*arguments, **options):
+        if are_queries:
+            assert all(reference() is None for reference in taken)
+        gradient = original(*arguments, **options)
+        taken.append(weakref.ref(gradient.shared[0]))
+        return gradient
+
+    original = grads.take_gradient
+    monkeypatch.setattr(grads, "take_gradient", take_gradient)
+    parameter = nn.Parameter(torch.ones(2))
+    weighting = MetaWeighting(tasks=["a", "b", "c"])
+    weighting.backward(dict(zip("abc", cubes(parameter), strict=True)), shared=[parameter])
+    assert [reference().data_ptr() for reference in taken] == [
+        gradients[0].data_ptr() for gradients in weighting._support.shared.values()
+    ]
+    taken.clear()
+    are_queries.append(True)
+    weighting.after_step(dict(zip("abc", cubes(parameter), strict=True)))
+    assert len(taken) == 3
+
+
+def cubes(parameter):
+    return [(factor * parameter**3).sum() for factor in (1.0, 2.0, 3.0)]

@@ -37,12 +37,53 @@ def gram_matrix(gradients: Sequence[Gradient]) -> Tensor:
     [[5.0, 3.0], [3.0, 10.0]]
     """
     total: Tensor | None = None
-    for rows in _blocks(gradients):
-        products = _row_products(rows)
+    for block in _blocks(gradients):
+        products = products_of_rows(block, block)
         total = products if total is None else total.add_(products)
+        del block  # before the next one is made
     if total is None:
         raise CrossTaskError("None of the tasks reaches any of the shared parameters.")
     return (total + total.T) / 2.0  # float32 products may differ in their last digit
+
+
+@torch.no_grad()
+def cross_products(first: Sequence[Gradient], second: Sequence[Gradient]) -> Tensor:
+    """The product of every gradient of the first kind with every one of the second, [first, second] in float64.
+
+    Some parameters at a time, so that no gradient is copied as a whole. Nothing here waits for the device.
+
+    >>> cross_products([[torch.tensor([1.0, 2.0]), None]], [[torch.tensor([3.0, 0.0]), torch.ones(1)]]).tolist()
+    [[3.0]]
+    """
+    on_parameters = (on_parameter for gradient in (*first, *second) for on_parameter in gradient)
+    example = next((on_parameter for on_parameter in on_parameters if on_parameter is not None), None)
+    if example is None or not example.is_cuda:
+        return torch.stack([_products_of_pieces(gradient, second) for gradient in first])
+    total = torch.zeros(len(first), len(second), dtype=torch.float64, device=example.device)
+    for block in _blocks([*first, *second]):
+        total += products_of_rows(block[: len(first)], block[len(first) :])
+        del block
+    return total
+
+
+def _products_of_pieces(gradient: Gradient, others: Sequence[Gradient]) -> Tensor:
+    """Products of a gradient with each of the others, [others], on the CPU.
+
+    In pieces that stay in its cache while all the others are multiplied with them.
+    """
+    by_other: list[list[Tensor]] = [[] for _ in others]
+    for index, on_parameter in enumerate(gradient):
+        if on_parameter is None:
+            continue
+        other_pieces: list[Sequence[Tensor] | None] = []
+        for other in others:
+            values = other[index]
+            other_pieces.append(None if values is None else _vector(values).split(CPU_DOT))
+        for number, piece in enumerate(_vector(on_parameter).split(CPU_DOT)):
+            for products, pieces in zip(by_other, other_pieces, strict=True):
+                if pieces is not None:
+                    products.append(torch.dot(*_in_one_dtype(piece, pieces[number])))
+    return torch.stack([_sum(products) for products in by_other])
 
 
 def product(first: Gradient, second: Gradient) -> Tensor:
@@ -149,34 +190,24 @@ def dot(one: Tensor, two: Tensor) -> Tensor:
     return torch.tensor(total, dtype=torch.float64)
 
 
-def rows_times(rows: Tensor, vector: Tensor) -> Tensor:
-    """Products of each row with a vector in float64, [rows], in one call; both of one dtype, float32 at least.
-
-    >>> rows_times(torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([1.0, 10.0])).tolist()
-    [21.0, 30.0]
-    """
-    num_chunked = len(vector) // CHUNK * CHUNK
-    with without_tf32(rows):
-        chunks = rows[:, :num_chunked].unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
-        sums = torch.bmm(chunks, vector[:num_chunked].view(-1, CHUNK, 1))  # [chunks, rows, 1]
-    rest = rows[:, num_chunked:].double() @ vector[num_chunked:].double()
-    return sums.sum((0, 2), dtype=torch.float64) + rest
-
-
 def products_of_rows(rows: Tensor, others: Tensor) -> Tensor:
-    """`rows @ others.T` in float64, [rows, others], of rows in float32; nothing waits for the device.
+    """`rows @ others.T` in float64, [rows, others]; nothing waits for the device.
 
     >>> products_of_rows(torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([[1.0, 1.0]])).tolist()
     [[3.0], [3.0]]
     """
     num_chunked = rows.shape[1] // CHUNK * CHUNK
-    total = rows[:, num_chunked:].double() @ others[:, num_chunked:].double().T
-    if not num_chunked:
-        return total
-    with without_tf32(rows):
-        chunks = rows[:, :num_chunked].unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
-        other_chunks = others[:, :num_chunked].unflatten(1, (-1, CHUNK)).permute(1, 2, 0)  # [chunks, CHUNK, others]
-        return total + torch.bmm(chunks, other_chunks).sum(0, dtype=torch.float64)
+    if rows.dtype == torch.float64:
+        num_chunked = 0  # one product does it
+    total = torch.zeros(len(rows), len(others), dtype=torch.float64, device=rows.device)
+    if num_chunked:
+        chunks = rows[:, :num_chunked].float().unflatten(1, (-1, CHUNK)).transpose(0, 1)  # [chunks, rows, CHUNK]
+        other_chunks = others[:, :num_chunked].float().unflatten(1, (-1, CHUNK)).permute(1, 2, 0)
+        with without_tf32(rows):
+            total += torch.bmm(chunks, other_chunks).double().sum(0)
+    if num_chunked < rows.shape[1]:
+        total += rows[:, num_chunked:].double() @ others[:, num_chunked:].double().T
+    return total
 
 
 def cosines(gram: Tensor) -> Tensor:
@@ -204,8 +235,13 @@ def _in_one_dtype(one: Tensor, two: Tensor) -> tuple[Tensor, Tensor]:
     return one, two
 
 
-def _blocks(gradients: Sequence[Gradient]) -> Iterator[list[Tensor]]:
-    """The tasks' gradients some parameters at a time, each a vector with zeros where a task does not reach."""
+def _vector(values: Tensor) -> Tensor:
+    """Without a graph, and as a vector."""
+    return values.detach().reshape(-1)
+
+
+def _blocks(gradients: Sequence[Gradient]) -> Iterator[Tensor]:
+    """The gradients some parameters at a time, [gradients, entries], with zeros where one does not reach."""
     waiting: list[list[Tensor]] = []
     num_waiting = 0
     for by_task in zip(*gradients, strict=True):
@@ -214,49 +250,36 @@ def _blocks(gradients: Sequence[Gradient]) -> Iterator[list[Tensor]]:
             continue
         rows = []
         for gradient in by_task:
-            dense = torch.zeros_like(reached) if gradient is None else gradient
-            rows.append(dense.detach().reshape(-1))
+            rows.append(_vector(torch.zeros_like(reached) if gradient is None else gradient))
         size = len(rows) * reached.numel()
         max_size = ACCELERATOR_BLOCK if reached.is_cuda else CPU_BLOCK
         if waiting and (num_waiting + size > max_size or not _alike(waiting[0][0], rows[0])):
-            yield _joined(waiting)
+            yield from _joined(waiting)
             waiting, num_waiting = [], 0
         waiting.append(rows)
         num_waiting += size
     if waiting:
-        yield _joined(waiting)
+        yield from _joined(waiting)
 
 
-def _joined(blocks: Sequence[list[Tensor]]) -> list[Tensor]:
-    if len(blocks) == 1:  # without a copy
-        return blocks[0]
-    return [torch.cat(row) for row in zip(*blocks, strict=True)]
+def _joined(waiting: Sequence[list[Tensor]]) -> Iterator[Tensor]:
+    """Small parameters as one block, a large one as several; each is copied once."""
+    first_rows = waiting[0]
+    if len(waiting) > 1:
+        block = first_rows[0].new_empty(len(first_rows), sum(len(rows[0]) for rows in waiting))
+        for number in range(len(first_rows)):
+            torch.cat([rows[number] for rows in waiting], out=block[number])
+        yield block
+        return
+    width = CPU_BLOCK
+    if first_rows[0].is_cuda:
+        width = max(CHUNK, ACCELERATOR_BLOCK // len(first_rows))
+    for start in range(0, len(first_rows[0]), width):
+        yield torch.stack([row[start : start + width] for row in first_rows])
 
 
 def _alike(one: Tensor, two: Tensor) -> bool:
     return one.device == two.device and one.dtype == two.dtype
-
-
-def _row_products(rows: Sequence[Tensor]) -> Tensor:
-    """`rows @ rows.T` in float64, [tasks, tasks]."""
-    width = CPU_BLOCK
-    if rows[0].is_cuda:
-        width = max(CHUNK, ACCELERATOR_BLOCK // len(rows))
-    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows[0].device)
-    with without_tf32(rows[0]):
-        for start in range(0, len(rows[0]), width):
-            block = torch.stack([row[start : start + width] for row in rows])
-            num_chunked = block.shape[1] // CHUNK * CHUNK
-            if block.dtype == torch.float64:
-                num_chunked = 0  # one product does it
-            if num_chunked:
-                chunks = block[:, :num_chunked].float().reshape(len(rows), -1, CHUNK)
-                chunks = chunks.transpose(0, 1)  # [chunks, tasks, CHUNK]
-                total += torch.bmm(chunks, chunks.transpose(1, 2)).double().sum(0)
-            if num_chunked < block.shape[1]:
-                rest = block[:, num_chunked:].double()
-                total += rest @ rest.T
-    return total
 
 
 @contextmanager

@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.inner_products import Gradient
 
-MAX_PACKED_ENTRIES = 2**21
-"""Entries of a small model, whose gradient is copied into one vector even on the CPU."""
-
 
 @dataclass
 class TaskGradient:
@@ -175,7 +172,7 @@ def apart(gradients: Sequence[Tensor | None]) -> Gradient:
 def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
     """A copy of a gradient as one vector, with zeros where a parameter is not reached.
 
-    One message between ranks instead of many, few kernels on an accelerator.
+    One message between ranks instead of many.
 
     >>> flatten([torch.ones(1, 2), None], [nn.Parameter(torch.ones(1, 2)), nn.Parameter(torch.ones(2))]).tolist()
     [1.0, 1.0, 0.0, 0.0]
@@ -188,10 +185,8 @@ def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
 
 
 def pack(gradient: Gradient, parameters: Sequence[nn.Parameter], num_ranks: int) -> Gradient:
-    """A gradient as one vector where many small parts are slow: between ranks, on an accelerator, for a small model."""
-    if num_ranks > 1 or parameters[0].is_cuda or num_entries(parameters) < MAX_PACKED_ENTRIES:
-        return [flatten(gradient, parameters)]
-    return gradient
+    """A gradient as one vector where it is sent to other ranks, for which many small messages are slow."""
+    return [flatten(gradient, parameters)] if num_ranks > 1 else gradient
 
 
 @torch.no_grad()

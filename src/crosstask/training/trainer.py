@@ -379,6 +379,7 @@ class Trainer:
             optimizer.step()
             self.state.skipped_updates = 0  # only those in a row count
         # 4. What the weighting learns from other examples at the new model.
+        optimizer.zero_grad(set_to_none=True)  # its passes need the memory
         self._show_held_out(run)
         return _means(losses)
 

@@ -1,6 +1,6 @@
 """Evidence of one step for a weighting, each quantity computed on first access, and how gradients reach `.grad`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any, Generic, TypeVar, overload
@@ -308,14 +308,17 @@ class Evidence:
             raise GradientOverflowError
         return alignment
 
-    def take_and_put_in_place(self) -> Iterator[tuple[str, grads.TaskGradient]]:
-        """Task by task its gradient times `scale`, which stays as it is while a weighted copy goes into `.grad`."""
+    def take_and_put_in_place(self) -> dict[str, grads.TaskGradient]:
+        """Each task's gradient times `scale`, which stays as it is while the weighted sum goes into `.grad`."""
         self.is_in_place = True
         self._put_observed_heads_in_place()
-        for task, _, gradient in grads.each_gradient(self.loss_tensors, self.shared, self.scale):
+        taken = grads.each_gradient(self.loss_tensors, self.shared, self.scale)
+        gradients = {task: gradient for task, _, gradient in taken}
+        # Only now, when all graphs are freed: the sum takes memory besides.
+        for task, gradient in gradients.items():
             pairs = (*zip(self.shared, gradient.shared, strict=True), *gradient.head)
             grads.add_to_grad(pairs, self._factor(task, self.weights), keep=True)
-            yield task, gradient
+        return gradients
 
     def put_direction_in_place(self, direction: Tensor) -> None:
         """Make this vector, [parameters], the gradient on the shared parameters; heads get their own gradients."""

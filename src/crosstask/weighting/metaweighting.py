@@ -18,9 +18,6 @@ from crosstask.weighting.base import HeldOut, Problem, Query, Weighting
 from crosstask.weighting.evidence import Evidence, Need, by_task, to_vector
 from crosstask.weighting.validation import check_choice, check_count, check_number, renamed
 
-MAX_STACKED_ENTRIES = 2**29
-"""Entries of gradients that are copied into one matrix, at most."""
-
 Solver = Literal["exact", "frank-wolfe", "mean"]
 
 
@@ -89,12 +86,13 @@ def step_weights(weights: Tensor, direction: Tensor, step_size: float, keep_sum:
 class SupportGradients:
     """The support gradients of one update, until the query losses are known.
 
+    They are kept as the backward passes returned them: products are taken some parameters at a time.
+
     - `parameters`: the shared parameters;
     - `scale`: the factor of all gradients here, added up over the steps that make one update;
     - `shared`: each task's gradient on the shared parameters;
     - `heads`: each task's gradients on the other parameters that it reaches;
-    - `factors`: by how much more of a task the step had than its weight: one over its probability;
-    - `stack`: all of `shared` as one matrix, [tasks, parameters], where that is faster.
+    - `factors`: by how much more of a task the step had than its weight: one over its probability.
     """
 
     parameters: list[nn.Parameter]
@@ -102,7 +100,6 @@ class SupportGradients:
     shared: dict[str, grads.Gradient] = field(default_factory=dict)
     heads: dict[str, dict[Tensor, Tensor]] = field(default_factory=dict)
     factors: dict[str, float] = field(default_factory=dict)
-    stack: Tensor | None = None
 
     def add(self, task: str, shared: grads.Gradient, head: dict[Tensor, Tensor], factor: float) -> None:
         """Take in a task's gradient; over several steps that make one update they add up."""
@@ -114,35 +111,29 @@ class SupportGradients:
         for leaf, gradient in head.items():
             self.heads[task][leaf] = gradient + self.heads[task].get(leaf, 0.0)
 
-    def products(self, tasks: Sequence[str], shared: grads.Gradient, head: Mapping[Tensor, Tensor]) -> Tensor:
-        """Products of a query gradient with each task's support gradient on all parameters that both reach, [tasks].
+    def products(self, queries: Sequence[grads.TaskGradient]) -> Tensor:
+        """Products of query gradients with the support gradients on all that both reach, [queries, tasks here].
+
+        With the scale and without the factors; nothing waits for the device.
+        """
+        products = inner_products.cross_products([query.shared for query in queries], list(self.shared.values()))
+        for row, query in zip(products, queries, strict=True):
+            for column, support_head in enumerate(self.heads.values()):
+                common = [(gradient, support_head[leaf]) for leaf, gradient in query.head if leaf in support_head]
+                if common:
+                    on_query, on_support = zip(*common, strict=True)
+                    row[column] += inner_products.product([*on_query], [*on_support]).to(row.device)
+        return products
+
+    def of_tasks(self, products: Tensor, tasks: Sequence[str]) -> Tensor:
+        """Such products for all tasks, [queries, tasks], on the CPU.
 
         A task that was not in the step has zero: its weight had no effect.
         """
-        device = self.parameters[0].device
-        zero = torch.zeros((), dtype=torch.float64, device=device)
-        products = dict.fromkeys(tasks, zero) | dict(zip(self.shared, self._shared_products(shared), strict=True))
-        for task, support_head in self.heads.items():
-            leaves = [leaf for leaf in head if leaf in support_head]
-            if leaves:
-                product = inner_products.product(
-                    [head[leaf] for leaf in leaves], [support_head[leaf] for leaf in leaves]
-                )
-                products[task] = products[task] + product.to(device)
-        factors = to_vector(self.factors, tasks, default=0.0) / self.scale
-        return torch.stack([products[task].to(device) for task in tasks]) * factors.to(device)
-
-    def _shared_products(self, shared: grads.Gradient) -> Sequence[Tensor]:
-        """In the order of `self.shared`; where gradients are vectors and there is room, all of them in one call."""
-        vector = shared[0]  # all of the gradient, where it is packed
-        if len(shared) > 1 or vector is None or len(self.shared) * vector.numel() > MAX_STACKED_ENTRIES:
-            return [inner_products.product(shared, support) for support in self.shared.values()]
-        if self.stack is None:
-            # From here on `shared` are its rows: the gradients are not in memory twice.
-            stack = torch.stack([support[0] for support in self.shared.values() if support[0] is not None])
-            self.stack = stack.to(torch.promote_types(stack.dtype, torch.float32))
-            self.shared = {task: [row] for task, row in zip(self.shared, self.stack, strict=True)}
-        return list(inner_products.rows_times(self.stack, vector.to(self.stack.dtype)))
+        complete = torch.zeros(len(products), len(tasks), dtype=torch.float64)
+        for column, task in enumerate(self.shared):
+            complete[:, tasks.index(task)] = products[:, column].cpu() * self.factors[task]
+        return complete / self.scale
 
 
 def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -151,6 +142,14 @@ def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     if second is None:
         return first
     return first.add_(second)
+
+
+NamedGradient = tuple[str, Tensor, grads.TaskGradient]
+"""A task, its loss and its gradient."""
+
+
+def _alone(gradient: NamedGradient) -> list[NamedGradient]:
+    return [gradient]
 
 
 class MetaWeighting(Weighting):
@@ -209,9 +208,9 @@ class MetaWeighting(Weighting):
     Needs a batch of every task in each step, query losses in `after_step` (each with a graph of its own, looked up one
     by one: a mapping that computes them on demand saves memory), and `after_step` before the next update begins. An
     inspection costs a backward pass per task, hardly more than one of their sum, and the same with a forward pass on
-    queries; T gradients are kept from `backward` to `after_step`, those of queries one at a time. On a GPU the learner
-    takes all of them from one fused pass where it can (`gradients.fused`), and then those of queries are in memory
-    together too.
+    queries; T gradients are kept from `backward` to `after_step`, those of queries one at a time. As in the learner,
+    `zero_grad` between the optimizer's step and `after_step` frees one more. On a GPU the learner takes all of them
+    from one fused pass where it can (`gradients.fused`), and then those of queries are in memory together too.
 
     >>> parameter = torch.nn.Parameter(torch.ones(1))
     >>> weighting = MetaWeighting(step_size=1.0, tasks=["a", "b"])
@@ -289,7 +288,7 @@ class MetaWeighting(Weighting):
             support = SupportGradients(evidence.shared)
         heads: dict[str, dict[Tensor, Tensor]] = {}
         shared: dict[str, grads.Gradient] = {}
-        for task, gradient in evidence.take_and_put_in_place():
+        for task, gradient in evidence.take_and_put_in_place().items():
             heads[task] = dict(gradient.head if self.heads else ())
             shared[task] = evidence.ranks.sum_parts(grads.pack(gradient.shared, evidence.shared, self.num_ranks))
         for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
@@ -310,12 +309,20 @@ class MetaWeighting(Weighting):
         ranks = Ranks(self.reduce, self.num_ranks)
         rows: list[Tensor] = []
         query_losses: dict[str, Tensor] = {}
-        for task, loss, gradient in grads.each_gradient(losses, support.parameters, check=self.check_losses):
-            packed = grads.pack(gradient.shared, support.parameters, self.num_ranks)
-            rows.append(support.products(self.tasks, packed, dict(gradient.head)))
-            query_losses[task] = loss
+        gradients = grads.each_gradient(losses, support.parameters, check=self.check_losses)
+        groups: Iterable[list[NamedGradient]] = map(_alone, gradients)  # so that one is in memory at a time
+        if isinstance(losses, grads.HasTaskGradients):
+            groups = [list(gradients)]  # they come from one pass
+        for group in groups:
+            queries = []
+            for task, loss, gradient in group:
+                gradient.shared = grads.pack(gradient.shared, support.parameters, self.num_ranks)
+                queries.append(gradient)
+                query_losses[task] = loss
+            rows.append(support.products(queries))
+            del group, gradient, queries  # before the next are taken
         # Support gradients are complete on every rank, so the products of each rank's queries add up.
-        products = ranks.sum(torch.stack(rows)).cpu()  # [query tasks, tasks]
+        products = support.of_tasks(ranks.sum(torch.cat(rows)).cpu(), self.tasks)  # [query tasks, tasks]
         values = ranks.sum(torch.stack(list(query_losses.values())).float()).tolist()
         self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))
 
