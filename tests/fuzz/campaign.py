@@ -125,6 +125,7 @@ class Worker:
 
     def __init__(self, scratch: Path, number: int) -> None:
         self.current_input = scratch / f"input-{number}.txt"
+        self.input_began = 0.0
         self.start()
 
     def start(self) -> None:
@@ -136,6 +137,7 @@ class Worker:
         self.process.start()
         child.close()
         self.batch: Batch | None = None
+        self.silence = 0.0
 
     def end(self) -> None:
         """Let the process end by itself; one that is in the middle of an input is ended."""
@@ -154,13 +156,16 @@ class Worker:
     def send(self, batch: Batch) -> None:
         """Begin a batch."""
         os.utime(self.current_input)
-        self.batch = batch
+        self.batch, self.silence = batch, 0.0
         self.connection.send(batch)
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether its input takes longer than any alarm."""
-        return self.batch is not None and time.time() - self.current_input.stat().st_mtime > SILENCE
+    def is_silent(self, seconds: float) -> bool:
+        """Whether its input takes longer than any alarm, after so many more seconds."""
+        began = self.current_input.stat().st_mtime
+        if began != self.input_began:
+            self.input_began, self.silence = began, 0.0
+        self.silence += seconds
+        return self.silence > SILENCE
 
     def lost(self, reason: str) -> BatchResult:
         """What is left of a batch whose process is gone: the input that it was at."""
@@ -248,7 +253,10 @@ def _give_out_batches(
 def _results(workers: list[Worker]) -> Iterator[tuple[Worker, BatchResult]]:
     """Batches that have come back within a second, or never will."""
     busy = {worker.connection: worker for worker in workers if worker.batch}
-    for connection in wait(list(busy), timeout=1.0):
+    started = time.monotonic()
+    ready = wait(list(busy), timeout=1.0)
+    seconds = min(time.monotonic() - started, 2.0)  # more is a pause of all processes
+    for connection in ready:
         worker = busy.pop(connection)  # type: ignore[call-overload]
         try:
             yield worker, worker.connection.recv()
@@ -256,7 +264,7 @@ def _results(workers: list[Worker]) -> Iterator[tuple[Worker, BatchResult]]:
             worker.process.join(10)
             yield worker, worker.lost(f"the process ended with {worker.process.exitcode}")
     for worker in busy.values():
-        if worker.is_silent:
+        if worker.is_silent(seconds):
             yield worker, worker.lost(f"no answer for {SILENCE} s")
 
 

@@ -8,21 +8,46 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from crosstask.errors import CrossTaskWarning
 
 SECONDS = 20
-"""An input that takes longer hangs. Time in which other programs had all processors is not the input's."""
+"""An input that takes longer hangs. Time in which others had all processors, or it was stopped, is not the input's."""
+TICK = 4.0
+"""Seconds between two looks at the time."""
 MEMORY = 4 * 2**30
 """Bytes that a process of `make fuzz` may hold."""
 
 _writable: list[str] = []
 """Folders that the input of the moment may write to; empty between inputs."""
 _watches = False
-_deadline = 0.0
-"""When the input of the moment hangs, by `_clock`."""
+
+
+@dataclass
+class _Stopwatch:
+    """How long the input of the moment has taken, and may take."""
+
+    limit: float = SECONDS
+    spent: float = 0.0
+    seen: float = 0.0
+    processor_seen: float = 0.0
+
+    def start(self) -> None:
+        """Go on from here."""
+        self.seen, self.processor_seen = _clock(), time.thread_time()
+
+    def look(self) -> None:
+        """Add the time since the last look. Looks come often, so that more than two ticks without a processor's work
+        are a process that was stopped."""
+        seen, processor_seen = self.seen, self.processor_seen
+        self.start()
+        self.spent += max(self.processor_seen - processor_seen, min(self.seen - seen, 2 * TICK))
+
+
+_stopwatch = _Stopwatch()
 
 
 class Hang(Exception):
@@ -36,12 +61,13 @@ class OutsideWrite(Exception):
 @contextmanager
 def guarded(folder: Path, seconds: float | None = None) -> Iterator[None]:
     """Work inside the folder, and turn a hang, a warning and a file outside of it into exceptions."""
-    global _deadline
+    global _stopwatch
     _watch_writes()
-    _deadline = _clock() + (seconds or SECONDS)
+    _stopwatch = _Stopwatch(seconds or SECONDS)
+    _stopwatch.start()
     before = signal.signal(signal.SIGALRM, _on_alarm)
-    # Again every second: an exception inside a destructor or a callback is swallowed.
-    signal.setitimer(signal.ITIMER_REAL, seconds or SECONDS, 1.0)
+    # A hang is told again and again: an exception inside a destructor or a callback is swallowed.
+    signal.setitimer(signal.ITIMER_REAL, min(TICK, _stopwatch.limit), min(TICK, _stopwatch.limit))
     folder_before = Path.cwd()
     os.chdir(folder)
     _writable[:] = [str(folder.resolve()) + os.sep, os.devnull]
@@ -60,8 +86,8 @@ def guarded(folder: Path, seconds: float | None = None) -> Iterator[None]:
 @contextmanager
 def paused() -> Iterator[None]:
     """Lift the limits: what is made once for all cases is no part of the case that needs it first."""
-    global _deadline
-    writable, started = list(_writable), _clock()
+    writable = list(_writable)
+    _stopwatch.look()
     remaining, interval = signal.setitimer(signal.ITIMER_REAL, 0)
     _writable.clear()
     try:
@@ -69,7 +95,7 @@ def paused() -> Iterator[None]:
             warnings.simplefilter("default")
             yield
     finally:
-        _deadline += _clock() - started
+        _stopwatch.start()
         _writable[:] = writable
         signal.setitimer(signal.ITIMER_REAL, remaining, interval)
 
@@ -80,7 +106,8 @@ def limit_memory() -> None:
 
 
 def _on_alarm(number: int, frame: FrameType | None) -> None:
-    if _clock() >= _deadline:
+    _stopwatch.look()
+    if _stopwatch.spent >= _stopwatch.limit:
         raise Hang("it takes too long")
 
 

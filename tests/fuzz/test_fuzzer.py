@@ -90,6 +90,17 @@ def test_a_hang_is_ended(tmp_path, monkeypatch):
     assert judge(Doing(lambda folder: time.sleep(60)), tmp_path).signature.startswith("Hang")
 
 
+def test_a_pause_of_the_process_is_no_hang(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(guard, "_clock", lambda: clock[0])
+    stopwatch = guard._Stopwatch()
+    stopwatch.start()
+    for seconds in (4.0, 1000.0, 4.5):
+        clock[0] += seconds
+        stopwatch.look()
+    assert 16.5 <= stopwatch.spent < 17.0
+
+
 def test_what_is_made_once_may_take_its_time(tmp_path):
     @guard.paused()
     def make():
