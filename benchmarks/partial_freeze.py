@@ -5,10 +5,12 @@ size (random weights: speed does not depend on them), two tasks with a batch eac
 takes to compute the hidden states, once, is beside them.
 
 Scores: three targets with 200 to 320 labels and a source each, seed by seed with the same examples and updates, on the
-target's test set. Needs the pretrained MiniLM, and a folder with the files that `TARGETS` names.
+target's test set. The learning rate of each method is the best of three on another seed. Needs the pretrained MiniLM,
+and a folder with the files that `TARGETS` names; a measurement that was stopped goes on.
 
-    python benchmarks/partial_freeze.py time --output benchmarks/results/partial_freeze_time.json
-    python benchmarks/partial_freeze.py scores --data DATA --output benchmarks/results/partial_freeze_scores.json
+    python benchmarks/partial_freeze.py time --output benchmarks/results/partial_freeze_time_cpu.json
+    python benchmarks/partial_freeze.py scores --data DATA --batch-size 8 \\
+        --output benchmarks/results/partial_freeze_scores.json
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from joint_training import make_config, make_rows
+from joint_training import VOCABULARY, make_config, make_rows
 
 import crosstask as ct
 from crosstask.data.task import TaskSpec
@@ -33,7 +35,6 @@ from crosstask.models.encoders.partly_frozen import PartlyFrozenEncoder
 from crosstask.models.multitask import Model
 from crosstask.runs.environment import environment
 from crosstask.runs.record import Record
-from crosstask.studies.significance import paired_t_test
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
@@ -47,17 +48,14 @@ FULL, PARTLY = "full", f"freeze: {FROZEN_LAYERS}"
 LABELS = {"two": 2, "ten": 10}
 
 
-class Numbers:
-    """A stand-in for a tokenizer: texts are lists of word-piece ids already."""
+def make_tokenizer() -> Any:
+    """A tokenizer of texts that are word-piece ids with spaces between."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
 
-    pad_token_id = 0
-    model_max_length = 128
-
-    def __call__(self, texts: list[np.ndarray], *_: Any, **__: Any) -> dict[str, list[np.ndarray]]:
-        return {"input_ids": texts}
-
-    def num_special_tokens_to_add(self) -> int:
-        return 2
+    tokenizer = Tokenizer(models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="0", model_max_length=128)
 
 
 def make_encoder(method: str) -> HuggingFaceEncoder:
@@ -69,8 +67,8 @@ def make_encoder(method: str) -> HuggingFaceEncoder:
     options = {"max_length": 128, "pooling": "stock", "lora": False, "gradient_checkpointing": False,
                "tagging_only": False}  # fmt: skip
     if method == FULL:
-        return HuggingFaceEncoder(body, Numbers(), options)
-    encoder = PartlyFrozenEncoder(body, Numbers(), {**options, "freeze": FROZEN_LAYERS})
+        return HuggingFaceEncoder(body, make_tokenizer(), options)
+    encoder = PartlyFrozenEncoder(body, make_tokenizer(), {**options, "freeze": FROZEN_LAYERS})
     encoder.store = StateStore(encoder.width, None)
     return encoder
 
@@ -85,7 +83,7 @@ def time_updates(
     started = time.perf_counter()
     prepared: dict[str, Prepared] = {}
     for spec in specs:
-        rows = encoder.prepare([row["input_ids"] for row in data[spec.name]], "text")
+        rows = encoder.prepare([" ".join(map(str, row["input_ids"])) for row in data[spec.name]], "text")
         prepared[spec.name] = Prepared(spec, rows, np.asarray([row["label"] for row in data[spec.name]]))
     preparation = time.perf_counter() - started
     settings = Training(epochs=1, batch_size=arguments.batch_size, learning_rate=5e-5, precision=arguments.precision)
@@ -123,6 +121,9 @@ def measure_time(arguments: argparse.Namespace) -> dict[str, Any]:
 
 # Scores
 
+RATES = (2e-4, 5e-4, 1e-3)
+CHOICE_SEED = 100
+"""For the choice of the learning rates alone."""
 FEW, SOURCE, TEST = 200, 1000, 400
 """Labels of a target that is cut, and examples of its source and of its test set at most."""
 TARGETS: dict[str, tuple[str, str, str]] = {
@@ -175,70 +176,111 @@ def make_tasks(data: Path, target: str, seed: int) -> tuple[ct.Task, ct.Task]:
     )
 
 
-def run_once(arguments: argparse.Namespace, target: str, method: str, seed: int) -> dict[str, Any]:
+def run_once(arguments: argparse.Namespace, target: str, method: str, rate: float, seed: int) -> dict[str, Any]:
     """Test accuracy of one run."""
-    encoder: dict[str, Any] = {"name": "minilm", "max_length": 32}
+    encoder: dict[str, Any] = {"name": "minilm", "pooling": "mean", "max_length": 32}
     if method == PARTLY:
         encoder["freeze"] = FROZEN_LAYERS
     task, source = make_tasks(arguments.data, target, seed)
     started = time.perf_counter()
     learner = ct.Learner(
         encoder, paradigm="joint", seed=seed, updates=arguments.updates, batch_size=arguments.batch_size,
-        learning_rate=2e-4, progress=False,
+        learning_rate=rate, progress=False,
     )  # fmt: skip
-    run = learner.fit(task, [source])
-    accuracy = run.scores[target]["test"]["accuracy"]
+    accuracy = learner.fit(task, [source]).scores[target]["test"]["accuracy"]
     seconds = round(time.perf_counter() - started, 1)
-    return {"target": target, "method": method, "seed": seed, "accuracy": accuracy, "seconds": seconds}
+    return {"target": target, "method": method, "rate": rate, "seed": seed, "accuracy": accuracy, "seconds": seconds}
 
 
 def measure_scores(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Results with one run more each time."""
+    """Results with one run more each time, beginning with those that the output file has."""
     rows: list[dict[str, Any]] = []
+    if arguments.output.exists():
+        rows = json.loads(arguments.output.read_text())["runs"]
+    # 1. Each method's learning rate, the best on average on a seed that is not measured.
+    for target in TARGETS:
+        for method in (FULL, PARTLY):
+            for rate in RATES:
+                if find(rows, target, method, rate, CHOICE_SEED) is None:
+                    rows.append(run_once(arguments, target, method, rate, CHOICE_SEED))
+                    print(rows[-1], flush=True)
+                    yield {"runs": rows}
+    chosen = {method: best_rate(rows, method) for method in (FULL, PARTLY)}
+    # 2. Seed by seed.
     for seed in range(arguments.seeds):
         for target in TARGETS:
-            for method in (FULL, PARTLY):
-                rows.append(run_once(arguments, target, method, seed))
-                print(rows[-1], flush=True)
-                yield {"runs": rows, "targets": summary(rows)}
+            for method, rate in chosen.items():
+                if find(rows, target, method, rate, seed) is None:
+                    rows.append(run_once(arguments, target, method, rate, seed))
+                    print(rows[-1], flush=True)
+                    yield {"runs": rows}
+    yield {"runs": rows, "learning_rates": chosen, "targets": summary(rows, chosen, arguments.seeds)}
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def find(rows: list[dict[str, Any]], target: str, method: str, rate: float, seed: int) -> float | None:
+    """The accuracy of a run; None if it is still to be made."""
+    for row in rows:
+        if (row["target"], row["method"], row["rate"], row["seed"]) == (target, method, rate, seed):
+            return row["accuracy"]
+    return None
+
+
+def best_rate(rows: list[dict[str, Any]], method: str) -> float:
+    """The learning rate with the best mean accuracy over the targets."""
+
+    def mean_accuracy(rate: float) -> float:
+        return statistics.fmean(find(rows, target, method, rate, CHOICE_SEED) or 0.0 for target in TARGETS)
+
+    return max(RATES, key=mean_accuracy)
+
+
+def summary(rows: list[dict[str, Any]], rates: dict[str, float], num_seeds: int) -> dict[str, Any]:
     """Means and standard deviations over seeds, and what freezing changes, seed by seed."""
+    from crosstask.studies.significance import paired_t_test
+
     targets: dict[str, Any] = {}
     for target in TARGETS:
-        scores = {(row["method"], row["seed"]): row["accuracy"] for row in rows if row["target"] == target}
-        seeds = [seed for method, seed in scores if method == PARTLY]
-        if len(seeds) < 2:
-            continue
-        found: dict[str, Any] = {"seeds": len(seeds)}
-        for method in (FULL, PARTLY):
-            values = [scores[method, seed] for seed in seeds]
-            found[method] = {"mean": statistics.fmean(values), "deviation": statistics.stdev(values)}
-        differences = [scores[PARTLY, seed] - scores[FULL, seed] for seed in seeds]
-        found["difference"] = statistics.fmean(differences)
-        found["t_test_p"] = paired_t_test(differences)
-        targets[target] = found
+        values: dict[str, list[float]] = {}
+        for method, rate in rates.items():
+            values[method] = [find(rows, target, method, rate, seed) or 0.0 for seed in range(num_seeds)]
+        differences = [ours - full for ours, full in zip(values[PARTLY], values[FULL], strict=True)]
+        result: dict[str, Any] = {"seeds": num_seeds}
+        for method, scores in values.items():
+            result[method] = {"mean": statistics.fmean(scores), "deviation": statistics.stdev(scores)}
+        targets[target] = {
+            **result,
+            "difference": statistics.fmean(differences),
+            "t_test_p": paired_t_test(differences),
+        }
     return targets
 
 
-def table(time_path: Path, scores_path: Path) -> Iterator[str]:
-    """Lines of `results/README.md`."""
-    result = json.loads(time_path.read_text())
-    median = result["median"]
-    yield f"Time of an update over that of full fine-tuning: **{result['ratio']:.2f}** "
-    yield f"({median[PARTLY] * 1000:.0f} and {median[FULL] * 1000:.0f} ms); hidden states of "
-    yield f"{result['hidden_states_texts']:,} texts take {result['hidden_states_seconds']:.1f} s, once."
-    yield ""
+def time_table(results: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Time of an update by machine, for `results/README.md`."""
+    yield "| machine | batch of a task | ms full | ms `freeze: 4` | ratio | hidden states, once |"
+    yield "|---|---|---|---|---|---|"
+    for machine, result in results.items():
+        full, partly = result["median"][FULL] * 1000, result["median"][PARTLY] * 1000
+        once = f"{result['hidden_states_texts']:,} texts in {result['hidden_states_seconds']:.1f} s"
+        batch_size = result["settings"]["batch_size"]
+        yield f"| {machine} | {batch_size} | {full:.0f} | {partly:.0f} | {result['ratio']:.2f} | {once} |"
+
+
+def score_table(path: Path) -> Iterator[str]:
+    """Scores by target, for `results/README.md`."""
+    result = json.loads(path.read_text())
     yield "| target | full | `freeze: 4` | difference (paired t-test) |"
     yield "|---|---|---|---|"
-    for target, row in json.loads(scores_path.read_text())["targets"].items():
+    for target, row in result["targets"].items():
         cells = [f"{row[method]['mean']:.3f} ± {row[method]['deviation']:.3f}" for method in (FULL, PARTLY)]
-        p = row["t_test_p"]
-        test = "" if p is None else f" (p = {p:.2g})"
-        yield f"| {target} | " + " | ".join(cells) + f" | {row['difference']:+.3f}{test} |"
+        yield f"| {target} | " + " | ".join(cells) + f" | {row['difference']:+.3f} (p = {row['t_test_p']:.2g}) |"
+    rates, settings = result["learning_rates"], result["settings"]
     yield ""
-    yield f"Test accuracy, mean and standard deviation of {row['seeds']} seeds; 200 to 320 labels and a source."
+    yield (
+        f"Test accuracy, mean and standard deviation of {settings['seeds']} seeds: 200 to 320 labels, a source, "
+        f"{settings['updates']} updates; learning rates {rates[FULL]:g} and {rates[PARTLY]:g}, each the best of "
+        f"{len(RATES)} on another seed."
+    )
 
 
 def main() -> None:
@@ -247,7 +289,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder with the files of the targets")
     parser.add_argument("--examples", type=int, default=320, help="of each task, for the time")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=16, help="of one task")
+    parser.add_argument("--batch-size", type=int, default=16, help="of one task; 8 for the scores")
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--updates", type=int, default=150, help="of a run, for the scores")
     parser.add_argument("--seeds", type=int, default=3)

@@ -15,6 +15,7 @@ from linear_solver import table as linear_solver
 from many_runs import table as many_runs
 from max_over_time import table as max_over_time
 from narrow_alignment import table as narrow
+from partial_freeze import score_table, time_table
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
 from setfit_beside import table as setfit
@@ -243,6 +244,14 @@ def main() -> None:
         lines += ["## Label transfer between tags, from a stacked probe", "", stacked(path), ""]
         note = f"Span F1 of fine entities with k sentences and coarse ones as source, {len(STACKED_SEEDS)} seeds"
         lines += [f"{note}; frozen MiniLM with a layer that learns, judged by training sentences that no run sees.", ""]
+    paths = sorted(RESULTS.glob("partial_freeze_time_*.json"))
+    if paths:
+        results = [json.loads(path.read_text()) for path in paths]
+        times = {machine(result): result for result in results}
+        lines += ["## The first four of MiniLM's six layers frozen, over full fine-tuning", "", *time_table(times), ""]
+    path = RESULTS / "partial_freeze_scores.json"
+    if path.exists():
+        lines += [*score_table(path), ""]
     path = RESULTS / "textcnn_trials.json"
     if path.exists():
         lines += ["## Trials of TextCNN on MetaWeighting's benchmarks", "", *trials(path), ""]
