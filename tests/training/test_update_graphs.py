@@ -67,9 +67,9 @@ CASES = {
         "paradigm": "joint",
     },
     "label transfer": {"weighting": "uniform", "transfer": ["label-transfer"], "paradigm": "joint"},
-    "label transfer from a probe": {
+    "label transfer after a warm-up": {
         "weighting": "uniform",
-        "transfer": [{"name": "label-transfer", "start": "probe", "look_ahead": "adam"}],
+        "transfer": [{"name": "label-transfer", "warmup": 0.5, "look_ahead": "adam"}],
         "paradigm": "joint",
     },
     "gradnorm": {"weighting": "gradnorm", "paradigm": "joint"},

@@ -312,8 +312,8 @@ class Evidence:
         """Each task's gradient times `scale`, which stays as it is while the weighted sum goes into `.grad`."""
         self.is_in_place = True
         self._put_observed_heads_in_place()
-        taken = grads.each_gradient(self.loss_tensors, self.shared, self.scale)
-        gradients = {task: gradient for task, _, gradient in taken}
+        each_gradient = grads.each_gradient(self.loss_tensors, self.shared, self.scale)
+        gradients = {task: gradient for task, _, gradient in each_gradient}
         # Only now, when all graphs are freed: the sum takes memory besides.
         for task, gradient in gradients.items():
             pairs = (*zip(self.shared, gradient.shared, strict=True), *gradient.head)
