@@ -3,9 +3,11 @@
 All have the same standardized features, folds and penalties. Features have a spectrum that falls off, as those of an
 encoder do. Others are scikit-learn's lbfgs and our solver of version 0.3 (`sequential_solver.py`), which both start
 each fit where the one before ended. Tolerances mean different things, so scikit-learn gets the loosest one with which
-its losses are as close to the exact ones as ours. Rounds alternate; ratios are those of medians.
+its losses are as close to the exact ones as ours. Rounds alternate; ratios are those of medians
+by the clock. On a machine with other work, threads of a solver wait for each other: then measure with one thread, and
+compare processor seconds.
 
-    OMP_NUM_THREADS=2 python benchmarks/linear_solver.py --output benchmarks/results/linear_solver.json
+    OMP_NUM_THREADS=1 python benchmarks/linear_solver.py --output benchmarks/results/linear_solver.json
     python benchmarks/linear_solver.py --device cuda --output benchmarks/results/linear_solver_cuda.json
 
 On another device than the CPU, our solver there is compared with our solver and that of version 0.3 on the CPU.
@@ -13,6 +15,7 @@ On another device than the CPU, our solver there is compared with our solver and
 
 import argparse
 import json
+import os
 import statistics
 import time
 import warnings
@@ -125,13 +128,14 @@ def equal_tolerance(units: Units, exact_losses: np.ndarray) -> float:
     return TOLERANCES[-1]
 
 
-def seconds_of(solve: Callable[[Units], np.ndarray], units: Units) -> tuple[float, np.ndarray]:
-    """By the clock, of one cross-validation, and its losses."""
-    started, repeats = time.perf_counter(), 0
+def seconds_of(solve: Callable[[Units], np.ndarray], units: Units) -> tuple[float, float, np.ndarray]:
+    """By the clock and by the processor, of one cross-validation, and its losses."""
+    started, processor_started, repeats = time.perf_counter(), time.process_time(), 0
     while repeats == 0 or time.perf_counter() - started < MIN_SECONDS:
         losses = solve(units)
         repeats += 1
-    return (time.perf_counter() - started) / repeats, losses
+    seconds, processor_seconds = time.perf_counter() - started, time.process_time() - processor_started
+    return seconds / repeats, processor_seconds / repeats, losses
 
 
 def measure(case: tuple[int, int, int], device: str, rounds: int, tolerance: float | None) -> dict[str, Any]:
@@ -148,13 +152,17 @@ def measure(case: tuple[int, int, int], device: str, rounds: int, tolerance: flo
     solvers["version_0_3"] = version_0_3
     ours(units, device)  # not measured: libraries and devices start
     seconds: dict[str, list[float]] = {name: [] for name in solvers}
+    processor_seconds: dict[str, list[float]] = {name: [] for name in solvers}
     losses: dict[str, np.ndarray] = {}
     for _ in range(rounds):
         for name, solve in solvers.items():
-            passed, losses[name] = seconds_of(solve, units)
+            passed, processor_passed, losses[name] = seconds_of(solve, units)
             seconds[name].append(passed)
+            processor_seconds[name].append(processor_passed)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     row["seconds"] = {name: round(median, 5) for name, median in medians.items()}
+    row["processor_seconds"] = {name: round(statistics.median(values), 5) for name, values in processor_seconds.items()}
+    row["load"] = round(os.getloadavg()[0], 1)
     row["ratio"] = {name: round(medians["ours"] / median, 3) for name, median in medians.items() if name != "ours"}
     row["largest_error_of_loss"] = {name: float(np.abs(one - exact_losses).max()) for name, one in losses.items()}
     row["same_choice"] = len({int(one.argmin()) for one in (exact_losses, *losses.values())}) == 1
@@ -168,11 +176,12 @@ def table(path: Path) -> list[str]:
     rows = json.loads(path.read_text())["rows"]
     others = list(rows[0]["ratio"])
     names = " | ".join(f"over {name.replace('_', ' ')}" for name in others)
-    lines = [f"| units | width | classes | ms | {names} |", "|---" * (4 + len(others)) + "|"]
+    lines = [f"| units | width | classes | rounds | ms | {names} |", "|---" * (5 + len(others)) + "|"]
     for row in rows:
         ratios = " | ".join(f"{row['ratio'][name]:.2f}" for name in others)
         milliseconds = 1000.0 * row["seconds"]["ours"]
-        lines.append(f"| {row['units']:,} | {row['width']} | {row['classes']} | {milliseconds:,.0f} | {ratios} |")
+        sizes = f"{row['units']:,} | {row['width']} | {row['classes']} | {row['rounds']}"
+        lines.append(f"| {sizes} | {milliseconds:,.0f} | {ratios} |")
     return lines
 
 

@@ -100,6 +100,11 @@ def rank_speed(result: dict[str, Any]) -> list[str]:
     path = RESULTS / "rank_speed_bfloat16.json"
     if path.exists():
         calls.insert(1, ("first, with `precision: bfloat16`", json.loads(path.read_text())["first"]))
+    path = RESULTS / "rank_speed_solver.json"
+    if path.exists():
+        solvers = json.loads(path.read_text())
+        calls.append(("another time, features on disk, the solver's batch", solvers["cached_median"]))
+        calls.append(("in turns with it, the solver of version 0.3", solvers["cached_before_median"]))
     for call, found in calls:
         lines.append(f"| {machine(result)} | {call} | {found['seconds']:.1f} | {found['processor_seconds']:.1f} |")
     loads = [one["load"] for one in (first, *result["cached"])]
