@@ -15,6 +15,7 @@ and a folder with the files that `TARGETS` names; a measurement that was stopped
 
 import argparse
 import gzip
+import itertools
 import json
 import statistics
 import time
@@ -293,11 +294,12 @@ def main() -> None:
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--updates", type=int, default=150, help="of a run, for the scores")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--runs", type=int, help="stop after so many; the next call goes on")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    settings = {name: value for name, value in vars(arguments).items() if name not in ("data", "output")}
+    settings = {name: value for name, value in vars(arguments).items() if name not in ("data", "output", "runs")}
     results = [measure_time(arguments)] if arguments.what == "time" else measure_scores(arguments)
-    for result in results:
+    for result in itertools.islice(results, arguments.runs):
         result = {"settings": settings, **result, "environment": environment()}
         arguments.output.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({key: result[key] for key in ("ratio", "median", "targets") if key in result}, indent=1))
