@@ -136,6 +136,14 @@ def test_paths_that_are_too_long(command, path, tmp_path):
     assert "is no path" in refused(*arguments, folder=tmp_path)
 
 
+@pytest.mark.parametrize("command", ["report", "rank"])
+def test_an_output_that_is_something_else_stays(command, recipe):
+    content = recipe.read_text()
+    argument = recipe.parent if command == "report" else recipe
+    assert "nothing was written over" in refused(command, argument, "-o", recipe, folder=recipe.parent)
+    assert recipe.read_text() == content
+
+
 def test_a_device_is_not_replaced_by_a_file(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

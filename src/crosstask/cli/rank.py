@@ -8,7 +8,7 @@ import typer
 
 from crosstask.cli._app import QuietOption, RecipeArgument, app, flag
 from crosstask.cli._recipe import RecipeTasks, check_task_name, read_recipe, read_tasks, show_progress
-from crosstask.errors import CrossTaskError, import_papers, unknown
+from crosstask.errors import import_papers, unknown
 
 if TYPE_CHECKING:
     from crosstask.recipe import RecipeFile
@@ -56,13 +56,13 @@ def rank(
     [dim]crosstask rank stars.yaml -o ranking.json[/dim]
     [dim]crosstask rank stars.yaml --method linearized[/dim]
     """
-    from crosstask.storage import check_path, write_text
+    from crosstask.storage import check_output_file, write_text
 
     method = method.replace("linearised", "linearized")  # the spelling of version 0.1
     if method not in METHODS:
         raise unknown("method", method, METHODS)
-    if output is not None and check_path(output, "--output").is_dir():
-        raise CrossTaskError(f"'{output}' is a folder; name a file for the ranking.")
+    if output is not None:
+        check_output_file(output, ".json", "ranking")
     file = read_recipe(recipe, quiet=quiet)
     if target is None:
         targets = file.recipe.targets

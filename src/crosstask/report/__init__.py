@@ -7,7 +7,7 @@ from pathlib import Path
 from crosstask.errors import CrossTaskError
 from crosstask.quoting import readable
 from crosstask.runs.record import HISTORY_FILE, RECIPE_FILE, REPORT_FILE
-from crosstask.storage import check_path, write_text
+from crosstask.storage import check_output_file, check_path, write_text
 
 
 def write_page(folder: Path, output: Path | None = None) -> Path:
@@ -16,8 +16,8 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
 
     if not check_path(folder, "report").is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
-    if output is not None and check_path(output, "--output").is_dir():
-        raise CrossTaskError(f"'{output}' is a folder; name a file for the page.")
+    if output is not None:
+        check_output_file(output, ".html", "page")
     path = output or folder / REPORT_FILE
     if (folder / COMPARISON_FILE).is_file() or (folder / RESULTS_FILE).is_file():
         write_comparison_page(folder, path)

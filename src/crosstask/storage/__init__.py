@@ -13,6 +13,7 @@ from crosstask.storage.reading import (
 from crosstask.storage.writing import (
     FolderExistsError,
     append_text,
+    check_output_file,
     check_path,
     create_folder,
     encoded,
@@ -33,6 +34,7 @@ __all__ = [
     "FolderLock",
     "append_text",
     "check_not_locked",
+    "check_output_file",
     "check_path",
     "check_shape",
     "create_folder",

@@ -56,6 +56,14 @@ def check_path(path: str | Path, what: str) -> Path:
     return Path(path)
 
 
+def check_output_file(path: Path, suffix: str, what: str) -> None:
+    """Where `--output` puts a page or a table: a new file, or an older one of its kind; a recipe stays what it is."""
+    if check_path(path, "--output").is_dir():
+        raise CrossTaskError(f"'{path}' is a folder; name a file for the {what}.")
+    if path.exists() and path.suffix != suffix:
+        raise CrossTaskError(f"'{path}' exists and is no {suffix} file; nothing was written over. Choose another file.")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file at once: readers see the old one or the new one, never half of it."""
     _write_text(path, text, os.replace)
