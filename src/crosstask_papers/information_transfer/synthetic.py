@@ -34,8 +34,8 @@ COLUMNS = {
 BULK, QUICK_BULK = Bulk(), Bulk(problems=16, updates=200)
 DIGITS = 3
 MARGIN = 0.02
-"""Of a correlation: by less than that a large source helps no less. It is less than a quarter of what such a source adds
-to the linear and ReLU targets, of which this is asked."""
+"""Of a correlation: by less than that a large source helps no less. It is below a quarter of what such a source adds to
+the linear and ReLU targets, of which this is asked."""
 
 
 class TransferSynthetic(Experiment):
