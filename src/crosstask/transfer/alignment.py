@@ -156,6 +156,7 @@ class Alignment(Transfer):
     """
 
     name: ClassVar[str] = "alignment"
+    paper_options: ClassVar[Mapping[str, Any]] = {"steps": "alternate", "shared": "freeze"}
     summary: ClassVar[str] = "a matrix per task that brings the covariance of its embeddings in line with the others'"
     paper: ClassVar[Paper | None] = INFORMATION_TRANSFER
 
