@@ -107,7 +107,7 @@ def test_the_papers_options_by_a_word():
     assert ct.TAWT.from_preset("paper", fresh=8).held_out.size == 8
     assert make_transfer({"name": "alignment", "preset": "paper"}).shared == "freeze"
     assert make_weighting({"name": "uniform", "preset": "paper"}).name == "uniform"  # nothing differs
-    with pytest.raises(ct.CrossTaskError, match="Unknown preset 'papre'. Did you mean 'paper'"):
+    with pytest.raises(ct.CrossTaskError, match=r"Unknown preset 'papre'\. Did you mean 'paper'"):
         make_weighting({"name": "tawt", "preset": "papre"})
     with pytest.raises(ct.CrossTaskError, match="preset"):
         ct.TAWT.from_preset(["paper"])
