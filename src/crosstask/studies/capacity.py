@@ -21,7 +21,6 @@ from crosstask.studies.grid import RunKey
 from crosstask.studies.method import Method, Section, together_transfers
 from crosstask.studies.options import Conditions, StudyOptions, sign_of
 from crosstask.studies.study import TaskResults, TaskStudy, task_key
-from crosstask.training.problem import overlap_notes
 from crosstask.validation import check_value, items_of, name_and_options, option_names, shown
 
 CAPACITY_FILE = "capacity.json"
@@ -183,7 +182,7 @@ def capacity(
         width_option=option,
         seconds=results.seconds,
         settings=study.describe(),
-        left_out=_left_out(all_examples),
+        left_out=_left_out(all_examples, study),
     )
     if conditions.folder is not None:
         text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
@@ -191,11 +190,16 @@ def capacity(
     return result
 
 
-def _left_out(study: TaskStudy) -> tuple[str, ...]:
-    if not study.drop_overlap:
+def _left_out(before: TaskStudy, after: TaskStudy) -> tuple[str, ...]:
+    """How many training examples each task has lost, in a sentence."""
+    counts: list[str] = []
+    for name, task in before.tasks.items():
+        count = len(task.train) - len(after.tasks[name].train)
+        if count:
+            counts.append(f"{count:,} of '{name}'")
+    if not counts:
         return ()
-    tasks = list(study.tasks.values())
-    return tuple(overlap_notes(tasks, tasks))
+    return (f"Training examples were left out whose inputs another task has in dev or test: {', '.join(counts)}.",)
 
 
 def _curve(results: TaskResults, task: str, targets: Sequence[str], widths: Sequence[int]) -> Curve:

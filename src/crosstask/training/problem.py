@@ -81,7 +81,9 @@ def without_overlap(tasks: Sequence[Task], targets: Sequence[Task]) -> list[Task
     """
     remaining: list[Task] = []
     for task in tasks:
-        for target in _others(task, targets):
+        for target in targets:
+            if target.name == task.name:
+                continue
             positions = _positions_outside(task, target)
             num_examples = len(task.train)
             if not positions:
@@ -98,19 +100,20 @@ def without_overlap(tasks: Sequence[Task], targets: Sequence[Task]) -> list[Task
 
 
 def overlap_notes(tasks: Sequence[Task], targets: Sequence[Task]) -> list[str]:
-    """What `without_overlap` leaves out, in sentences that name the tasks."""
+    """What `without_overlap` leaves out of the tasks for each target, in a sentence."""
     notes: list[str] = []
-    for task in tasks:
-        for target in _others(task, targets):
+    for target in targets:
+        counts: list[str] = []
+        for task in tasks:
             count = len(task.train) - len(_positions_outside(task, target))
-            if count:
-                notes.append(f"Task '{task.name}': {_left_out(count, target)}.")
+            if task.name != target.name and count:
+                counts.append(f"{count:,} of '{task.name}'")
+        if counts:
+            notes.append(
+                f"Training examples were left out whose inputs stand in dev or test of the target '{target.name}': "
+                f"{', '.join(counts)}."
+            )
     return notes
-
-
-def _others(task: Task, targets: Sequence[Task]) -> list[Task]:
-    """The targets but for the task itself."""
-    return [target for target in targets if target.name != task.name]
 
 
 def _positions_outside(task: Task, target: Task) -> list[int]:

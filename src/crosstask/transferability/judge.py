@@ -229,11 +229,13 @@ def problem_of(units: UnitsOrProblem, task: Task) -> str | None:
         return f"all of its {len(units)} examples have the same label, so there is nothing to learn"
     if len(task.train) < len(task.labels):
         return f"it has fewer examples ({len(task.train)}) than labels ({len(task.labels)})"
-    num_examples = len(np.unique(units.examples))
-    if num_examples < 4:
-        return f"it has only {num_examples} examples"
     if np.ptp(units.features, axis=0).max() <= 1e-6 * np.abs(units.features).max():
         return "its features are the same for every example"
+    num_inputs = len(np.unique(units.examples))
+    if num_inputs < 4:
+        if num_inputs < len(task.train):
+            return f"it has only {num_inputs} different inputs"
+        return f"it has only {num_inputs} examples"
     return None
 
 
