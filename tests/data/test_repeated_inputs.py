@@ -44,6 +44,7 @@ def test_a_dev_set_that_is_cut_shares_no_input_with_train(form, options):
     assert shared(task, "dev") == 0
     total = options.get("limit", 100)
     assert len(task.train) + len(task.dev) == total  # no label is lost
+    assert "inputs are repeated: of each, all examples were cut off or none" in task.notes[-1]
     assert len(task.dev) == pytest.approx(total * options.get("dev", 0.2), abs=0.1 * total)
 
 
@@ -54,6 +55,10 @@ def test_neither_do_the_sets_of_a_split(form, options):
     assert shared(task, "dev", "test") == 0
     assert set(input_keys(task.dev.inputs)).isdisjoint(input_keys(task.test.inputs))
     assert (len(task.train), len(task.dev), len(task.test)) == (60, 20, 20)
+    assert task.notes == (
+        "split into train 60, dev 20, test 20",
+        "50 inputs are repeated: of each, all examples were cut off or none",
+    )
 
 
 def test_with_false_every_example_is_cut_by_itself_and_a_note_says_what_is_shared():
@@ -69,7 +74,9 @@ def test_files_stay_as_they_are_with_a_note(option):
     options = {"dev": (["text 1 ", "new"], ["b", "a"]), "test": (["text 2"], ["a"]), "drop_overlap": option}
     task = ct.Task.from_arrays("t", inputs, labels, **options)
     assert len(task.train) == 10
-    note = "2 training examples have inputs that also stand in dev or test: `drop_overlap: true` takes them out"
+    note = (
+        "2 training examples have inputs that also stand in dev or test: `drop_overlap: true` takes what is shared out"
+    )
     assert task.notes == (note,)
     one = ct.Task.from_arrays("t", inputs, labels, dev=False, test=(["text 2"], ["a"]))
     assert one.notes[0].startswith("1 training example has an input that also stands in dev or test")
@@ -97,7 +104,7 @@ def test_the_latest_inputs_are_those_that_are_new_at_the_end():
 def test_one_input_cannot_be_cut():
     task = ct.Task.from_arrays("t", ["same"] * 20, ["a", "b"] * 10)
     assert (len(task.train), task.dev) == (20, None)
-    assert task.notes == ("too few examples to cut a dev set from: the last epoch's model is kept",)
+    assert task.notes[0] == "too few examples to cut a dev set from: the last epoch's model is kept"
     with pytest.raises(ct.CrossTaskError, match="20 examples with 1 different inputs are too few for `split`"):
         ct.Task.from_arrays("t", ["same"] * 20, ["a", "b"] * 10, split=(0.8, 0.2))
 

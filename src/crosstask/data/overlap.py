@@ -28,7 +28,7 @@ def input_key(item: Any) -> Hashable:
         return item.strip()
     if isinstance(item, np.ndarray):
         # A digest: copies of a million wide vectors would fill the memory. Plus zero, since -0.0 is 0.0.
-        return blake2b(item + 0.0, digest_size=16).digest()
+        return blake2b((item + 0.0).tobytes(), digest_size=16).digest()
     return tuple(text.strip() for text in item)
 
 

@@ -76,6 +76,8 @@ class _Splits:
     options: SplitOptions
     examples: dict[str, Examples]
     notes: list[str] = field(default_factory=list)
+    num_repeated: int = 0
+    """Inputs that were repeated in what was cut."""
 
     def split(self, fractions: Sequence[float]) -> None:
         """Cut the training set into the splits that `split` asks for."""
@@ -123,13 +125,18 @@ class _Splits:
             self.examples["train"] = train.take(remaining)
 
     def note_overlap(self) -> None:
-        """Say how many training examples have an input that is also in dev or test."""
+        """Say which inputs were cut off together, and how many training examples share theirs with dev or test."""
+        if self.num_repeated == 1:
+            self.notes.append("1 input is repeated: all its examples were cut off or none")
+        elif self.num_repeated:
+            self.notes.append(f"{self.num_repeated} inputs are repeated: of each, all examples were cut off or none")
         train = self.examples["train"]
         num_shared = len(train) - len(positions_outside(train, self._held_out))
+        note = f"{num_shared} training examples have inputs that also stand in dev or test"
+        if num_shared == 1:
+            note = "1 training example has an input that also stands in dev or test"
         if num_shared:
-            verb = "examples have inputs" if num_shared > 1 else "example has an input"
-            note = f"{num_shared} training {verb} that also stand{'s' * (num_shared == 1)} in dev or test"
-            self.notes.append(f"{note}: `drop_overlap: true` takes them out")
+            self.notes.append(f"{note}: `drop_overlap: true` takes what is shared out")
 
     @property
     def _held_out(self) -> list[Examples]:
@@ -177,6 +184,7 @@ class _Splits:
                 f"Task '{self.name}': the share to cut from train must lie between 0 and 1, found {fraction:g}."
             )
         distinct = self._distinct_inputs(examples)
+        self.num_repeated = max(self.num_repeated, distinct.num_repeated)
         held_out = min(round(fraction * len(distinct)), len(distinct) - 1)  # one at least is for training
         generator = None
         if self.options.cut == "random":
