@@ -158,6 +158,9 @@ class Recipe(Options):
         WeightingSection | None, Field(description="how much each task counts; the paradigm's own when left out")
     ] = None
     transfer: list[TransferSection] = Field([], description="what else passes between tasks")
+    drop_overlap: Annotated[
+        bool, Field(description="leave training examples out whose input is in dev or test of a target, another task")
+    ] = True
     training: Annotated[Training, BeforeValidator(_read_training), Field(description="settings of the loop")] = (
         Training()
     )
@@ -266,6 +269,7 @@ class RecipeFile:
             paradigm=self.recipe.paradigm,
             weighting=self.weighting,
             transfer=self.transfers,
+            drop_overlap=self.recipe.drop_overlap,
             training=self.settings,
             track=self.trackers,
             seed=self.recipe.seed,

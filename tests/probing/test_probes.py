@@ -53,6 +53,14 @@ class TestProbe:
         assert np.abs(np.log(found) - expected).max() < 1e-4
         assert row["held_out"]["accuracy"] > 0.5
 
+    def test_random_labels_of_repeated_inputs_do_not_look_learnable(self):
+        rng = np.random.default_rng(0)
+        inputs, labels = rng.normal(size=(25, 40)).astype("float32"), rng.permutation(np.arange(25) % 2)
+        task = ct.Task.from_arrays("noise", np.repeat(inputs, 4, axis=0), np.repeat(labels, 4), dev=False)
+        (row,) = rows(learner().fit(task), "probe")
+        assert row["units"] == 100
+        assert row["held_out"]["accuracy"] < 0.7
+
     def test_few_examples_and_lonely_classes(self):
         features, _ = problem(0, 20)
         for labels in (np.arange(20) % 5, [0, 1, 2] + [3] * 17, [0] * 19 + [1], np.arange(20)):

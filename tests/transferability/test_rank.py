@@ -295,6 +295,20 @@ class TestKinds:
         assert torch.equal(torch.rand(1), expected)
 
 
+def test_random_labels_of_repeated_inputs_do_not_look_learnable():
+    rng = np.random.default_rng(0)
+    target, sources = known_truth(0)
+    vectors = rng.normal(size=(50, WIDTH)).astype("float32")
+    repeated = ct.Task.from_arrays(
+        "repeated", np.repeat(vectors, 6, axis=0), np.repeat(rng.integers(2, size=50), 6), dev=False
+    )
+    row = by_name(rank(target, [repeated, sources[0]]))["repeated"]
+    assert row.verdict == HURTS
+    assert row.scores["learnable"] < 0.3
+    copy = replace(target, spec=replace(target.spec, name="few"), train=target.train.take([0, 1, 2] * 5))
+    assert by_name(rank(target, [copy]))["few"].reasons == ("it has only 3 different inputs",)
+
+
 class TestCannotBeJudged:
     def vector_task(self, name, inputs, labels, label_names=("0", "1")):
         """A task past the checks of `Task.assemble`, as an encoder of one's own could lead to."""

@@ -191,9 +191,7 @@ class Weighting(HasPresets, ABC):
         """Whether this step has the tasks that `coefficients` needs; if not, it is a plain step."""
         return True
 
-    def _learn_from_held_out(
-        self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None
-    ) -> None:
+    def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:
         """What `after_step` does, for methods with `held_out`."""
 
     # --- what a loop asks and calls ---

@@ -228,4 +228,5 @@ def small_task(data: Path, name: str, seed: int, limit: int, dev: int, tested: i
         kind=task.kind,
         metric=task.spec.metric,
         seed=seed,
+        drop_overlap=True,
     )

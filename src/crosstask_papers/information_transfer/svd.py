@@ -303,7 +303,14 @@ def binary_tasks(multilabel: Task, names: tuple[str, ...], noise: float, seed: i
             splits[split] = Examples(examples.inputs, [str(value) for value in values], f"{name}, {split}")
         tasks.append(
             Task.assemble(
-                name, splits["train"], splits["dev"], splits["test"], labels=["0", "1"], metric="auc", seed=seed
+                name,
+                splits["train"],
+                splits["dev"],
+                splits["test"],
+                labels=["0", "1"],
+                metric="auc",
+                seed=seed,
+                drop_overlap=True,
             )
         )
     return tasks

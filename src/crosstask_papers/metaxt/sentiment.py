@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crosstask.data.overlap import positions_outside
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import METAXT, Paper
@@ -264,10 +265,10 @@ def _named(options: Mapping[str, Any], source: Task, target: Task) -> dict[str, 
 
 def judged_by_others(target: Task, all_examples: Task, seed: int) -> Task:
     """The target with texts of the training set that it does not use, instead of the test set."""
-    known_texts = set(target.train.inputs)
+    known_examples = [target.train]
     if target.dev is not None:
-        known_texts.update(target.dev.inputs)
-    rest = [position for position, text in enumerate(all_examples.train.inputs) if text not in known_texts]
+        known_examples.append(target.dev)
+    rest = positions_outside(all_examples.train, known_examples)
     positions = np.random.default_rng(seed).permutation(rest)[:JUDGES].tolist()
     return replace(target, test=all_examples.train.take(positions))
 

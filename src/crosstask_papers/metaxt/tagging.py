@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crosstask.data.overlap import positions_outside
 from crosstask.data.subsets import covering_subset
 from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
@@ -193,7 +194,7 @@ def sampled_tasks(target: Task, source: Task, k: int, seed: int, sizes: dict[str
     """k sentences for training and k for dev, that show every label where possible, and the source without them."""
     generator = np.random.default_rng(seed)
     train = covering_subset(target.train.labels, k, generator)
-    rest = sorted(set(range(len(target.train))) - set(train))
+    rest = positions_outside(target.train, [target.train.take(train)])
     dev = [rest[i] for i in covering_subset([target.train.labels[i] for i in rest], k, generator)]
     assert target.test is not None
     few = Task.assemble(
