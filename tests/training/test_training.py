@@ -54,7 +54,7 @@ def test_every_paradigm_starts_the_target_alike():
 def test_phases_of_pretraining():
     target, source = tasks()
     run = learner(paradigm="pretrain", finetune_epochs=5, finetune_learning_rate=1e-4).fit(target, [source])
-    assert {tuple(row["losses"]) for row in updates(run, "pretrain")} == {("source",)}
+    assert {tuple(row["losses"]) for row in updates(run, "pretrain")} == {("source", "target")}
     assert {tuple(row["losses"]) for row in updates(run, "finetune")} == {("target",)}
     assert len(updates(run, "pretrain")) == 2 * 4
     assert len(updates(run, "finetune")) == 5 * 4

@@ -157,7 +157,7 @@ def test_transfer_learning_aligns_the_target_in_fine_tuning(warmup):
     run = learner.fit(target, [source])
     watch = learner.trained_transfers[1]
     assert run.model.inserts[0].tasks == ["target"]
-    pretraining = [weights for tasks, weights in watch.seen if tasks == ("source",)]
+    pretraining = [weights for tasks, weights in watch.seen if "source" in tasks]
     tuning = [weights for tasks, weights in watch.seen if tasks == ("target",)]
     assert moved(pretraining[-2], pretraining[-1]) == {"encoder", "heads"}
     assert moved(tuning[-2], tuning[-1]) == {"heads", "inserts"}

@@ -12,6 +12,7 @@ from crosstask.models.batches import Schedule
 from crosstask.training.devices import Precision
 from crosstask.validation import Count, Rate, check_options, check_values, shown
 
+HeadStart = Literal["trained", "reset"]
 MAX_CLIP = 1e30
 """Norms that are never reached; larger ones are none in float32."""
 
@@ -42,6 +43,8 @@ class Training:
         checkpoint_every: updates from one checkpoint to the next; at every evaluation when left out.
         finetune_epochs: epochs of the second phase of `pretrain`; as `epochs` when left out.
         finetune_learning_rate: of the second phase of `pretrain`; as `learning_rate` when left out.
+        head: what the target's head starts the second phase of `pretrain` from: "trained", on the target's labels
+            beside the sources, while these alone change the encoder; or "reset", its random weights from before.
     """
 
     epochs: Count = 4
@@ -62,6 +65,7 @@ class Training:
     checkpoint_every: Count | None = None
     finetune_epochs: Count | None = None
     finetune_learning_rate: Rate | None = None
+    head: HeadStart = "trained"
 
     def __post_init__(self) -> None:
         check_values("training", Training, vars(self))
@@ -102,6 +106,7 @@ class TrainingSettings(TypedDict, total=False):
     checkpoint_every: int | None
     finetune_epochs: int | None
     finetune_learning_rate: float | None
+    head: HeadStart
 
 
 def make_training(

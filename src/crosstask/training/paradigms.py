@@ -44,8 +44,13 @@ class Plan:
         watched: Sequence[str],
         settings: Training | None = None,
         weighting: Weighting | None = None,
+        trains_target_heads: bool = False,
     ) -> Phase:
-        """A phase over these tasks, with the user's weighting or else the paradigm's own."""
+        """A phase over these tasks, with the user's weighting or else the paradigm's own.
+
+        With `trains_target_heads` the heads of targets outside the tasks are trained too, and nothing else is by their
+        labels.
+        """
         # A copy: the phases of a run, and several runs, must not learn from one another.
         weighting = default() if weighting is None else deepcopy(weighting)
         need = weighting.needs(0)
@@ -53,8 +58,8 @@ class Plan:
             raise CrossTaskError(
                 f"weighting '{weighting.name}' needs a batch of every task in each step: use `schedule: parallel`."
             )
-        observed: tuple[str, ...] = ()  # targets that the phase does not train on but shows to the weighting
-        if Need.TARGETS in need:
+        observed: tuple[str, ...] = ()  # targets of which the phase trains the heads alone
+        if trains_target_heads or Need.TARGETS in need:
             observed = tuple(task for task in self.targets if task not in tasks)
         targets = tuple(task for task in self.targets if task in tasks or task in observed)
         initial: Initial = "by-size" if default is BySize else "uniform"
@@ -73,7 +78,11 @@ def single(plan: Plan) -> list[Phase]:
 
 
 def pretrain(plan: Plan) -> list[Phase]:
-    """The sources first, every example counting the same; then everything is fine-tuned on the target."""
+    """The sources first, every example counting the same; then everything is fine-tuned on the target.
+
+    The target's head is trained beside the sources whatever the weights, and kept (Algorithm 1 of Chen et al. 2022
+    returns it) or reset before fine-tuning (as in their code): runs with and without weights differ by these alone.
+    """
     _need_sources(plan, "pretrain")
     settings = plan.settings
     finetune = replace(
@@ -81,10 +90,13 @@ def pretrain(plan: Plan) -> list[Phase]:
         epochs=settings.finetune_epochs or settings.epochs,
         learning_rate=settings.finetune_learning_rate or settings.learning_rate,
     )
-    return [
-        plan.phase("pretrain", plan.sources, BySize, watched=(), weighting=plan.weighting),
-        plan.phase("finetune", plan.targets, Uniform, watched=plan.targets, settings=finetune),
-    ]
+    sources_phase = plan.phase(
+        "pretrain", plan.sources, BySize, watched=(), weighting=plan.weighting, trains_target_heads=True
+    )
+    target_phase = plan.phase("finetune", plan.targets, Uniform, watched=plan.targets, settings=finetune)
+    if settings.head == "reset":
+        target_phase = replace(target_phase, reset_heads=plan.targets)
+    return [sources_phase, target_phase]
 
 
 def joint(plan: Plan) -> list[Phase]:

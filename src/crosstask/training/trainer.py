@@ -64,7 +64,8 @@ class Phase:
 
     - `tasks`: those that are trained, with this `weighting` and these `settings`;
     - `watched`: tasks whose dev scores select the model;
-    - `observed`: targets that are not trained on but shown to the weighting;
+    - `observed`: targets of which the heads alone are trained, and which the weighting sees;
+    - `reset_heads`: tasks whose heads start this phase with the weights that they had when the run began;
     - `begin`: prepares the model, for instance by setting which parameters learn;
     - `solve`: replaces gradient steps where a solver does all the work.
     """
@@ -75,12 +76,13 @@ class Phase:
     settings: Training
     watched: tuple[str, ...]
     observed: tuple[str, ...] = ()
+    reset_heads: tuple[str, ...] = ()
     begin: Callable[[Model], None] = lambda model: None
     solve: Callable[[SolverSession], None] | None = None
 
     @property
     def tasks_with_batches(self) -> list[str]:
-        """The trained tasks and the observed targets, each once; the weighting alone sees the latter's batches."""
+        """The trained tasks and the observed targets, each once."""
         return list(dict.fromkeys((*self.tasks, *self.observed)))
 
 
@@ -176,6 +178,7 @@ class Trainer:
         self.cuda_graphs = graphs_for(context.devices, context.record)
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
+        self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
 
     @property
     def set_aside(self) -> set[str]:
@@ -220,6 +223,10 @@ class Trainer:
         self.model.to(self.devices.device)
         self.state.transfer_modules.to(self.devices.device)
         for phase in phases:
+            for task in phase.reset_heads:
+                # Before a checkpoint is restored: the model is new, and its seed gives every run the same heads.
+                head = self.model.head(task).state_dict()
+                self.initial_heads[task] = {name: tensor.detach().clone() for name, tensor in head.items()}
             phase.begin(self.model)
             self.state.learning_names |= self.model.learning_names()
 
@@ -317,6 +324,8 @@ class Trainer:
             num_done = self.state.restore_phase(resumed, weighting, run.optimizer)
             if num_done is not None:
                 return num_done
+        for task in phase.reset_heads:
+            self.model.head(task).load_state_dict(self.initial_heads[task])
         if Need.FEATURES in weighting.needs(0):
             features: dict[str, Tensor] = {}
             labels: dict[str, Tensor] = {}
@@ -423,8 +432,10 @@ class Trainer:
     def _held_out_examples(self, run: PhaseRun, held_out: HeldOut) -> Examples:
         """Examples of every task that this update does not train on."""
         phase = run.phase
-        data = self.query if held_out.kind == "query" else self.support
-        tasks = [task for task in phase.tasks_with_batches if task not in self.set_aside]
+        data, names = self.support, phase.tasks_with_batches
+        if held_out.kind == "query":
+            data, names = self.query, list(phase.tasks)
+        tasks = [task for task in names if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
         return Examples(data, sample_step(data, tasks, size, self.seed, run.num_done))
 

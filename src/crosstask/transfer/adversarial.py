@@ -366,7 +366,14 @@ class TchebycheffAdversarial(Adversarial):
         weighted = []
         for phase in phases:
             if len(phase.tasks) > 1:
-                new = plan.phase(phase.name, phase.tasks, Uniform, watched=phase.watched, weighting=Tchebycheff())
+                new = plan.phase(
+                    phase.name,
+                    phase.tasks,
+                    Uniform,
+                    watched=phase.watched,
+                    weighting=Tchebycheff(),
+                    trains_target_heads=bool(phase.observed),
+                )
                 phase = replace(phase, weighting=new.weighting)
             weighted.append(phase)
         return weighted

@@ -244,6 +244,9 @@ class Alignment(Transfer):
             _drop_gradients(self._run.insert.parameters())
         elif self.warmup and self.shared == "freeze" and self._trains_target:
             _drop_gradients(self._run.shared)
+        if not self._trains_target:  # a target is aligned while it is trained, not while it is observed
+            for target in self._run.targets:
+                _drop_gradients(self._run.insert.parameters_of(target))
         if self.steps == "along":
             return
         groups = [list(model.heads.parameters()), list(self._run.insert.parameters()), model.shared_parameters()]
