@@ -233,7 +233,7 @@ class MethodsCompared(WeighingExperiment):
         long = {LONG: asdict(self.benchmark.long), JOINED: asdict(self.benchmark.joined)}
         equal: dict[str, Any] = {"training": CONSTANT, "rates": list(QUICK_RATES if self.options.quick else RATES)}
         published_batch = asdict(self.benchmark.published_batch)
-        studies = {EQUAL: equal, PUBLISHED_BATCH: published_batch}
+        studies: dict[str, Any] = {EQUAL: equal, PUBLISHED_BATCH: published_batch}
         return {**super().settings(), "pretrained": pretrained, **long, **studies}
 
     @property
