@@ -14,9 +14,9 @@ from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask_papers.experiment import Experiment, Options, Rows
 
 EXPERIMENTS: dict[str, str] = {
-    "tawt-table1": "tawt.tagging:Table1",
-    "tawt-ratio": "tawt.tagging:Ratio",
-    "tawt-size": "tawt.tagging:Size",
+    "tawt-table1": "tawt.table1:Table1",
+    "tawt-ratio": "tawt.ratio_and_size:Ratio",
+    "tawt-size": "tawt.ratio_and_size:Size",
     "tawt-fixed": "tawt.fixed:FixedWeights",
     "tawt-samples": "tawt.samples:TAWTSamples",
     "tawt-distance": "tawt.distance:TAWTDistance",

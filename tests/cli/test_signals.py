@@ -125,6 +125,24 @@ def test_an_exception_that_gets_lost_is_raised_again(recipe, tmp_path):
     assert outcome.err == "Stopped by SIGTERM. A run that had begun goes on with --resume.\n"
 
 
+@pytest.mark.parametrize("other", [RuntimeError("schema: Stopped"), ct.CrossTaskError("schema"), SystemExit(7)])
+def test_an_exception_that_becomes_another_one_still_stops(recipe, tmp_path, monkeypatch, other):
+    """As in a validator that is compiled code, which wraps whatever comes out of Python in an error of its own."""
+
+    def interrupted(*_, **__):
+        try:
+            send("SIGINT")
+        except BaseException:
+            raise other from None
+
+    monkeypatch.setattr("crosstask.learner.build_encoder", interrupted)
+    outcome = Child(lambda: crosstask("train", recipe, "-o", tmp_path / "run")).wait()
+    assert outcome is not None, "the signal has killed the process"
+    assert outcome.code == 130
+    assert "Traceback" not in outcome.err
+    assert outcome.err.endswith("Stopped. A run that had begun goes on with --resume.\n")
+
+
 def test_a_second_signal_ends_at_once(recipe, tmp_path):
     def twice():
         try:

@@ -189,6 +189,7 @@ class TestPrepare:
         ({"max_length": 2}, "`max_length` must be a whole number, at least 3"),
         ({"dropout": 1.0}, "`dropout` must be a number from 0"),
         ({"vectors": "no/such/file.txt"}, "there is no file"),
+        ({"vectors": "a" * 5000}, "is no path: a name in it has more than 255 bytes"),
         ({"hidden": True}, "`hidden` must be"),
         ({"layers": 0}, "`layers` must be"),
     ],

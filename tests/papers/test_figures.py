@@ -14,7 +14,10 @@ from crosstask_papers import pages as written
 from crosstask_papers.charts import chart
 from crosstask_papers.experiment import Claim, Experiment, Figure, Options, Rows, RunKey, Table
 from crosstask_papers.figures import label_map_figure, measured
+from crosstask_papers.rates import CHOOSING_SEED
 from crosstask_papers.tawt.distance import FULL
+from crosstask_papers.tawt.samples import RATES as SAMPLES_RATES
+from crosstask_papers.tawt.tagging import QUICK_RATE, RATES
 from html_page import Page
 
 HOSTILE = "</script><b>"
@@ -32,6 +35,17 @@ ALL = (LINES, BOXES, HEAT, DOTS)
 def row(score: float | None = None, /, *, more: dict[str, Any] | None = None, **cell: Any) -> dict[str, Any]:
     """A run."""
     return {"cell": {"seed": 0, **cell}, **({} if score is None else {"score": score}), **(more or {})}
+
+
+def with_trials(rows: list[dict[str, Any]], rates: tuple[float, ...]) -> list[dict[str, Any]]:
+    """Runs at the last of the rates, which trials on dev have chosen for each of them."""
+    runs: list[dict[str, Any]] = []
+    for run in rows:
+        runs.append({**run, "cell": {**run["cell"], "rate": rates[-1]}})
+        for rate in rates:
+            cell = {**run["cell"], "rate": rate, "seed": CHOOSING_SEED}
+            runs.append({**run, "cell": cell, "score": 0.0, "dev": rate, "fixed_dev": rate})
+    return runs
 
 
 class Drawn(Experiment):
@@ -202,15 +216,17 @@ HAND_MADE: dict[str, tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]] = {
         {"coarse to fine entities: span F1 by k": {"series": "target only", "x": 100, "y": 50.0}},
     ),
     "tawt-table1": (
-        [row(60.0, target="NER", method=f"joint{weights}", sharpness=1.0) for weights in ("", " + TAWT")],
-        {"Gain of weighting": {"series": "joint, NER", "y": 0.0}},
+        with_trials(
+            [row(60.0, target="NER", method=f"joint{weights}", sharpness=1.0) for weights in ("", " + TAWT")], RATES
+        ),
+        {"Learned weights over plain training": {"series": "joint, NER", "y": 0.0}},
     ),
     "tawt-fixed": (
-        [row(60.0, target="NER", method="pretrain", more={"fixed": 58.0})],
+        with_trials([row(60.0, target="NER", method="pretrain", more={"fixed": 58.0})], RATES),
         {"Learned over fixed weights": {"series": "pretrain, NER", "y": 2.0}},
     ),
     "tawt-samples": (
-        [row(70.0, paradigm="pre-training", weights="plain")],
+        with_trials([row(70.0, paradigm="pre-training", weights="plain")], SAMPLES_RATES),
         {"Accuracy of the target, run by run": {"series": "pre-training, plain", "y": 70.0}},
     ),
     "tawt-distance": (
@@ -288,10 +304,10 @@ def test_figures_of_hand_made_runs(name):
 @pytest.mark.parametrize(("name", "value", "paper"), [("tawt-ratio", 4, 51.64), ("tawt-size", 1000, 66.0)])
 def test_the_papers_curves_stand_beside_ours(name, value, paper):
     ours = row(60.0, method="normalized-joint + TAWT", value=value)
-    (figure,) = find(name)(Options(Path("nowhere"))).figures(Rows([ours]))
+    (figure,) = find(name)(Options(Path("nowhere"))).figures(Rows(with_trials([ours], RATES)))
     values = {(point["series"], point["x"]): point["y"] for point in figure.points}
     assert values["normalized-joint + TAWT", value] == 60.0
     assert values["normalized-joint + TAWT (paper)", value] == paper
     assert figure.dashed == ["normalized-joint (paper)", "normalized-joint + TAWT (paper)"]
-    (quick,) = find(name)(Options(Path("nowhere"), quick=True)).figures(Rows([ours]))
+    (quick,) = find(name)(Options(Path("nowhere"), quick=True)).figures(Rows(with_trials([ours], (QUICK_RATE,))))
     assert [point["series"] for point in quick.points] == ["normalized-joint + TAWT"]

@@ -17,7 +17,8 @@ from crosstask_papers import EXPERIMENTS, find, reproduce
 from crosstask_papers import rank_transfer as ranking
 from crosstask_papers.experiment import Claim, Estimate, Experiment, Options, Rows, RunKey, Table, paired
 from crosstask_papers.ontonotes import ontonotes_task
-from crosstask_papers.tawt import tagging
+from crosstask_papers.rates import CHOOSING_SEED
+from crosstask_papers.tawt import table1, tagging
 
 
 class Pretended(Experiment):
@@ -178,25 +179,53 @@ def test_correlations_by_hand(tmp_path):
 # TAWT on tagging
 
 
+def tagging_row(target, method, sharpness, rate, seed, score, dev=0.0, weight=1.0):
+    cell = {"target": target, "method": method, "sharpness": sharpness, "rate": rate, "seed": seed}
+    return {"cell": cell, "score": score, "dev": dev, "weights": {"PoS": weight}}
+
+
 def test_table_1_by_hand(tmp_path):
+    """Dev sentences choose the rate and then the sharpness of each method; trials are in no table."""
+    experiment = table1.Table1(Options(tmp_path))
+    low, middle, high = experiment.rates
     rows = []
-    for rate, dev in ((1.0, 10.0), (10.0, 30.0)):
-        cell = {"target": "NER", "method": tagging.SEARCHED, "sharpness": rate, "seed": tagging.CHOOSING_SEED}
-        rows.append({"cell": cell, "score": 99.0, "dev": dev, "weights": {"PoS": 1.0}})
-    for method, sharpness, scores in (("pretrain", 1.0, (40.0, 42.0)), (tagging.SEARCHED, 10.0, (45.0, 48.0))):
-        for seed, score in enumerate(scores):
-            cell = {"target": "NER", "method": method, "sharpness": sharpness, "seed": seed}
-            rows.append({"cell": cell, "score": score, "dev": 0.0, "weights": {"PoS": 0.25 * (seed + 1)}})
-    found = Rows(rows)
-    assert tagging.best_sharpness(found, "NER") == 10.0
-    assert tagging.chosen(found, "NER", tagging.SEARCHED) == {0: 45.0, 1: 48.0}  # without the run that chose
-    experiment = tagging.Table1(Options(tmp_path))
-    claims = {claim.text: claim for claim in experiment.claims(found)}
-    assert claims["Weighting helps in pretrain"].ours.startswith("+5.50 ± 0.71 over 2 seeds")
+    for rate, dev in ((low, 10.0), (middle, 30.0), (high, 20.0)):
+        rows.append(tagging_row("NER", "pretrain", 1.0, rate, CHOOSING_SEED, 99.0, dev=dev))
+        rows.append(tagging_row("NER", table1.SEARCHED, 1.0, rate, CHOOSING_SEED, 99.0, dev=-dev))
+    # The best rate of weighted pre-training is another one, and its sharpness is still to be tried.
+    follow_up = experiment.follow_up(Rows(rows))
+    assert {key["rate"] for key in follow_up if key["method"] == "pretrain"} == {low, middle}
+    assert {key["sharpness"] for key in follow_up if key["method"] == table1.SEARCHED} == set(table1.SHARPNESS)
+    assert {key["seed"] for key in follow_up if key["method"] == table1.SEARCHED} == {CHOOSING_SEED}
+    for sharpness in table1.SHARPNESS[1:]:
+        dev = 50.0 if sharpness == 10.0 else 0.0
+        rows.append(tagging_row("NER", table1.SEARCHED, sharpness, low, CHOOSING_SEED, 99.0, dev=dev))
+    follow_up = experiment.follow_up(Rows(rows))
+    finals = [key for key in follow_up if key["method"] == table1.SEARCHED and key["seed"] == 0]
+    assert [(key["sharpness"], key["rate"]) for key in finals] == [(10.0, low)]
+    for seed in range(2):
+        rows.append(tagging_row("NER", "pretrain", 1.0, middle, seed, 40.0 + 2.0 * seed))
+        rows.append(tagging_row("NER", "pretrain", 1.0, low, seed, 30.0))
+        score, weight = 45.0 + 3.0 * seed, 0.25 * (seed + 1)
+        rows.append(tagging_row("NER", table1.SEARCHED, 10.0, low, seed, score, weight=weight))
+    measured = Rows(rows)
+    assert experiment.scores(measured, "NER", table1.SEARCHED) == {0: 45.0, 1: 48.0}
+    claims = {claim.text: claim for claim in experiment.claims(measured)}
+    assert claims["Learned weights help in pretrain"].ours.startswith("+5.50 ± 0.71 over 2 seeds")
+    assert claims["the same at the published rate, pretrain"].ours.startswith("+16.50")
     assert claims["Weighted training beats plain training in most cells"].ours == "in 1 of 1"
-    assert experiment.follow_up(found)[0]["sharpness"] == 10.0
-    weights = experiment.tables(found)[1]
-    assert str(next(line for line in weights.lines if line[0] == "pretrain + TAWT, target NER")[1]) == "0.375 ± 0.177"
+    tables = {table.title: table for table in experiment.tables(measured)}
+    weights = next(line for line in tables["Final weights"].lines if line[0] == "pretrain + TAWT, target NER")
+    assert str(weights[1]) == "0.375 ± 0.177"
+
+
+def test_random_weights_are_on_the_simplex_and_depend_on_the_seed():
+    target, source = (ct.Task.from_arrays(name, ["a", "b"], ["x", "y"], dev=False) for name in ("t", "s"))
+    weights = tagging.random_weights("joint", target, [source], 0)
+    assert list(weights) == ["t", "s"]
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert weights != tagging.random_weights("joint", target, [source], 1)
+    assert tagging.random_weights("pretrain", target, [source], 0) == {"s": pytest.approx(1.0)}
 
 
 CONLL = """\

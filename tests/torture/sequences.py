@@ -267,6 +267,10 @@ class _Sequence:
         return lost
 
 
+WITHOUT = ("Features are not kept on disk", "The page could not be drawn")
+"""How notes begin on what a command goes without where the disk is full."""
+
+
 def _let_hours_pass(folder: Path) -> None:
     """Since the last stop: scratch so young that it could be of a live process is left alone by everybody."""
     long_ago = time.time() - 7200.0
@@ -284,6 +288,11 @@ def _complaints(ended: Ended, stop: Stop | None) -> list[str]:
         return [f"after {stop} it ended with {ended.code}: {ended.err[-2000:]}"]
     if "Traceback" in ended.err:
         return [f"after {stop} there is a traceback: {ended.err[-2000:]}"]
-    if ended.code == 2 and ended.err.count("\n") != 1:
-        return [f"a full disk takes more than a sentence: {ended.err[-2000:]}"]
+    if ended.code == 2:
+        # Besides the error there may be a line for each thing that the command goes without: kept features, a page.
+        lines = ended.err.splitlines()
+        num_errors = sum(line.startswith("Error: ") for line in lines)
+        notes = [line for line in lines if line.startswith(WITHOUT)]
+        if num_errors != 1 or num_errors + len(notes) != len(lines):
+            return [f"a full disk takes more than a sentence: {ended.err[-2000:]}"]
     return []

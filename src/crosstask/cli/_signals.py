@@ -3,7 +3,8 @@
 Only the command line does this; a program that imports the library keeps its own ways with signals.
 
 A command may end at any moment, since what it writes is whole at any moment. So it ends by an exception, which lets it
-tidy up, but at once where an exception would get lost: an import that is interrupted can fail in any other way.
+tidy up, but at once where an exception would get lost: an import that is interrupted can fail in any other way. C code
+may turn the exception into another one; whatever ends the command after a signal, the signal has ended it.
 """
 
 import contextlib
@@ -51,17 +52,23 @@ class Stopped(SystemExit):
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """End the command inside when the first signal comes, with a sentence; a second one ends the process at once."""
+    received: list[Stopped] = []
     try:
-        with _handlers():
+        with _handlers(received):
             yield
     except KeyboardInterrupt:
         _say_and_exit(Stopped(signal.SIGINT))
     except Stopped as stopped:
         _say_and_exit(stopped)
+    except (Exception, SystemExit):
+        if not received:
+            raise
+        _say_and_exit(received[0])
 
 
 @contextlib.contextmanager
-def _handlers() -> Iterator[None]:
+def _handlers(received: list[Stopped]) -> Iterator[None]:
+    """End the command inside by an exception, which is also added to `received`."""
     before: dict[int, Any] = {}
     timers: list[threading.Timer] = []
 
@@ -69,6 +76,7 @@ def _handlers() -> Iterator[None]:
         for other in before:
             signal.signal(other, signal.SIG_DFL)
         stopped = Stopped(number)
+        received.append(stopped)
         if _is_import(frame):
             _end(stopped)
         if not timers:  # however often it has to be raised, there is an end

@@ -1,27 +1,38 @@
-"""TAWT's weights on single examples: a word's part of speech helps to tell its entity (Chen et al. 2022, Figure 2)."""
+"""TAWT's weights on single examples: a word's part of speech helps to tell its entity (Chen et al. 2022, Figure 2).
+
+Arms differ by the weights alone, as in `tawt.tagging`: plain, learned, and drawn at random (each update gives the
+products of a batch to its examples in random order); frozen weights are plain training by the method's own code.
+"""
 
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
 from crosstask.models.encoders.word_vectors import load_word_vectors
 from crosstask.papers import TAWT, Paper
 from crosstask.runs.events import Row
+from crosstask.studies.grid import Scalar
+from crosstask.weighting.tawt_samples import Positions, SampleTAWT
 from crosstask_papers.data import EWT, as_key, path_of, tagging_task
-from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, differences
+from crosstask_papers.rates import chosen_rate, trials, without_trials
 
 GLOVE = "glove/glove.6B.100d.vocab.f16.npz"
 WINDOW = 5
 """Words around the one in question, itself among them: the paper's 5-gram features."""
 SOURCE_SIZE, TARGET_SIZE = 1000, 100
+PUBLISHED_RATE = 3e-4
+RATES = (PUBLISHED_RATE, 1e-4, 1e-3)
 TRAINING = {
     "epochs": 200,
     "batch_size": 128,
-    "learning_rate": 3e-4,
+    "head": "reset",
     "weight_decay": 0.0,
     "warmup": 0.0,
     "decay": "none",
@@ -47,8 +58,22 @@ SAMPLES = {
 which does not depend on how long gradients are and bounds every weight."""
 PRETRAIN, JOINT = "pre-training", "joint training"
 PARADIGMS = {PRETRAIN: "pretrain", JOINT: "joint"}
-WEIGHTED = {"weighted": "paper", "weighted, scaled": "scaled"}
+PLAIN, WEIGHTED, SCALED, RANDOM, FROZEN = "plain", "weighted", "weighted, scaled", "random", "frozen"
+LEARNED = {WEIGHTED: "paper", SCALED: "scaled"}
 SINGLE = "target only"
+FROZEN_STEP = 1e-15
+"""A step size with which weights stay as they start."""
+
+
+class RandomExamples(SampleTAWT):
+    """Weights as spread as the learned ones, for examples that are drawn at random."""
+
+    name: ClassVar[str] = "random-examples"
+
+    def update_examples(self, task: str, positions: Positions, products: Tensor) -> None:
+        """One mirror step with the products of the batch in random order."""
+        order = np.random.default_rng([self.steps, len(products)]).permutation(len(products))
+        super().update_examples(task, positions, products[torch.from_numpy(order).to(products.device)])
 
 
 class TAWTSamples(Experiment):
@@ -60,112 +85,177 @@ class TAWTSamples(Experiment):
     seeds: ClassVar[int] = 10
     quick_seeds: ClassVar[int] = 3
 
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """That dev words choose from."""
+        return (PUBLISHED_RATE,) if self.options.quick else RATES
+
     def settings(self) -> dict[str, Any]:
         """Sizes and training."""
         quick = self.options.quick
         return {
             **TRAINING,
             "epochs": QUICK_EPOCHS if quick else TRAINING["epochs"],
+            "learning rates": list(self.rates),
             "encoder": self.options.encoder
-            or {"name": "relu", "hidden": QUICK_WIDTH if quick else WIDTH, "standardise": False},
+            or {"name": "relu", "hidden": QUICK_WIDTH if quick else WIDTH, "standardize": False},
             "weighting": {name: {key: str(value) for key, value in way.items()} for name, way in SAMPLES.items()},
             "original": (self.options.data / "ontonotes").is_dir(),
         }
 
+    @property
+    def arms(self) -> list[dict[str, Scalar]]:
+        """The target alone, and each paradigm plain, with learned and with random weights."""
+        arms: list[dict[str, Scalar]] = [{"paradigm": SINGLE, "weights": PLAIN}]
+        for paradigm in PARADIGMS:
+            for weights in (PLAIN, *LEARNED, RANDOM):
+                arms.append({"paradigm": paradigm, "weights": weights})
+        return arms
+
     def cells(self) -> list[RunKey]:
-        """Each paradigm plain and weighted, and the target alone."""
-        methods = [(paradigm, weights) for paradigm in PARADIGMS for weights in ("plain", *WEIGHTED)]
-        return [
-            RunKey.of(paradigm=paradigm, weights=weights, seed=seed)
-            for seed in self.used_seeds
-            for paradigm, weights in [*methods, (SINGLE, "plain")]
-        ]
+        """The runs that choose each arm's learning rate."""
+        return trials(self.arms, self.rates)
+
+    def follow_up(self, rows: Rows) -> list[RunKey]:
+        """All seeds at the chosen rates; frozen weights at that of plain training, one seed."""
+        keys = []
+        for seed in self.used_seeds:
+            for arm in self.arms:
+                rate = chosen_rate(rows, arm, self.rates)
+                if rate is not None:
+                    keys.append(RunKey.of(**arm, rate=rate, seed=seed))
+        for paradigm in PARADIGMS:
+            rate = chosen_rate(rows, {"paradigm": paradigm, "weights": PLAIN}, self.rates)
+            if rate is not None:
+                keys.append(RunKey.of(paradigm=paradigm, weights=FROZEN, rate=rate, seed=0))
+        return keys
 
     def run(self, cell: RunKey) -> Row:
         """One run with words sampled by the seed."""
         settings, seed = self.settings(), cell["seed"]
         target, source = sampled_tasks(self.options.data, seed)
-        options: dict[str, Any] = {"paradigm": PARADIGMS.get(cell["paradigm"], "single")}
-        if cell["weights"] in WEIGHTED:
-            options["weighting"] = SAMPLES[WEIGHTED[cell["weights"]]]
-        training = {name: settings[name] for name in TRAINING}
-        learner = Learner(settings["encoder"], seed=seed, progress=False, training=training, **options)
+        training = {name: settings[name] for name in TRAINING} | {"learning_rate": cell["rate"]}
+        learner = Learner(
+            settings["encoder"],
+            paradigm=PARADIGMS.get(cell["paradigm"], "single"),
+            weighting=_weighting(cell["weights"]),
+            training=training,
+            seed=seed,
+            progress=False,
+        )
         run = learner.fit(target, [] if cell["paradigm"] == SINGLE else [source])
-        row: Row = {"score": 100 * run.scores[target.name]["test"]["accuracy"]}
+        scores = run.scores[target.name]
+        row: Row = {"score": 100 * scores["test"]["accuracy"], "dev": 100 * scores["dev"]["accuracy"]}
         sizes = [row["effective_sample_size"] for row in run.history if "effective_sample_size" in row]
         if sizes:
             row["effective_sample_size"] = sizes[-1]
         return row
 
+    def chosen(self, rows: Rows) -> Rows:
+        """The runs at the chosen rates, without those that chose."""
+        chosen = []
+        for row in without_trials(rows).rows:
+            cell = row["cell"]
+            arm = {"paradigm": cell["paradigm"], "weights": cell["weights"]}
+            if cell["weights"] == FROZEN:
+                arm["weights"] = PLAIN
+            if cell["rate"] == chosen_rate(rows, arm, self.rates):
+                chosen.append(row)
+        return Rows(chosen)
+
     def tables(self, rows: Rows) -> list[Table]:
         """Accuracy, and how many examples the source is worth in the end."""
-        head = ["paradigm", "plain", *WEIGHTED]
-        scores = [
-            [paradigm, *(rows.mean(paradigm=paradigm, weights=weights) for weights in ("plain", *WEIGHTED))]
-            for paradigm in (SINGLE, *PARADIGMS)
-        ]
-        worth = [
-            [
-                paradigm,
-                *(rows.mean("effective_sample_size", paradigm=paradigm, weights=weights) for weights in WEIGHTED),
-            ]
-            for paradigm in PARADIGMS
-        ]
+        runs = self.chosen(rows)
+        kinds = (PLAIN, *LEARNED, RANDOM)
+        scores: list[list[Any]] = []
+        rates: list[list[Any]] = []
+        for paradigm in (SINGLE, *PARADIGMS):
+            scores.append([paradigm, *(runs.mean(paradigm=paradigm, weights=weights) for weights in kinds)])
+            line: list[Any] = [paradigm]
+            for weights in kinds:
+                rate = chosen_rate(rows, {"paradigm": paradigm, "weights": weights}, self.rates)
+                line.append(None if rate is None else f"{rate:g}")
+            rates.append(line)
+        worth: list[list[Any]] = []
+        control: list[list[Any]] = []
+        for paradigm in PARADIGMS:
+            sizes = [runs.mean("effective_sample_size", paradigm=paradigm, weights=weights) for weights in kinds[1:]]
+            worth.append([paradigm, *sizes])
+            frozen, plain = (runs.by_seed(paradigm=paradigm, weights=weights) for weights in (FROZEN, PLAIN))
+            control.append([paradigm, differences(frozen, plain).get(0)])
         note = "Mean and standard deviation over seeds. The paper shows its figures as a plot."
         return [
-            Table("Accuracy of the target", head, scores, note),
-            Table(f"Effective number of the source's {SOURCE_SIZE:,} examples", ["paradigm", *WEIGHTED], worth),
+            Table("Accuracy of the target", ["paradigm", *kinds], scores, note),
+            Table("Learning rates that dev words chose", ["paradigm", *kinds], rates),
+            Table(f"Effective number of the source's {SOURCE_SIZE:,} examples", ["paradigm", *kinds[1:]], worth),
+            Table(
+                "Control: frozen weights over plain training, the same seed",
+                ["paradigm", "points"],
+                control,
+                "Two runs of the same thing; what is left is rounding.",
+            ),
         ]
 
     def figures(self, rows: Rows) -> list[Figure]:
         """Figure 2, run by run."""
-        scores = {
-            paradigm if paradigm == SINGLE else f"{paradigm}, {weights}": rows.by_seed(
-                paradigm=paradigm, weights=weights
-            ).values()
-            for paradigm in (SINGLE, *PARADIGMS)
-            for weights in rows.of(paradigm=paradigm).values("weights")
-        }
+        runs = self.chosen(rows)
+        scores = {}
+        for arm in self.arms:
+            name = SINGLE if arm["paradigm"] == SINGLE else f"{arm['paradigm']}, {arm['weights']}"
+            scores[name] = list(runs.of(**arm).by_seed().values())
         return [Figure.of_values("Accuracy of the target, run by run", scores, y="accuracy")]
 
     def claims(self, rows: Rows) -> list[Claim]:
-        """Weights help in both paradigms; the source helps at all."""
+        """Weights help in both paradigms, and more than random ones; the source helps at all."""
+        runs = self.chosen(rows)
 
-        def scores(paradigm: str, weights: str) -> dict[int, float]:
-            return rows.by_seed(paradigm=paradigm, weights=weights)
+        def gains(paradigm: str, better: str, worse: str, baseline: str | None = None) -> list[float]:
+            scores = runs.by_seed(paradigm=paradigm, weights=better)
+            return list(differences(scores, runs.by_seed(paradigm=baseline or paradigm, weights=worse)).values())
 
-        claims = [
-            Claim.of_gains(
-                f"Weights on examples help {paradigm}" + (" (scaled products, ours)" if way == "scaled" else ""),
-                "yes" if way == "paper" else "–",
-                paired(scores(paradigm, weights), scores(paradigm, "plain")),
-                over="seeds",
-            )
-            for weights, way in WEIGHTED.items()
-            for paradigm in PARADIGMS
-        ]
-        return claims + [
-            Claim.of_gains(
-                f"The source helps: {paradigm} over the target alone",
-                "–",
-                paired(scores(paradigm, "plain"), scores(SINGLE, "plain")),
-                over="seeds",
-            )
-            for paradigm in PARADIGMS
-        ]
+        claims = []
+        for weights, way in LEARNED.items():
+            ours = " (scaled products, ours)" if way == "scaled" else ""
+            paper = "yes" if way == "paper" else "–"
+            for paradigm in PARADIGMS:
+                text = f"Weights on examples help {paradigm}{ours}"
+                claims.append(Claim.of_gains(text, paper, gains(paradigm, weights, PLAIN), over="seeds"))
+                text = f"They are better than random ones in {paradigm}{ours}"
+                claims.append(Claim.of_gains(text, "–", gains(paradigm, weights, RANDOM), over="seeds"))
+        for paradigm in PARADIGMS:
+            text = f"The source helps: {paradigm} over the target alone"
+            claims.append(Claim.of_gains(text, "–", gains(paradigm, PLAIN, PLAIN, SINGLE), over="seeds"))
+        return claims
+
+
+def _weighting(weights: str) -> dict[str, Any] | SampleTAWT | None:
+    """What a run with such weights uses."""
+    if weights == PLAIN:
+        return None
+    if weights in LEARNED:
+        return SAMPLES[LEARNED[weights]]
+    options: dict[str, Any] = {name: value for name, value in SAMPLES["paper"].items() if name != "name"}
+    if weights == FROZEN:
+        options["step_size"] = FROZEN_STEP
+        return SampleTAWT(**options)
+    return RandomExamples(**options)
 
 
 def sampled_tasks(data: Path, seed: int) -> tuple[Task, Task]:
-    """Target and source: different words, sampled at random; the source's labels are parts of speech."""
+    """Target and source: different words, sampled at random; the source's labels are parts of speech.
+
+    As many words as the target has choose learning rates; no run keeps a model by them.
+    """
     vectors, entities, speech = entity_words(data, "train")
     order = np.random.default_rng(seed).permutation(len(vectors))
-    ours, theirs = order[:TARGET_SIZE], order[TARGET_SIZE : TARGET_SIZE + SOURCE_SIZE]
+    ours, theirs, judges = np.split(order, [TARGET_SIZE, TARGET_SIZE + SOURCE_SIZE])
+    judges = judges[:TARGET_SIZE]
     measured, gold, _ = entity_words(data, "test")
     target = Task.from_arrays(
         "entities",
         vectors[ours],
         entities[ours],
-        dev=False,
+        dev=(vectors[judges], entities[judges]),
         test=(measured, gold),
         label_names=sorted({*entities.tolist(), *gold.tolist()}),
     )

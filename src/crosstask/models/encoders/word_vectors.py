@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from crosstask.errors import CrossTaskError, import_papers
+from crosstask.storage import check_path
 from crosstask.validation import shown
 
 VectorSource = str | Path | Mapping[str, Any]
@@ -76,7 +77,7 @@ def load_word_vectors(path: str | Path, words: Collection[str] | None = None, li
         limit: how many words to read besides `words`, in the order of the file, which usually is that of frequency.
             When left out: all without `words`, none with it.
     """
-    path = Path(path)
+    path = check_path(path, "encoder.vectors")
     if not path.is_file():
         raise CrossTaskError(f"encoder.vectors: there is no file '{path}'. Name a file with word vectors.")
     if path.suffix == ".bin":
