@@ -72,6 +72,7 @@ NUM_EVALUATIONS = 20
 """At the dev sets in a run, of which the best one's model is kept."""
 
 QUICK_METHODS = ("single", "uniform", "mgda-ub", "bandit", "metaweighting", OURS, "getmtl")
+QUICK_TABLE_SEEDS = 1
 LONG = "long"
 LONG_METHODS = (
     "single",
@@ -238,13 +239,18 @@ class MethodsCompared(WeighingExperiment):
 
     @property
     def _table_seeds(self) -> range:
-        return range(min(len(self.used_seeds), self.table_seeds))
+        most = QUICK_TABLE_SEEDS if self.options.quick else self.table_seeds
+        return self.used_seeds[:most]
 
     def cells(self) -> list[RunKey]:
         """Trials of the equal arms' learning rates, then all methods at one rate, and longer and other runs."""
         texts = self.benchmark.texts[:1] if self.options.quick else self.benchmark.texts
         methods = QUICK_METHODS if self.options.quick else tuple(METHODS)
-        keys = [] if self.options.encoder else self.equal_arms.trials()
+        keys: list[RunKey] = []
+        if self.options.quick:  # which has nothing to choose
+            keys += self.follow_up(Rows())
+        elif not self.options.encoder:
+            keys += self.equal_arms.trials()
         keys += [
             RunKey.of(text=text, method=method, seed=seed)
             for seed in self._table_seeds
