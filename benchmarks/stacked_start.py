@@ -19,19 +19,17 @@ from crosstask.learner import Learner
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
 from crosstask.studies.significance import paired_t_test
-from crosstask_papers.metaxt.tagging import (
-    ENTITIES,
-    IMPROVED,
-    METHODS,
-    MULTI_TASK,
-    QUICK_ENCODER,
-    QUICK_TRAINING,
-    STACKED,
-    pair_of,
-    sampled_tasks,
-)
+from crosstask_papers.metaxt.methods import IMPROVED, IMPROVED_LABELS, STACKED, transferred
+from crosstask_papers.metaxt.tagging import ENTITIES, QUICK_ENCODER, pair_of, sampled_tasks
 
 SEEDS, SIZES, JUDGES = range(100, 106), (20, 100), 600
+MULTI_TASK = "multi-task"
+METHODS: dict[str, dict[str, Any]] = {
+    MULTI_TASK: {"paradigm": "normalized-joint"},
+    IMPROVED: transferred(IMPROVED_LABELS),
+    STACKED: transferred(IMPROVED_LABELS, start="stacked"),
+}
+TRAINING: dict[str, Any] = {"updates": 300, "batch_size": 16, "learning_rate": 5e-3}
 NAMES = {MULTI_TASK: "joint training", IMPROVED: "from a probe", STACKED: "from a stacked probe"}
 
 
@@ -53,7 +51,7 @@ def run(trial: Trial) -> dict[str, Any]:
     used = {tuple(words) for part in (target.train, target.dev) for words in part.inputs}
     rest = [place for place, words in enumerate(whole.train.inputs) if tuple(words) not in used]
     judges = whole.train.take(np.random.default_rng(trial.seed).permutation(rest)[:JUDGES].tolist())
-    learner = Learner(QUICK_ENCODER, seed=trial.seed, progress=False, **QUICK_TRAINING, **METHODS[trial.method])
+    learner = Learner(QUICK_ENCODER, seed=trial.seed, progress=False, **TRAINING, **METHODS[trial.method])
     scores = learner.fit(replace(target, test=judges), [source]).scores[target.name]
     return {"method": trial.method, "k": trial.k, "seed": trial.seed, "score": 100 * scores["test"]["span_f1"]}
 

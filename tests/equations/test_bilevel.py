@@ -1,6 +1,7 @@
 """The meta-gradient of MetaXT, eq. 5, against finite differences of the two steps as they are really taken."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -328,3 +329,38 @@ def test_a_gradient_that_is_known_saves_a_pass_and_changes_nothing():
     assert same.item() == pytest.approx(loss.item(), abs=1e-7)
     for one, two in zip(found, expected, strict=True):
         assert torch.allclose(one, two, atol=1e-12)
+
+
+def test_the_look_ahead_step_weighs_examples_as_the_model_does():
+    """Weights of examples count in a task's own loss, and not in the transferred term: as in the model's own step."""
+    model, inputs = linear_model()
+    train = batch_of(model, inputs, {"target": 3, "one": 4}, seed=1)
+    held_out = batch_of(model, inputs, {"target": 4}, seed=2)
+    network = network_of(model)
+    terms = [Term("target", "target", 1.0), Term("one", "one", GAMMA_1), Term("one", "target", GAMMA_2)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    weights = {"target": torch.ones(3), "one": torch.tensor([3.0, 0.0, 0.5, 0.5])}
+    step = MetaStep(
+        Reader(model),
+        lambda v, y, s, t, _: network(v, y, s),
+        list(network.parameters()),
+        example_weights=lambda task, positions: weights[task][positions],
+    )
+    found, loss = step.gradient(train, held_out, terms, optimizer)
+    unweighted, other_loss = replace(step, example_weights=None).gradient(train, held_out, terms, optimizer)
+    assert loss.item() != pytest.approx(other_loss.item(), abs=1e-6)
+    # The same look-ahead step written out.
+    representation = model.encode(train.inputs, train.rows)
+    parts = {task: representation.rows(at.start, at.stop) for task, at in train.rows.items()}
+    loss_of = nn.functional.cross_entropy
+    total = loss_of(model.head("target")(parts["target"], {}), train.labels["target"])
+    own = loss_of(model.head("one")(parts["one"], {}), train.labels["one"], reduction="none")
+    total = total + GAMMA_1 * (weights["one"] * own).mean()
+    soft = network(parts["one"].vector(), train.labels["one"], "one").detach()
+    (total + GAMMA_2 * loss_of(model.head("target")(parts["one"], {}), soft)).backward()
+    gradient = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    expected, expected_loss = step.gradient(train, held_out, terms, optimizer, gradient)
+    assert loss.item() == pytest.approx(expected_loss.item(), abs=1e-7)
+    for one, two in zip(found, expected, strict=True):
+        assert torch.allclose(one, two, atol=1e-12)
+    assert not all(torch.allclose(one, two, atol=1e-9) for one, two in zip(found, unweighted, strict=True))

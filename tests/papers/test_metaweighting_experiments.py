@@ -3,17 +3,22 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from crosstask.errors import CrossTaskError
+from crosstask.models.batches import Stream
 from crosstask.runs.estimate import Estimate
+from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask_papers import find, reproduce
 from crosstask_papers.data import AMAZON, TOPICS
 from crosstask_papers.experiment import Options, Rows, RunKey
+from crosstask_papers.metaweighting import bound, equal, runs, sensitivity
 from crosstask_papers.metaweighting import experiments as compared
-from crosstask_papers.metaweighting import runs, sensitivity
+from crosstask_papers.rates import CHOOSING_SEED
 
 WORDS = [f"word{letter}" for letter in "abcdefghijkl"]
 SMALL = runs.Sizes(train=24, test=8, max_length=12, batch_size=4, updates=3)
@@ -39,7 +44,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     matrix = np.random.default_rng(0).normal(size=(len(WORDS), 5)).astype(np.float16)
     np.savez(folder / compared.TEXTCNN["vectors"], vocab=np.bytes_("\n".join(WORDS).encode()), matrix=matrix)
     for benchmark in runs.BENCHMARKS.values():
-        monkeypatch.setitem(runs.BENCHMARKS, benchmark.name, replace(benchmark, quick=SMALL, full=SMALL))
+        monkeypatch.setitem(
+            runs.BENCHMARKS, benchmark.name, replace(benchmark, quick=SMALL, full=SMALL, published_batch=SMALL)
+        )
     monkeypatch.setattr(compared.MetaWeightingTopics, "benchmark", runs.BENCHMARKS["topics"])
     monkeypatch.setattr(compared.MetaWeightingSentiment, "benchmark", runs.BENCHMARKS["sentiment"])
     return folder
@@ -54,15 +61,19 @@ def test_topics_end_to_end_and_not_run_twice(data: Path, tmp_path: Path) -> None
         return reproduce("metaweighting-topics", data, quick=True, seeds=1, output=tmp_path)["metaweighting-topics"]
 
     results = again()
-    assert results["runs"]["done"] == results["runs"]["wanted"] == len(compared.QUICK_METHODS)
-    averages, by_task, boxes, losses, moves = results["tables"]
+    num_runs = len(compared.QUICK_METHODS) + len(equal.QUICK_ARMS)
+    assert results["runs"]["done"] == results["runs"]["wanted"] == num_runs
+    arms, reach, averages, by_task, boxes, losses, moves = results["tables"]
+    assert [line[0] for line in arms["lines"]] == list(equal.QUICK_ARMS)
+    assert [line[0] for line in reach["lines"]] == [f"{name}, equal" for name in (equal.MOVING, equal.BY_DEV)]
     assert [line[0] for line in averages["lines"]] == list(compared.QUICK_METHODS)
     assert [line[0] for line in by_task["lines"]] == list(TOPICS)
     assert len(boxes["lines"]) == len(compared.QUICK_METHODS)
     assert [line[0] for line in losses["lines"]] == [1, 2, 3]
     assert {line[0] for line in moves["lines"]} == set(compared.MOVING) & set(compared.QUICK_METHODS)
     verdicts = {claim["text"]: claim["verdict"] for claim in results["claims"]}
-    assert verdicts["the same, with the texts stripped"] == "not measured"
+    text = "with the texts stripped, MetaWeighting is above uniform weights on as few examples"
+    assert verdicts[text] == "not measured"
     assert verdicts["MetaWeighting is above uniform weights"] != "not measured"
     assert again()["runs"] == results["runs"]
 
@@ -101,7 +112,8 @@ def test_long_runs(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = next(table for table in experiment.tables(rows) if "long" in table.title)
     assert [line[0] for line in table.lines] == ["uniform"]
     claims = {claim.text: claim.verdict for claim in experiment.claims(rows)}
-    assert claims["the same, in long runs"] == "not measured"
+    text = "in long runs, MetaWeighting is above uniform weights on as few examples"
+    assert claims[text] == "not measured"
     text = "the best method by dev accuracy is above the best published average, in long runs (uniform)"
     assert claims[text] != "not measured"
 
@@ -179,19 +191,149 @@ def test_sensitivity_end_to_end(data: Path, tmp_path: Path) -> None:
 
 
 def test_cells_have_whole_seeds_first() -> None:
-    cells = compared.MetaWeightingTopics(Options(Path())).cells()
+    experiment = compared.MetaWeightingTopics(Options(Path()))
+    trials = experiment.equal_arms.trials()
+    cells = experiment.cells()
+    assert cells[: len(trials)] == trials
+    cells = cells[len(trials) :]
     pretrained = [cell for cell in cells if "encoder" in dict(cell.values)]
     refits = [cell for cell in cells if "dev" in dict(cell.values)]
     long = [cell for cell in cells if "length" in dict(cell.values) and cell not in refits]
     assert len(pretrained) == compared.PRETRAINED_SEEDS * len(compared.PRETRAINED_METHODS)
     methods = (*compared.LONG_METHODS, *compared.JOINED_METHODS)
     assert set(methods) <= set(runs.METHODS)
-    assert len(long) == compared.MetaWeightingTopics.seeds * len(methods)
+    assert len(long) == experiment.table_seeds * len(methods)
     assert len(refits) == compared.REFIT_SEEDS + compared.LATEST_SEEDS * len(compared.LATEST_METHODS)
     later = len(pretrained) + len(long) + len(refits)
     assert cells[-later:] == [*pretrained, *long, *refits]
-    assert len(cells) - later == 2 * compared.MetaWeightingTopics.seeds * len(runs.METHODS)
+    assert len(cells) - later == 2 * experiment.table_seeds * len(runs.METHODS)
     assert {cell["seed"] for cell in cells[: 2 * len(runs.METHODS)]} == {0}
+
+
+def test_equal_arms_at_the_rates_that_trials_choose() -> None:
+    experiment = compared.MetaWeightingTopics(Options(Path(), seeds=6))
+    trials = experiment.equal_arms.trials()
+    assert {cell["seed"] for cell in trials} == {CHOOSING_SEED}
+    assert {cell["method"] for cell in trials} == {equal.MOVING, equal.UNIFORM, "uncertainty", "bandit"}
+    rows = [{"cell": dict(cell.values), "dev": 95.0 if cell["rate"] == best_rate(cell) else 90.0} for cell in trials]
+    keys = experiment.follow_up(Rows(rows))
+    by_arm = {(key["study"], key["method"]): key["rate"] for key in keys if key["rate"] != equal.PUBLISHED_RATE}
+    assert by_arm["equal", equal.ON_SUPPORT] == by_arm["equal", equal.UNIFORM] == 3e-3
+    assert by_arm["equal", equal.FROZEN] == by_arm["equal", equal.MOVING] == 1e-2
+    assert by_arm["published batch", equal.UNSCALED] == 1e-2
+    num_arms = len(experiment.equal_arms.arms)
+    assert [key["seed"] for key in keys[: num_arms + 1]] == [0] * num_arms + [1]
+    published = [key for key in keys if key["rate"] == equal.PUBLISHED_RATE]
+    assert len(published) == 2 * equal.PUBLISHED_RATE_SEEDS
+    assert len(keys) == 6 * num_arms + equal.BATCH_SEEDS * len(equal.BATCH_ARMS) + len(published)
+    # While a trial is missing, the arms that it is for wait.
+    assert {key["method"] for key in experiment.follow_up(Rows(rows[1:])) if key["study"] == "equal"} == {
+        *experiment.equal_arms.arms
+    } - {equal.FROZEN, equal.BY_DEV, equal.UNSCALED}
+    # A published rate that the trials choose is run once.
+    rows = [{"cell": dict(cell.values), "dev": -cell["rate"]} for cell in trials]
+    assert len(experiment.follow_up(Rows(rows))) == 6 * num_arms + equal.BATCH_SEEDS * len(equal.BATCH_ARMS)
+
+
+def best_rate(cell: RunKey) -> float:
+    return 1e-2 if cell["method"] == equal.MOVING else 3e-3
+
+
+@pytest.mark.parametrize("study", ["equal", "published batch"])
+def test_every_arm_runs(data: Path, study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
+    experiment = compared.MetaWeightingTopics(Options(data))
+    names = experiment.equal_arms.arms if study == "equal" else equal.BATCH_ARMS
+    cell = {"study": study, "text": "whole", "rate": 1e-3}
+    rows = {name: experiment.run(RunKey.of(**cell, method=name, seed=0)) for name in names}
+    assert all(list(row["tasks"]) == list(TOPICS) for row in rows.values())
+    steps = {name: row["step_size"] for name, row in rows.items() if "step_size" in row}
+    assert steps[equal.UNSCALED] == pytest.approx(0.5 * len(TOPICS) / 1e-3)
+    assert bound.largest_move(rows[equal.UNSCALED]) > 10 * bound.largest_move(rows[equal.MOVING]) > 0
+    assert [*experiment.run(RunKey.of(**cell, method=equal.UNIFORM, seed=CHOOSING_SEED))] == ["dev"]
+
+
+def test_weights_that_never_move_are_uniform_weights_on_support(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without dropout, whose masks differ: so what MetaWeighting has over the first is due to its weights alone."""
+    monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
+    monkeypatch.setitem(compared.TEXTCNN, "dropout", 0.0)
+    experiment = compared.MetaWeightingTopics(Options(data))
+    losses, weights = {}, {}
+    for name in (equal.FROZEN, equal.ON_SUPPORT, equal.UNIFORM, equal.MOVING):
+        records = []
+        monkeypatch.setattr(runs, "trajectory", lambda run, records=records: records.append(run) or [])
+        experiment.run(RunKey.of(study="equal", text="whole", method=name, rate=1e-2, seed=0))
+        (run,) = records
+        losses[name] = [loss for row in run.record.of("update") for loss in row["losses"].values()]
+        weights[name] = set(run.record.of("update")[-1]["weights"].values())
+    assert weights[equal.FROZEN] == {1.0} != weights[equal.MOVING]
+    assert losses[equal.FROZEN] == pytest.approx(losses[equal.ON_SUPPORT], abs=1e-6)
+    assert losses[equal.FROZEN] != pytest.approx(losses[equal.UNIFORM], abs=1e-4)
+
+
+def test_dev_sets_that_judge_leave_all_examples_to_train(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
+    trained_on = {}
+    experiment = compared.MetaWeightingTopics(Options(data))
+
+    class Noted(Stream):
+        def __init__(self, lengths, **options) -> None:
+            trained_on[name] = {task: len(items) for task, items in lengths.items()}
+            super().__init__(lengths, **options)
+
+    monkeypatch.setattr("crosstask.training.trainer.Stream", Noted)
+    for name in (equal.BY_DEV, equal.UNIFORM, equal.MOVING, equal.ON_SUPPORT):
+        experiment.run(RunKey.of(study="equal", text="whole", method=name, rate=1e-3, seed=0))
+    assert trained_on[equal.BY_DEV] == trained_on[equal.UNIFORM]
+    assert trained_on[equal.MOVING] == trained_on[equal.ON_SUPPORT] != trained_on[equal.UNIFORM]
+
+
+class TestReachOfWeights:
+    """How far weights can move, against gradient descent as it is."""
+
+    def falling(self, offsets: list[float], step_size: float) -> tuple[bound.Reach, dict[str, float]]:
+        """Squares that fall from 1/2 to next to nothing, on a shared parameter of two numbers."""
+        names = [f"task {number}" for number in range(len(offsets))]
+        parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        weighting = MetaWeighting(step_size=step_size, tasks=names)
+
+        def losses() -> dict[str, torch.Tensor]:
+            targets = [torch.tensor([np.cos(o), np.sin(o)], dtype=torch.float64) for o in offsets]
+            return {name: (parameter - one).square().sum() / 2 for name, one in zip(names, targets, strict=True)}
+
+        first = {name: loss.item() for name, loss in losses().items()}
+        for _ in range(2000):
+            weighting.backward(losses(), shared=[parameter])
+            parameter.data -= 0.01 * parameter.grad
+            parameter.grad = None
+            weighting.after_step(losses(), learning_rate=0.01)
+        last = {name: loss.item() for name, loss in losses().items()}
+        return bound.reach_of_weights(first, last, step_size), weighting.weights
+
+    def test_tasks_that_fall_alike(self) -> None:
+        reach, weights = self.falling([0.3, 0.3, 0.3], step_size=0.05)
+        assert reach.alike == pytest.approx(0.05 / 3 * 0.5, rel=1e-6)
+        for weight in weights.values():
+            assert weight - 1 == pytest.approx(reach.alike, rel=0.03)
+
+    def test_no_weight_gets_further(self) -> None:
+        reach, weights = self.falling([0.0, 0.3, 1.0], step_size=0.05)
+        moves = [abs(weight - 1) for weight in weights.values()]
+        assert 0 < max(moves) <= reach.most
+        assert reach.alike < reach.most
+
+    def test_from_a_run(self) -> None:
+        row = {"query_losses": {"first": {"a": 1.4, "b": 1.2}, "lowest": {"a": 0.4, "b": 0.4}}, "step_size": 0.5}
+        assert bound.reach_of(row) == pytest.approx((0.225, 0.4))
+        assert bound.reach_of({"score": 1.0}) is None
+
+
+def test_query_losses_at_the_beginning_at_the_lowest_and_at_the_end() -> None:
+    losses = [2.0, *[1.0] * 9, *[0.5] * 10, *[0.7] * 80]
+    rows = [{"event": "held_out", "losses": {"a": loss}} for loss in losses]
+    record = SimpleNamespace(of=lambda event: rows)
+    expected = {"first": {"a": 2.0}, "lowest": {"a": 0.5}, "last": {"a": 0.7}}
+    assert runs.query_losses(SimpleNamespace(record=record)) == expected
 
 
 def test_the_latest_messages_of_every_group_are_dev(data: Path) -> None:
@@ -231,10 +373,24 @@ def test_claims_against_numbers_worked_out_by_hand() -> None:
                 {"update": 1, "training": {"comp": 0.1 * seed}, "query": {"comp": 0.5}, "test": {"comp": 0.6}}
             ]
     experiment = compared.MetaWeightingTopics(Options(Path()))
+    arms = {equal.UNIFORM: [91.0, 91.2, 90.9], equal.MOVING: [92.0, 92.1, 92.0], equal.FROZEN: [92.0, 92.0, 92.1]}
+    for name, values in arms.items():
+        cell = {"study": "equal", "text": "whole", "method": name}
+        choosing = {1e-3: 80.0, 3e-3: 85.0, 1e-2: 70.0} if name != equal.FROZEN else {}
+        for rate, dev in choosing.items():
+            rows.append({"cell": {**cell, "rate": rate, "seed": CHOOSING_SEED}, "dev": dev})
+        for seed, score in enumerate(values):
+            rows.append({"cell": {**cell, "rate": 3e-3, "seed": seed}, "score": score})
+            rows.append({"cell": {**cell, "rate": 1e-3, "seed": seed}, "score": 10.0})
     claims = {claim.text: claim for claim in experiment.claims(Rows(rows))}
     above = claims["MetaWeighting is above uniform weights"]  # 1.0, 0.9, 1.1
     assert (above.paper, above.verdict) == ("+0.32", "holds")
     assert above.ours.startswith("+1.00 ± 0.10 over 3 seeds")
+    frozen = claims["MetaWeighting is above the same with weights that never move"]  # 0, 0.1, -0.1
+    assert frozen.ours.startswith("+0.00 ± 0.10 over 3 seeds")
+    tables = {table.title: table.texts for table in experiment.tables(Rows(rows))}
+    assert ["uniform", "0.001 (published)", "10.00 ± 0.00", *["–"] * 4] in tables["Equal arms, constant learning rate"]
+    assert tables["Learning rates"][0] == ["metaweighting, equal", "80.00", "85.00", "70.00", "0.003"]
     assert claims["its average is above every baseline's"].ours == "in 2 of 2"
     assert claims["it is the best method by task"].ours == "in 4 of 4"
     gap = claims["the query loss is closer to the test loss than the training loss is"]  # 0.5, 0.4, 0.3

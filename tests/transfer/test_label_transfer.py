@@ -153,6 +153,59 @@ def test_the_start_is_that_of_the_run_without_it():
         torch.testing.assert_close(tensor, beside[name], atol=1e-6, rtol=1e-6)
 
 
+def test_a_term_that_counts_nothing_is_plain_joint_training():
+    """`gamma_2 = 0` is the baseline that differs by the label transfer alone, to the last bit."""
+    fine, coarse = fine_and_coarse()
+    plain = learner(paradigm="normalized-joint").fit(fine, [coarse])
+    off = learner(ct.LabelTransfer(start="nothing", gamma_2=0.0), paradigm="normalized-joint").fit(fine, [coarse])
+    assert same(state(plain), state(off))
+
+
+def test_a_network_that_does_not_learn_stays_at_its_start():
+    """The model trains on the same examples and with the same soft labels all along."""
+    fine, coarse = fine_and_coarse()
+    trained_on: list[int] = []
+
+    class Noted(ct.LabelTransfer):
+        def start(self, setup):
+            super().start(setup)
+            networks.append((self.networks[0], [value.clone() for value in self.networks[0].parameters()]))
+
+        def before_step(self, moment):
+            step = super().before_step(moment)
+            trained_on.append(len(step["fine"]))
+            return step
+
+    networks: list = []
+    options = {"start": "nothing", "train_on": "half"}
+    frozen = learner(Noted(learning_rate=0.0, **options)).fit(fine, [coarse])
+    ((network, before),) = networks
+    assert all(torch.equal(value, old) for value, old in zip(network.parameters(), before, strict=True))
+    assert set(trained_on) == {4}  # of 8: the other half would judge the network
+    learned = learner(ct.LabelTransfer(**options)).fit(fine, [coarse])
+    assert not same(state(frozen), state(learned))
+
+
+def test_the_meta_step_knows_what_examples_count():
+    """With weights of examples, the look-ahead step is that of the model."""
+    fine, coarse = fine_and_coarse()
+    example_weights: list = []
+
+    class Noted(ct.LabelTransfer):
+        def before_step(self, moment):
+            example_weights.append(moment.example_weights)
+            return super().before_step(moment)
+
+    transfer = Noted(start="nothing")
+    weighting = {"name": "tawt-samples", "every": 1, "warmup": 0}
+    learner(transfer, weighting=weighting, paradigm="normalized-joint", epochs=1).fit(fine, [coarse])
+    counted = example_weights[-1]("coarse", np.arange(len(coarse.train)))
+    assert counted.std() > 0
+    example_weights.clear()
+    learner(transfer, paradigm="normalized-joint", epochs=1).fit(fine, [coarse])
+    assert set(example_weights) == {None}
+
+
 def test_dropout_is_not_disturbed():
     texts = [make_text(i % 5, random.Random(i)) for i in range(40)]
     stars = ct.Task.from_arrays("stars", texts, [str(i % 5) for i in range(40)])

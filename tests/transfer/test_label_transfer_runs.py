@@ -160,8 +160,8 @@ def test_two_ranks_equal_one(star_files):
     ("options", "message"),
     [
         ({"gamma_1": -1.0}, "`gamma_1` must be a number >= 0"),
-        ({"gamma_2": 0.0}, "`gamma_2` must be a number above 0"),
-        ({"learning_rate": 0.0}, "`learning_rate` must be a number above 0"),
+        ({"gamma_2": -1.0}, "`gamma_2` must be a number >= 0"),
+        ({"learning_rate": -1e-3}, "`learning_rate` must be a number >= 0"),
         ({"split": 1.0}, "`split` must be a share below 1"),
         ({"split": 0.0}, "`split` must be a number above 0"),
         ({"learn": 1.5}, "`learn` must be a share up to 1"),

@@ -319,7 +319,7 @@ def test_a_rank_without_examples_of_a_task_does_not_hold_up_the_others():
         ({"query": 0.0}, "`query` must be a number above 0"),
         ({"query": 1.0}, "`query` must be a share below 1"),
         ({"query": "test"}, "or 'dev' for the dev sets; found 'test'"),
-        ({"step_size": -0.1}, "`step_size` must be a number above 0"),
+        ({"step_size": -0.1}, "`step_size` must be a number >= 0"),
         ({"every": 0}, "`every` must be a whole number"),
         ({"solver": "frankwolfe"}, "Did you mean 'frank-wolfe'"),
     ],

@@ -1,11 +1,10 @@
 """The forward pass of a step: from the positions of examples to the tasks' losses, on one rank or on many."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,12 +16,9 @@ from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
 from crosstask.models.per_example import batch_products, target_direction
 from crosstask.training.devices import Devices
-from crosstask.transfer.base import Pass, Terms, Transfer
+from crosstask.transfer.base import ExampleWeights, Pass, Terms, Transfer
 from crosstask.weighting.base import Weighting
 from crosstask.weighting.evidence import Need
-
-ExampleWeights = Callable[[str, np.ndarray], Tensor]
-"""From a task and positions of its examples to what they count, [batch]."""
 
 
 class Graphs(Enum):

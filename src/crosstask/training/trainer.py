@@ -479,6 +479,10 @@ class Trainer:
     def _begin_step(self, run: PhaseRun, step: Step) -> Step:
         """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
+        weighting = run.phase.weighting
+        example_weights = None
+        if Need.EXAMPLE_WEIGHTS in weighting.needs(weighting.steps):
+            example_weights = weighting.example_weights
         for transfer in self.stepper.transfers:
             moment = Moment(
                 model=self.model,
@@ -487,9 +491,10 @@ class Trainer:
                 update=run.num_done,
                 num_updates=run.schedule.num_updates,
                 optimizer=run.optimizer,
-                weights=run.phase.weighting.weights,
+                weights=weighting.weights,
                 devices=self.devices,
                 graphs=self.cuda_graphs,
+                example_weights=example_weights,
             )
             step = transfer.before_step(moment)
         return step

@@ -1,12 +1,13 @@
 """The interface of a transfer: what passes between tasks besides weights."""
 
 import copy
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Facts = dict[str, Any]
 """What a transfer has to report, as plain data."""
+ExampleWeights = Callable[[str, np.ndarray], Tensor]
+"""From a task and positions of its examples to what they count, [batch]."""
 
 
 class Ability(StrEnum):
@@ -96,6 +99,7 @@ class Moment:
     - `update`, `num_updates`: number of this update, from 0, and of all updates;
     - `optimizer`: the model's, with its learning rates set for this update;
     - `weights`: current weight of each task;
+    - `example_weights`: what each example counts within its task, where the weighting has learned that;
     - `graphs`: what replays computations as CUDA graphs, on a device where that pays.
     """
 
@@ -108,6 +112,7 @@ class Moment:
     weights: Mapping[str, float]
     devices: "Devices"
     graphs: PlainGraphs | None = None
+    example_weights: ExampleWeights | None = None
 
     @property
     def learning_rate(self) -> float:

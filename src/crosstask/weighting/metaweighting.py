@@ -180,7 +180,8 @@ class MetaWeighting(Weighting):
     Args:
         query: fraction of each training set that becomes the query set; 0.1 in the paper. Or "dev": the dev sets judge
             the weights too, and all examples train; a task without one gives a tenth. Not in the paper.
-        step_size: alpha; 0.1 for sentiment and 0.5 for topics in the paper.
+        step_size: alpha; 0.1 for sentiment and 0.5 for topics in the paper. With 0 every weight stays at 1: what a gain
+            of learning is measured against.
         every: calls of `backward` from one inspection of gradients to the next; 1 in the paper. In between, a step is a
             plain joint step.
         solver: "exact" by `simplex.min_norm_point`, or "frank-wolfe", the paper's Algorithm 2. Both let those tasks
@@ -245,7 +246,7 @@ class MetaWeighting(Weighting):
                 f"{shown(query)}."
             )
         self.held_out = HeldOut("query", query=query)
-        self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
+        self.step_size = check_number(self.name, "step_size", step_size, at_least=0.0)
         self.every = check_count(self.name, "every", every)
         check_choice(self.name, "solver", solver, SOLVERS)
         self.solver: Solver = solver

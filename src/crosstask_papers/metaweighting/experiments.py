@@ -15,6 +15,15 @@ from crosstask.runs.events import Row
 from crosstask.validation import name_and_options
 from crosstask_papers.data import AMAZON, TOPICS
 from crosstask_papers.experiment import Claim, Experiment, Figure, Named, Options, Rows, RunKey, Table, paired
+from crosstask_papers.metaweighting.equal import (
+    CONSTANT,
+    EQUAL,
+    PUBLISHED_BATCH,
+    QUICK_RATES,
+    RATES,
+    EqualArms,
+    arm_options,
+)
 from crosstask_papers.metaweighting.runs import (
     METHODS,
     SENTIMENT_BENCHMARK,
@@ -41,6 +50,7 @@ from crosstask_papers.metaweighting.tables import (
     moves,
     path_of_weights,
 )
+from crosstask_papers.rates import CHOOSING_SEED
 
 TEXTCNN = {
     "name": "textcnn",
@@ -62,6 +72,7 @@ NUM_EVALUATIONS = 20
 """At the dev sets in a run, of which the best one's model is kept."""
 
 QUICK_METHODS = ("single", "uniform", "mgda-ub", "bandit", "metaweighting", OURS, "getmtl")
+QUICK_TABLE_SEEDS = 1
 LONG = "long"
 LONG_METHODS = (
     "single",
@@ -210,6 +221,10 @@ class MethodsCompared(WeighingExperiment):
     published: ClassVar[Mapping[str, float]]
     least: ClassVar[int]
     """Tasks on which the paper's method is the best of all."""
+    seeds: ClassVar[int] = 10
+    """Of the equal arms."""
+    table_seeds: ClassVar[int]
+    """Of all methods beside one another, at one learning rate."""
 
     def benchmarks(self) -> list[Benchmark]:
         return [self.benchmark]
@@ -217,14 +232,28 @@ class MethodsCompared(WeighingExperiment):
     def settings(self) -> dict[str, Any]:
         pretrained = {"encoder": PRETRAINED, **asdict(self.benchmark.tuned)}
         long = {LONG: asdict(self.benchmark.long), JOINED: asdict(self.benchmark.joined)}
-        return {**super().settings(), "pretrained": pretrained, **long}
+        equal: dict[str, Any] = {"training": CONSTANT, "rates": list(QUICK_RATES if self.options.quick else RATES)}
+        published_batch = asdict(self.benchmark.published_batch)
+        studies: dict[str, Any] = {EQUAL: equal, PUBLISHED_BATCH: published_batch}
+        return {**super().settings(), "pretrained": pretrained, **long, **studies}
+
+    @property
+    def _table_seeds(self) -> range:
+        most = QUICK_TABLE_SEEDS if self.options.quick else self.table_seeds
+        return self.used_seeds[:most]
 
     def cells(self) -> list[RunKey]:
+        """Trials of the equal arms' learning rates, then all methods at one rate, and longer and other runs."""
         texts = self.benchmark.texts[:1] if self.options.quick else self.benchmark.texts
         methods = QUICK_METHODS if self.options.quick else tuple(METHODS)
-        keys = [
+        keys: list[RunKey] = []
+        if self.options.quick:  # which has nothing to choose
+            keys += self.follow_up(Rows())
+        elif not self.options.encoder:
+            keys += self.equal_arms.trials()
+        keys += [
             RunKey.of(text=text, method=method, seed=seed)
-            for seed in self.used_seeds
+            for seed in self._table_seeds
             for text in texts
             for method in methods
         ]
@@ -236,7 +265,7 @@ class MethodsCompared(WeighingExperiment):
             ]
             keys += [
                 RunKey.of(length=LONG, **vectors, text=texts[0], method=method, seed=seed)
-                for seed in self.used_seeds
+                for seed in self._table_seeds
                 for vectors, study_methods in (({}, LONG_METHODS), ({"vectors": JOINED}, JOINED_METHODS))
                 for method in study_methods
             ]
@@ -251,8 +280,21 @@ class MethodsCompared(WeighingExperiment):
             ]
         return keys
 
+    @property
+    def equal_arms(self) -> EqualArms:
+        """The comparison in which arms differ by one thing at a time."""
+        sizes = {EQUAL: self.sizes(self.benchmark), PUBLISHED_BATCH: self.benchmark.published_batch}
+        text, is_quick = self.benchmark.texts[0], self.options.quick
+        return EqualArms(self.benchmark, text, self.used_seeds, sizes, is_quick)
+
+    def follow_up(self, rows: Rows) -> list[RunKey]:
+        """Equal arms, at the rates that their trials have chosen."""
+        return [] if self.options.encoder else self.equal_arms.keys(rows)
+
     def run(self, cell: RunKey) -> Row:
         values: dict[str, Any] = dict(cell.values)
+        if "study" in values:
+            return self._run_arm(cell)
         encoder, long = values.get("encoder"), values.get("length") == LONG
         return self.train(
             self.benchmark,
@@ -266,8 +308,35 @@ class MethodsCompared(WeighingExperiment):
             watch=encoder is None and not long,
         )
 
+    def _run_arm(self, cell: RunKey) -> Row:
+        """One of the equal arms, or a trial of its learning rate."""
+        arms, seed, rate = self.equal_arms, cell["seed"], cell["rate"]
+        arm, sizes = arms.arms[cell["method"]], arms.sizes[cell["study"]]
+        tasks = self.benchmark.tasks(self.options.data, cell["text"], sizes, seed)
+        name, encoder_options = name_and_options("encoder", self.encoder)
+        row = train_method(
+            tasks,
+            arm.method,
+            options=arm_options(arm, self.benchmark, len(tasks), rate),
+            encoder=with_vectors({"name": name, "max_length": sizes.max_length, **encoder_options}, self.options.data),
+            training={
+                **TRAINING,
+                **CONSTANT,
+                "learning_rate": rate,
+                "batch_size": sizes.batch_size,
+                "updates": sizes.updates,
+                "evaluate_every": max(1, sizes.updates // NUM_EVALUATIONS),
+            },
+            seed=seed,
+            on_support=arm.is_on_support,
+        )
+        if seed == CHOOSING_SEED:  # a trial has nothing to say of the test set
+            return {"dev": row["dev"]}
+        return row
+
     def tables(self, rows: Rows) -> list[Table]:
         text = self.benchmark.texts[0]
+        equal = self.equal_arms.tables(rows)
         latest, refit = rows.of(dev="latest"), rows.of(dev="none")
         pretrained, long, joined, rows = _parts(rows)
         main = rows.of(text=text)
@@ -280,6 +349,7 @@ class MethodsCompared(WeighingExperiment):
             averages("Average accuracy, MiniLM", pretrained, {}),
         ]
         return [
+            *equal,
             averages("Average accuracy", rows, self.published),
             *(table for table in parts if table.lines),
             by_task(f"Accuracy by task, {text}", main, self.tasks),
@@ -290,7 +360,7 @@ class MethodsCompared(WeighingExperiment):
 
     def figures(self, rows: Rows) -> list[Figure]:
         text = self.benchmark.texts[0]
-        main = rows.of(text=text, encoder=None, length=None)
+        main = rows.of(text=text, encoder=None, length=None, study=None)
         scores = {method: main.by_seed(method=method).values() for method in main.values("method")}
         losses = loss_points(main.of(method="metaweighting"))
         note = "Means over tasks, without dropout."
@@ -302,6 +372,7 @@ class MethodsCompared(WeighingExperiment):
 
     def claims(self, rows: Rows) -> list[Claim]:
         text, other = self.benchmark.texts
+        equal = self.equal_arms.claims(rows, self.published)
         refit = rows.of(dev="none")
         pretrained, long, joined, rows = _parts(rows)
         main, paper = rows.of(text=text), self.published
@@ -310,19 +381,19 @@ class MethodsCompared(WeighingExperiment):
         above = [ours.mean > result.mean for result in means.values() if result is not None and ours is not None]
         best = [result for task in self.tasks if (result := is_best(main, task)) is not None]
         claims = [
+            *equal,
             Claim.of_gains(
-                "MetaWeighting is above uniform weights",
-                f"{paper['metaweighting'] - paper['uniform']:+.2f}",
-                gains_over(main, "metaweighting", "uniform"),
-                over="seeds",
-            ),
-            Claim.of_gains(
-                f"the same, with the texts {other}",
+                f"with the texts {other}, MetaWeighting is above uniform weights on as few examples",
                 "–",
-                gains_over(rows.of(text=other), "metaweighting", "uniform"),
+                gains_over(rows.of(text=other), "metaweighting", "uniform on support"),
                 over="seeds",
             ),
-            Claim.of_gains("the same, in long runs", "–", gains_over(long, "metaweighting", "uniform"), over="seeds"),
+            Claim.of_gains(
+                "in long runs, MetaWeighting is above uniform weights on as few examples",
+                "–",
+                gains_over(long, "metaweighting", "uniform on support"),
+                over="seeds",
+            ),
             Claim.of_gains(
                 "MetaWeighting is above single-task training",
                 f"{paper['metaweighting'] - paper['single']:+.2f}",
@@ -345,9 +416,9 @@ class MethodsCompared(WeighingExperiment):
                 over="seeds",
             ),
             Claim.of_gains(
-                "our variant, with normalised steps of the weights, is above uniform weights",
+                "our variant, with normalised steps of the weights, is above uniform weights on as few examples",
                 "–",
-                gains_over(main, OURS, "uniform"),
+                gains_over(main, OURS, "uniform on support"),
                 over="seeds",
             ),
         ]
@@ -360,14 +431,9 @@ class MethodsCompared(WeighingExperiment):
             )
             for worse in ("uniform", "uniform on support")
         ]
-        text = "MetaWeighting is above uniform weights that have as few examples to train on"
-        gains = gains_over(main, "metaweighting", "uniform on support")
-        claims.append(Claim.of_gains(text, "–", gains, over="seeds"))
         text = "in long runs, vectors joined to what MiniLM makes of each word are better than GloVe's alone (uniform)"
         gains = paired(joined.by_seed(method="uniform"), long.by_seed(method="uniform"))
         claims.append(Claim.of_gains(text, "–", gains, over="seeds"))
-        text = "with joined vectors, MetaWeighting is above uniform weights"
-        claims.append(Claim.of_gains(text, "–", gains_over(joined, "metaweighting", "uniform"), over="seeds"))
         published = (main, ""), (long, ", in long runs"), (joined, ", in long runs with joined vectors")
         claims += [self._against_published(published_rows, where) for published_rows, where in published]
         text = "in such runs, uniform weights are better when they are trained on the dev sets too"
@@ -391,7 +457,7 @@ class MethodsCompared(WeighingExperiment):
 
 def _parts(rows: Rows) -> tuple[Rows, Rows, Rows, Rows]:
     """Runs with the pretrained encoder, long ones with GloVe and with joined vectors, and all others."""
-    long, usual = rows.of(length=LONG), rows.of(encoder=None, length=None)
+    long, usual = rows.of(length=LONG), rows.of(encoder=None, length=None, study=None)
     return rows.of(encoder=PRETRAINED), long.of(vectors=None), long.of(vectors=JOINED, dev=None), usual
 
 
@@ -400,7 +466,7 @@ class MetaWeightingTopics(MethodsCompared):
 
     name: ClassVar[str] = "metaweighting-topics"
     title: ClassVar[str] = "MetaWeighting on 20 Newsgroups"
-    seeds: ClassVar[int] = 5
+    table_seeds: ClassVar[int] = 5
     benchmark: ClassVar[Benchmark] = TOPICS_BENCHMARK
     tasks: ClassVar[Sequence[str]] = TOPICS
     published: ClassVar[Mapping[str, float]] = PUBLISHED_TOPICS
@@ -412,7 +478,7 @@ class MetaWeightingSentiment(MethodsCompared):
 
     name: ClassVar[str] = "metaweighting-sentiment"
     title: ClassVar[str] = "MetaWeighting on Amazon reviews"
-    seeds: ClassVar[int] = 3
+    table_seeds: ClassVar[int] = 3
     benchmark: ClassVar[Benchmark] = SENTIMENT_BENCHMARK
     tasks: ClassVar[Sequence[str]] = AMAZON
     published: ClassVar[Mapping[str, float]] = PUBLISHED_SENTIMENT

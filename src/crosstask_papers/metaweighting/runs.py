@@ -18,7 +18,8 @@ from crosstask.runs.run import Run
 from crosstask.training.support_query import support_and_query
 from crosstask.transfer.base import Setup, Transfer
 from crosstask.validation import name_and_options
-from crosstask.weighting.base import Query
+from crosstask.weighting.base import HeldOut, Query
+from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask_papers.data import AMAZON, TOPICS, path_of, review_task, topic_task
 from crosstask_papers.experiment import Named
 
@@ -33,6 +34,12 @@ WATCHED = 200
 MOMENTS = 12
 """Points of a run at which the weights are written down."""
 DIGITS = 4
+WEIGHT_DIGITS = 6
+"""Of weights, whose moves can be small."""
+QUERY_SHARE = 0.1
+"""The paper's rho: what MetaWeighting keeps of each training set to judge its weights by."""
+STRETCHES = 10
+"""Parts of a run over which query losses, of one batch each, are averaged."""
 
 METHODS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -104,6 +111,10 @@ class Benchmark:
     long: Long
     joined: Joined
     quick: Sizes
+    published_batch: Sizes
+    """With the paper's batch, for as long as can be afforded."""
+    strongest: tuple[str, ...]
+    """The two of the paper's joint baselines, besides uniform weights, with the best dev accuracy in short runs."""
     by_date: bool = False
     """Whether training examples stand in the order of their dates, and test examples are later ones."""
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -123,6 +134,8 @@ TOPICS_BENCHMARK = Benchmark(
     long=Long(updates=2000, dropout=0.5),
     joined=Joined(dropout=0.3, max_length=256, dimension=200),
     quick=Sizes(400, 300, max_length=64, batch_size=16, updates=120),
+    published_batch=Sizes(None, None, max_length=256, batch_size=256, updates=150),
+    strongest=("uncertainty", "bandit"),
     by_date=True,
     options={
         "metaweighting": {"step_size": 0.5},
@@ -139,6 +152,8 @@ SENTIMENT_BENCHMARK = Benchmark(
     long=Long(updates=1200, dropout=0.1),
     joined=Joined(dropout=0.1, max_length=400, dimension=200),
     quick=Sizes(200, 100, max_length=64, batch_size=8, updates=60),
+    published_batch=Sizes(None, None, max_length=200, batch_size=256, updates=100),
+    strongest=("mgda-ub", "uncertainty"),
     options={
         "metaweighting": {"step_size": 0.1},
         "metaweighting-normalised": {"step_size": 0.2},
@@ -188,6 +203,7 @@ def train_method(
     training: Mapping[str, Any],
     seed: int,
     watch: bool = False,
+    on_support: bool = False,
 ) -> Row:
     """Train by one method and measure every task.
 
@@ -199,11 +215,13 @@ def train_method(
         training: settings of the loop; with `updates`, so that every method has the same budget.
         seed: of everything but the tasks.
         watch: follow losses, where the method has query sets.
+        on_support: whatever the method, train on what MetaWeighting leaves to train on, by the same cut.
 
     Returns:
         `score` and `dev`, mean accuracies over tasks in percent (`dev` None without dev sets); `tasks`, the test
-        accuracy of each; where tasks are trained together, `weights` at some updates; where losses are followed,
-        `losses` of all parts at each evaluation.
+        accuracy of each; where tasks are trained together, `weights` at some updates; where query sets judge weights,
+        `query_losses` on the way and the `step_size` of the weights; where losses are followed, `losses` of all parts
+        at each evaluation.
     """
     common: dict[str, Any] = {"encoder": encoder, "training": dict(training), "seed": seed, "progress": False}
     if method == "single":
@@ -213,10 +231,15 @@ def train_method(
         name, weighting_options = name_and_options("weighting", means["weighting"])
         means["weighting"] = {"name": name, **weighting_options, **options}
     learner = Learner(**common, **means)
+    if on_support:
+        assert learner.weighting is not None
+        learner.weighting.held_out = HeldOut("query", query=QUERY_SHARE)  # a query set that it never asks for
     if watch and learner.weighting is not None and learner.weighting.held_out is not None:
         learner.transfer.append(LossWatch(learner.weighting.held_out.query, seed))
     run = learner.fit(tasks)
     result = _accuracies([run]) | {"weights": trajectory(run)}
+    if isinstance(learner.weighting, MetaWeighting) and run.record.of("held_out"):
+        result |= {"query_losses": query_losses(run), "step_size": learner.weighting.step_size}
     evaluations = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]
     if evaluations:
         result["losses"] = [{key: row[key] for key in ("update", *PARTS)} for row in evaluations]
@@ -237,10 +260,26 @@ def trajectory(run: Run) -> list[Row]:
     return [
         {
             "update": rows[position]["update"],
-            "weights": {task: round(value, DIGITS) for task, value in rows[position]["weights"].items()},
+            "weights": {task: round(value, WEIGHT_DIGITS) for task, value in rows[position]["weights"].items()},
         }
         for position in positions
     ]
+
+
+def query_losses(run: Run) -> dict[str, dict[str, float]]:
+    """By task, the loss on the query set after the first update, at its lowest and at the end.
+
+    The first is of one batch, on which a model that has learned nothing is as good as on all; the others are means over
+    a tenth of the run.
+    """
+    rows = run.record.of("held_out")
+    stretches = np.array_split(np.arange(len(rows)), min(STRETCHES, len(rows)))
+    losses: dict[str, dict[str, float]] = {"first": {}, "lowest": {}, "last": {}}
+    for task in rows[0]["losses"]:
+        means = [statistics.fmean(rows[number]["losses"][task] for number in stretch) for stretch in stretches]
+        for moment, loss in (("first", rows[0]["losses"][task]), ("lowest", min(means)), ("last", means[-1])):
+            losses[moment][task] = round(loss, DIGITS)
+    return losses
 
 
 class LossWatch(Transfer):

@@ -121,11 +121,13 @@ class LabelTransfer(Transfer):
     Args:
         gamma_1: weight of a source's own labels.
         gamma_2: weight of the transferred labels of all sources together: they train the head that the target has few
-            labels for, and many sources should not drown those. 1, and 3 with a probe to start from.
+            labels for, and many sources should not drown those. 1, and 3 with a probe to start from. 0 is plain joint
+            training.
         meta: learn alpha by the loss on held-out examples. False is the paper's ablation XT: alpha is trained jointly
             with the model on L_train, where the easiest labels win.
         learning_rate: of alpha, by Adam. Labels that change faster than the model learns them oscillate and collapse to
-            one label: lower it where the map does not settle. 1e-3, and 1e-4 with a probe to start from.
+            one label: lower it where the map does not settle. 1e-3, and 1e-4 with a probe to start from. With 0 alpha
+            stays where it starts, and no meta step is taken: what a gain of learning is measured against.
         split: fraction of the target's examples that are held out from the look-ahead step.
         hold: what is split: "batch", each batch of the target anew as in the paper; or "set", the target's training set
             once, so that held-out examples are new to the model for as long as alpha learns. With few labels the model
@@ -197,13 +199,13 @@ class LabelTransfer(Transfer):
         preset = self.preset = PRESETS[_choice("start", start, get_args(Start))]
         # The objective
         self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
-        self.gamma_2 = _number("gamma_2", preset.gamma_2 if gamma_2 is None else gamma_2, above=0.0)
+        self.gamma_2 = _number("gamma_2", preset.gamma_2 if gamma_2 is None else gamma_2, at_least=0.0)
         self.prior = _number("prior", prior, at_least=0.0)
         self.warmup = _fraction("warmup", preset.warmup if warmup is None else warmup, at_least=0.0)
         # How alpha is learned
         self.meta = bool(meta)
         rate = preset.learning_rate if learning_rate is None else learning_rate
-        self.learning_rate = _number("learning_rate", rate, above=0.0, at_most=MAX_RATE)
+        self.learning_rate = _number("learning_rate", rate, at_least=0.0, at_most=MAX_RATE)
         if self.meta:
             self.meta_learning_rate = self.learning_rate
         self.every = _count("every", every)
@@ -327,7 +329,7 @@ class LabelTransfer(Transfer):
             if name in moment.step and any(spec.name in moment.step for spec in self.sources[name]):
                 batch_splits[name] = self._split(moment, name)
         # 3. The meta step, now or after the model's backward pass.
-        if self.has_begun and moment.update % self.every == 0:
+        if self.learning_rate and self.has_begun and moment.update % self.every == 0:
             usable = {name: split for name, split in batch_splits.items() if len(split.held_out)}
             if usable and self.order == "before":
                 self._meta_step(moment, usable)
@@ -383,7 +385,9 @@ class LabelTransfer(Transfer):
         for name, split in batch_splits.items():
             train_step[name], held_out_step[name] = split
         # The two parts of the target's batch, with the sources' in the first.
-        if moment.graphs is not None and gradient is None and self._shapes_repeat(moment.model):
+        is_known = gradient is not None
+        can_replay = moment.example_weights is None and self._shapes_repeat(moment.model)
+        if moment.graphs is not None and can_replay and not is_known:
             self._replay_meta_step(moment, moment.graphs, train_step, held_out_step)
             return
         batches = MetaBatches(self._local_batch(moment, train_step), self._local_batch(moment, held_out_step))
@@ -441,6 +445,7 @@ class LabelTransfer(Transfer):
             self.look_ahead,
             self.reduce,
             moment.devices.autocast,
+            moment.example_weights,
         )
         # 1. The meta-gradient, in the parameters' `.grad`.
         derivatives, loss = meta_step.gradient(*batches, terms, moment.optimizer, gradient)

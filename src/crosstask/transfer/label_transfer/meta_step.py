@@ -25,7 +25,7 @@ from crosstask.models.encoder import Representation
 from crosstask.models.losses import IGNORED, in_full, loss_sum
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
-from crosstask.transfer.base import Pass, StateAdapter
+from crosstask.transfer.base import ExampleWeights, Pass, StateAdapter
 
 LookAhead = Literal["sgd", "adam", "none"]
 Autocast = Callable[[], AbstractContextManager[None]]
@@ -127,7 +127,8 @@ class MetaStep:
 
     - `meta`: alpha, and phi where hidden states are adapted;
     - `reduce`: adds up over processes;
-    - `autocast`: the precision of the model's own step, for every pass here.
+    - `autocast`: the precision of the model's own step, for every pass here;
+    - `example_weights`: what examples count in the model's own step, within the own loss of their task.
     """
 
     reader: Reader
@@ -137,6 +138,7 @@ class MetaStep:
     look_ahead: LookAhead = "sgd"
     reduce: Callable[[Tensor], Tensor] = sum_of_one
     autocast: Autocast = nullcontext
+    example_weights: ExampleWeights | None = None
 
     def gradient(
         self,
@@ -165,7 +167,7 @@ class MetaStep:
             logits, vectors = self._read(values, train, terms)
             coefficients.update(self._coefficients(logits, vectors, train, counts))
             constants = {term: coefficient.detach() for term, coefficient in coefficients.items()}
-            return self._loss(logits, train, constants, counts)
+            return self._loss(logits, train, constants, counts, self.example_weights)
 
         with forward_mode_ready(model), torch.enable_grad():
             # 1. The gradient of the training loss, unless it is known or not needed.
@@ -284,6 +286,7 @@ class MetaStep:
         batch: Batch,
         coefficients: Mapping[Term, Tensor],
         counts: Counts,
+        example_weights: ExampleWeights | None = None,
     ) -> Tensor:
         """This process's part of the sum of all terms, each a mean over its units on all processes."""
         losses = []
@@ -291,7 +294,11 @@ class MetaStep:
             if term.is_transferred:
                 losses.append((coefficients[term] * self._costs(term, values, batch)).sum())
             else:
-                total, _ = loss_sum(self.reader.model.specs[term.task].kind, values, batch.labels[term.task])
+                weights = None
+                if example_weights is not None:
+                    weights = example_weights(term.task, batch.positions[term.task])
+                kind = self.reader.model.specs[term.task].kind
+                total, _ = loss_sum(kind, values, batch.labels[term.task], weights)
                 losses.append(term.factor * total / counts[term.task])
         return torch.stack(losses).sum()
 
