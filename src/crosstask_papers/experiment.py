@@ -14,14 +14,19 @@ from crosstask.papers import Paper
 from crosstask.runs.estimate import DASH, Estimate
 from crosstask.runs.events import Row
 from crosstask.studies.grid import RunKey, Scalar
-from crosstask.studies.significance import paired_t_test
+from crosstask_papers.claims import (  # noqa: F401 (an experiment imports all that it needs from here)
+    Claim,
+    by_seed_mean,
+    by_target_mean,
+    differences,
+    judged,
+    paired,
+)
 
 DIGITS = 2
 """Decimals of numbers in tables."""
 TableItem = str | int | float | Estimate | None
-Verdict = Literal["holds", "same direction", "does not hold", "not measured"]
 FigureKind = Literal["lines", "boxes", "heat map", "dots"]
-SIGNIFICANT = 0.05
 WHY_HEADING = "## Where a claim does not hold"
 """In the text of an experiment, between what is done and why some claim does not hold."""
 
@@ -152,52 +157,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, its figure, ours, and whether ours agrees."""
-
-    text: str
-    paper: str
-    ours: str
-    verdict: Verdict
-
-    @classmethod
-    def of_gains(cls, text: str, paper: str, gains: Sequence[float], *, digits: int = 2, unit: str = "") -> "Claim":
-        """A claim that something is better, from paired differences: it holds where they are so beyond chance.
-
-        The test is Student's paired t-test, two-sided, at 5%; where only the mean agrees, the direction is the same.
-
-        >>> Claim.of_gains("b is better than a", "+1.0", [0.8, 1.1, 0.9]).verdict
-        'holds'
-        """
-        if not gains:
-            return cls(text, paper, DASH, "not measured")
-        p = paired_t_test(gains)
-        gain = Estimate.of(gains, digits=digits)
-        ours = gain.text(signed=True, unit=unit)
-        if gain.deviation is not None:
-            ours += f" over {gain.count} pairs"
-        if p is not None:
-            ours += f", p = {p:.2g}"
-        verdict: Verdict = "does not hold"
-        if gain.mean > 0:
-            verdict = "holds" if p is not None and p < SIGNIFICANT else "same direction"
-        return cls(text, paper, ours, verdict)
-
-    @classmethod
-    def of_count(cls, text: str, paper: str, cases: Sequence[bool], min_count: int) -> "Claim":
-        """A claim about how many of some cases go one way."""
-        if not cases:
-            return cls(text, paper, DASH, "not measured")
-        count = sum(cases)
-        verdict: Verdict = "does not hold"
-        if count >= min_count:
-            verdict = "holds"
-        elif 2 * count > len(cases):
-            verdict = "same direction"
-        return cls(text, paper, f"{count} of {len(cases)}", verdict)
-
-
-@dataclass(frozen=True)
 class Rows:
     """Results of all runs, to pick from."""
 
@@ -248,11 +207,6 @@ def read_texts(name: str) -> tuple[str, str]:
     about, _, why = text.partition(WHY_HEADING)
     # Line breaks of the file are no line breaks on a page.
     return " ".join(about.split()), " ".join(why.split())
-
-
-def paired(better: Mapping[int, float], worse: Mapping[int, float]) -> list[float]:
-    """Differences over the seeds that both have."""
-    return [value - worse[seed] for seed, value in better.items() if seed in worse]
 
 
 class Experiment(ABC):
@@ -314,7 +268,11 @@ class Experiment(ABC):
 
     @abstractmethod
     def claims(self, rows: Rows) -> list[Claim]:
-        """The paper's claims, each with its verdict."""
+        """The paper's claims, each by itself; see `judged_claims`."""
+
+    def judged_claims(self, rows: Rows) -> list[Claim]:
+        """The claims with p-values corrected for their number: what people read."""
+        return judged(self.claims(rows))
 
     def figures(self, rows: Rows) -> list[Figure]:
         """What is worth plotting, from whatever runs there are; one without points is not shown."""

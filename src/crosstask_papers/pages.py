@@ -26,7 +26,7 @@ def write_results(
     Returns what `results.json` holds.
     """
     all_rows = Rows(rows)
-    tables, claims = experiment.tables(all_rows), experiment.claims(all_rows)
+    tables, claims = experiment.tables(all_rows), experiment.judged_claims(all_rows)
     figures = [figure for figure in experiment.figures(all_rows) if figure.points]
     results = finite(
         {
@@ -42,7 +42,7 @@ def write_results(
             "seeds": sorted(seed for seed in all_rows.values("seed") if seed in experiment.used_seeds),
             "runs": {"done": len(rows), "wanted": num_runs, "minutes": machine_minutes(record.rows)},
             "environments": _environments(record),
-            "claims": [vars(claim) for claim in claims],
+            "claims": [claim.to_json() for claim in claims],
             "figures": [figure.to_json() for figure in figures],
             "tables": [table.to_json() for table in tables],
         }
