@@ -34,7 +34,7 @@ def chosen_rate(rows: Rows, arm: Mapping[str, Scalar], rates: Sequence[float]) -
     for rate in sorted(rates):
         dev_scores[rate] = [row["dev"] for row in runs.of(rate=rate).rows]
     num_trials = {len(scores) for scores in dev_scores.values()}
-    if num_trials == {0} or len(num_trials) > 1:
+    if len(num_trials) != 1 or 0 in num_trials:
         return None
     return max(dev_scores, key=lambda rate: fmean(dev_scores[rate]))
 
