@@ -229,7 +229,7 @@ def paired(better: Mapping[int, float], worse: Mapping[int, float]) -> list[floa
     return list(differences(better, worse).values())
 
 
-def by_seed_mean(gains: Mapping[Any, Mapping[int, float]]) -> list[float]:
+def by_seed_mean(gains: Mapping[Any, Mapping[Any, float]]) -> list[float]:
     """From gains by target and seed, the mean over targets of each seed that all targets have; over "seeds".
 
     For a claim about these very targets: what would other seeds give, on the same data? Targets without any run do not
@@ -245,7 +245,7 @@ def by_seed_mean(gains: Mapping[Any, Mapping[int, float]]) -> list[float]:
     return [statistics.fmean(values[seed] for values in by_target) for seed in seeds]
 
 
-def by_target_mean(gains: Mapping[Any, Mapping[int, float]]) -> list[float]:
+def by_target_mean(gains: Mapping[Any, Mapping[Any, float]]) -> list[float]:
     """From gains by target and seed, the mean over seeds of each target; over "targets".
 
     For a claim that is meant to go beyond these targets: they are then a sample of such targets, and how much they

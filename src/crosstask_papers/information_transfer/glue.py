@@ -145,12 +145,11 @@ class TransferGlue(Experiment):
         for encoder in ("frozen", "learning"):
             plain, aligned = (chosen(rows, encoder, "all", method).by_seed() for method in ("plain", "aligned"))
             text = f"Alignment improves the mean score of five tasks, encoder {encoder}"
-            claims.append(Claim.of_gains(text, f"+{PAPER_GAIN}", paired(aligned, plain), unit=" points"))
+            claims.append(Claim.of_gains(text, f"+{PAPER_GAIN}", paired(aligned, plain), over="seeds", unit=" points"))
             gains = {pair: _pair_gains(rows, encoder, pair) for pair in PAIRS}
             helped = [fmean(values) > 0 for values in gains.values() if values]
             text = f"Alignment improves most pairs, encoder {encoder}"
-            least = -(-PAPER_PAIRS * len(helped) // len(PAIRS))
-            claims.append(Claim.of_count(text, f"{PAPER_PAIRS} of {len(PAIRS)}", helped, least))
+            claims.append(Claim.of_count(text, f"{PAPER_PAIRS} of {len(PAIRS)}", helped))
         return claims
 
 

@@ -1,15 +1,12 @@
 """Information transfer on synthetic data (Wu et al. 2020, Sec. 2.3 and App. B.4): Figures 3, 7, 8 and 9."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from crosstask.papers import INFORMATION_TRANSFER
 from crosstask.runs.events import Row
-from crosstask.studies.significance import paired_t_test
 from crosstask.transfer.alignment import Alignment
-from crosstask_papers.experiment import SIGNIFICANT, Claim, Experiment, Figure, Rows, RunKey, Table, mean_of, paired
+from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, differences, mean_of, paired
 from crosstask_papers.information_transfer import sampled_problems
 from crosstask_papers.information_transfer.sampled_problems import Bulk, Kind, Problems
 
@@ -36,6 +33,9 @@ COLUMNS = {
 }
 BULK, QUICK_BULK = Bulk(), Bulk(problems=16, updates=200)
 DIGITS = 3
+MARGIN = 0.02
+"""Of a correlation: by less than that a large source helps no less. It is a fifth or less of what such a source adds to
+the linear and ReLU targets, of which this is asked."""
 
 
 class TransferSynthetic(Experiment):
@@ -139,13 +139,13 @@ class TransferSynthetic(Experiment):
         """One for each figure; Figure 9 stands with Figure 3."""
         tables = [_by_size(rows, kind) for kind in COVARIANCE_KINDS]
         cosine_lines = [
-            [f"{cosine:g}", *(mean_of(_cosine_gains(rows, kind, cosine), DIGITS) for kind in COSINE_KINDS)]
+            [f"{cosine:g}", *(mean_of(_cosine_gains(rows, kind, cosine).values(), DIGITS) for kind in COSINE_KINDS)]
             for cosine in rows.of(figure=7).values("cosine")
         ]
         title = "Figure 7: gain of joint training over each task alone, mean of both tasks"
         tables.append(Table(title, ["cos(theta_1, theta_2)", *COSINE_KINDS], cosine_lines))
         rank_lines = [
-            [f"{similarity:g}", *(mean_of(_rank_gains(rows, similarity, size), DIGITS) for size in self.sizes)]
+            [f"{similarity:g}", *(mean_of(_rank_gains(rows, similarity, size).values(), DIGITS) for size in self.sizes)]
             for similarity in rows.of(figure=8, method="same").values("similarity")
         ]
         head = ["similarity", *(f"source of {size}" for size in self.sizes)]
@@ -159,14 +159,14 @@ class TransferSynthetic(Experiment):
             (kind, cosine, gain)
             for kind in COSINE_KINDS
             for cosine in rows.of(figure=7).values("cosine")
-            for gain in _cosine_gains(rows, kind, cosine)
+            for gain in _cosine_gains(rows, kind, cosine).values()
         ]
         ranks = rows.of(figure=8, method="same")
         by_similarity = [
             (f"source of {size}", similarity, gain)
             for size in ranks.values("size")
             for similarity in ranks.values("similarity")
-            for gain in _rank_gains(rows, similarity, size)
+            for gain in _rank_gains(rows, similarity, size).values()
         ]
         named = {"y": "gain", "zero": True}
         return [
@@ -182,13 +182,11 @@ class TransferSynthetic(Experiment):
         for kind in COSINE_KINDS:
             unlike, like = _cosine_gains(rows, kind, low), _cosine_gains(rows, kind, high)
             text = f"{kind}: the gain rises with the similarity of the tasks' models"
-            differences = [a - b for a, b in zip(like, unlike, strict=False)]
-            claims.append(Claim.of_gains(text, "Fig. 7: rises", differences, digits=DIGITS))
+            claims.append(Claim.of_gains(text, "Fig. 7: rises", paired(like, unlike), over="seeds", digits=DIGITS))
         for size in (min(self.sizes), max(self.sizes)):
             like, unlike = (_rank_gains(rows, pick(self.similarities), size) for pick in (max, min))
             text = f"relu, capacity 10, source of {size}: the gain rises with the similarity"
-            differences = [a - b for a, b in zip(like, unlike, strict=False)]
-            claims.append(Claim.of_gains(text, "Fig. 8: rises", differences, digits=DIGITS))
+            claims.append(Claim.of_gains(text, "Fig. 8: rises", paired(like, unlike), over="seeds", digits=DIGITS))
         return claims
 
     def _covariance_claims(self, rows: Rows, kind: Kind) -> list[Claim]:
@@ -200,18 +198,19 @@ class TransferSynthetic(Experiment):
                 f"{kind}: a source of the same covariance helps at every size",
                 "Fig. 3: throughout",
                 helped,
-                len(self.sizes),
             ),
             Claim.of_gains(
                 f"{kind}: a small source of another covariance hurts (loss)",
                 "Fig. 3: negative transfer",
                 loss,
+                over="seeds",
                 digits=DIGITS,
             ),
             Claim.of_gains(
                 f"{kind}: a large source of another covariance helps",
                 "Fig. 3: turns positive",
                 _gains(rows, kind, "other", many),
+                over="seeds",
                 digits=DIGITS,
             ),
         ]
@@ -221,17 +220,12 @@ class TransferSynthetic(Experiment):
                 runs = rows.of(figure=3, kind=kind, size=size)
                 added[size] = paired(runs.by_seed(method=method), runs.by_seed(method="other"))
             text = f"{kind}, {method}: the small source of another covariance hurts less"
-            claims.append(Claim.of_gains(text, "Fig. 9: corrected", added[few], digits=DIGITS))
-            text = f"{kind}, {method}: the large one does not help less, beyond chance"
-            claims.append(_not_below(Claim.of_gains(text, "Fig. 9: matches", added[many], digits=DIGITS), added[many]))
+            claims.append(Claim.of_gains(text, "Fig. 9: corrected", added[few], over="seeds", digits=DIGITS))
+            text = f"{kind}, {method}: the large one does not help less, by {MARGIN:g} or more"
+            claims.append(
+                Claim.of_gains(text, "Fig. 9: matches", added[many], over="seeds", at_least=-MARGIN, digits=DIGITS)
+            )
         return claims
-
-
-def _not_below(claim: Claim, gains: Sequence[float]) -> Claim:
-    """A claim that two are level: it fails where one is below beyond chance."""
-    p = paired_t_test(gains)
-    is_below = p is not None and p < SIGNIFICANT and fmean(gains) < 0
-    return replace(claim, verdict="does not hold" if is_below else "holds") if gains else claim
 
 
 def _by_size(rows: Rows, kind: Kind) -> Table:
@@ -266,11 +260,11 @@ def _gains(rows: Rows, kind: Kind, method: str, size: int) -> list[float]:
     return paired(runs.by_seed(method=method, size=size), runs.by_seed(method="alone"))
 
 
-def _cosine_gains(rows: Rows, kind: Kind, cosine: float) -> list[float]:
+def _cosine_gains(rows: Rows, kind: Kind, cosine: float) -> dict[int, float]:
     runs = rows.of(figure=7, kind=kind, cosine=cosine)
-    return paired(runs.by_seed(method="same"), runs.by_seed(method="alone"))
+    return differences(runs.by_seed(method="same"), runs.by_seed(method="alone"))
 
 
-def _rank_gains(rows: Rows, similarity: float, size: int) -> list[float]:
+def _rank_gains(rows: Rows, similarity: float, size: int) -> dict[int, float]:
     runs = rows.of(figure=8)
-    return paired(runs.by_seed(similarity=similarity, size=size), runs.by_seed(method="alone"))
+    return differences(runs.by_seed(similarity=similarity, size=size), runs.by_seed(method="alone"))

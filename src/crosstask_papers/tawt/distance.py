@@ -135,22 +135,24 @@ class TAWTDistance(Experiment):
                 "over target sizes",
                 "positive",
                 [-fmean(_rank_correlation(FLIPS, column) for column in grid.T) for grid in grids],
+                over="seeds",
             ),
             Claim.of_gains(
                 "The smaller the target, the more the source helps: the same of size and gain, mean over sources",
                 "positive",
                 [-fmean(_rank_correlation(sizes, line) for line in grid) for grid in grids],
+                over="seeds",
             ),
             Claim.of_count(
                 "The nearest source (q = 0) helps at every target size but the largest",
                 "yes",
                 [bool(gain > 0) for gain in nearest[:-1]],
-                len(sizes) - 1,
             ),
             Claim.of_gains(
                 "The distance grows with q: rank correlation",
                 "positive",
                 [_rank_correlation(FLIPS, [distances[seed] for distances in by_source]) for seed in complete_seeds],
+                over="seeds",
             ),
         ]
 

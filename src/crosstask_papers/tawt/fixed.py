@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from crosstask.runs.events import Row
 from crosstask_papers.data import TAGGING
-from crosstask_papers.experiment import Claim, Figure, Rows, RunKey, Table, paired
+from crosstask_papers.experiment import Claim, Figure, Rows, RunKey, Table, by_seed_mean, differences
 from crosstask_papers.tawt.tagging import TaggingExperiment, average
 
 PAPER_FIXED = {"pretrain": (61.64, 59.08), "normalized-joint": (79.20, 78.89)}
@@ -48,7 +48,7 @@ class FixedWeights(TaggingExperiment):
         return [Table("Test scores", ["weights", *targets, "average", "average (paper)"], lines)]
 
     def figures(self, rows: Rows) -> list[Figure]:
-        gains = {f"{p}, {target}": _over_fixed(rows, p, target) for p in self.paradigms for target in TAGGING}
+        gains = {f"{p}, {t}": _over_fixed(rows, p, t).values() for p in self.paradigms for t in TAGGING}
         return [Figure.of_values("Learned over fixed weights", gains, y="points over fixed weights", zero=True)]
 
     def claims(self, rows: Rows) -> list[Claim]:
@@ -56,12 +56,13 @@ class FixedWeights(TaggingExperiment):
             Claim.of_gains(
                 f"Learned weights beat fixed final ones in {paradigm}",
                 f"{PAPER_FIXED[paradigm][0] - PAPER_FIXED[paradigm][1]:+.2f}",
-                [gain for target in TAGGING for gain in _over_fixed(rows, paradigm, target)],
+                by_seed_mean({target: _over_fixed(rows, paradigm, target) for target in TAGGING}),
+                over="seeds",
             )
             for paradigm in self.paradigms
         ]
 
 
-def _over_fixed(rows: Rows, paradigm: str, target: str) -> list[float]:
+def _over_fixed(rows: Rows, paradigm: str, target: str) -> dict[int, float]:
     runs = rows.of(target=target, method=paradigm)
-    return paired(runs.by_seed(), runs.by_seed("fixed"))
+    return differences(runs.by_seed(), runs.by_seed("fixed"))

@@ -139,6 +139,7 @@ class TAWTSamples(Experiment):
                 f"Weights on examples help {paradigm}" + (" (scaled products, ours)" if way == "scaled" else ""),
                 "yes" if way == "paper" else "–",
                 paired(scores(paradigm, weights), scores(paradigm, "plain")),
+                over="seeds",
             )
             for weights, way in WEIGHTED.items()
             for paradigm in PARADIGMS
@@ -148,6 +149,7 @@ class TAWTSamples(Experiment):
                 f"The source helps: {paradigm} over the target alone",
                 "–",
                 paired(scores(paradigm, "plain"), scores(SINGLE, "plain")),
+                over="seeds",
             )
             for paradigm in PARADIGMS
         ]

@@ -24,8 +24,10 @@ from crosstask_papers.experiment import (
     Rows,
     RunKey,
     Table,
+    by_seed_mean,
+    by_target_mean,
+    differences,
     mean_of,
-    paired,
 )
 from crosstask_papers.figures import measured
 
@@ -201,50 +203,55 @@ class Table1(TaggingExperiment):
         ]
 
     def figures(self, rows: Rows) -> list[Figure]:
-        gains = {f"{paradigm}, {target}": values for (paradigm, target), values in weighting_gains(rows).items()}
+        gains = {f"{p}, {target}": by_seed.values() for (p, target), by_seed in weighting_gains(rows).items()}
         return [Figure.of_values("Gain of weighting", gains, y="points over plain training", zero=True)]
 
     def claims(self, rows: Rows) -> list[Claim]:
         gains_by_cell = weighting_gains(rows)
-        means = [statistics.fmean(gains) for gains in gains_by_cell.values()]
+        is_better = [mean > 0 for mean in by_target_mean(gains_by_cell)]
+        by_target = [by_seed_mean(_of_target(gains_by_cell, target)) for target in TAGGING]
         claims = [
-            Claim.of_count(
-                "Weighted training beats plain training in most cells", "11 of 12", [mean > 0 for mean in means], 10
-            ),
+            Claim.of_count("Weighted training beats plain training in most cells", "11 of 12", is_better),
+            Claim.of_gains("Mean gain of weighting", f"+{PAPER_GAIN}", by_seed_mean(gains_by_cell), over="seeds"),
             Claim.of_gains(
-                "Mean gain of weighting", f"+{PAPER_GAIN}", [g for gains in gains_by_cell.values() for g in gains]
+                "Mean gain of weighting, on targets like these",
+                f"+{PAPER_GAIN}",
+                [statistics.fmean(gains) for gains in by_target if gains],
+                over="targets",
             ),
         ]
         for paradigm in PARADIGMS:
-            gains = []
-            for (cell_paradigm, _), values in gains_by_cell.items():
-                if cell_paradigm == paradigm:
-                    gains += values
+            gains = by_seed_mean({key: values for key, values in gains_by_cell.items() if key[0] == paradigm})
             paper = statistics.fmean(PAPER[f"{paradigm} + TAWT"]) - statistics.fmean(PAPER[paradigm])
-            claims.append(Claim.of_gains(f"Weighting helps in {paradigm}", f"{paper:+.2f}", gains))
+            claims.append(Claim.of_gains(f"Weighting helps in {paradigm}", f"{paper:+.2f}", gains, over="seeds"))
         orders = [
             ("Pre-training beats single-task training", "pretrain", "single"),
             ("Normalized joint training beats joint training", "normalized-joint", "joint"),
             ("Normalized joint training beats the target alone with as many updates", "normalized-joint", self.long),
         ]
         for text, better, worse in orders:
-            gains = [g for t in TAGGING for g in paired(chosen(rows, t, better), chosen(rows, t, worse))]
+            gains = by_seed_mean({t: differences(chosen(rows, t, better), chosen(rows, t, worse)) for t in TAGGING})
             is_in_paper = better in PAPER and worse in PAPER
             paper_text = (
                 f"{statistics.fmean(PAPER[better]) - statistics.fmean(PAPER[worse]):+.2f}" if is_in_paper else "–"
             )
-            claims.append(Claim.of_gains(text, paper_text, gains))
+            claims.append(Claim.of_gains(text, paper_text, gains, over="seeds"))
         return claims
 
 
-def weighting_gains(rows: Rows) -> dict[tuple[str, str], list[float]]:
-    """By paradigm and target, what weights add, seed by seed; without those that have not been run."""
+def weighting_gains(rows: Rows) -> dict[tuple[str, str], dict[int, float]]:
+    """By paradigm and target, what weights add, by seed; without those that have not been run."""
     by_paradigm_and_target = {
-        (paradigm, target): paired(chosen(rows, target, f"{paradigm} + TAWT"), chosen(rows, target, paradigm))
+        (paradigm, target): differences(chosen(rows, target, f"{paradigm} + TAWT"), chosen(rows, target, paradigm))
         for paradigm in PARADIGMS
         for target in TAGGING
     }
     return {key: gains for key, gains in by_paradigm_and_target.items() if gains}
+
+
+def _of_target(gains: Mapping[tuple[str, str], dict[int, float]], target: str) -> dict[str, dict[int, float]]:
+    """By paradigm, the gains of one target."""
+    return {paradigm: by_seed for (paradigm, other), by_seed in gains.items() if other == target}
 
 
 def best_sharpness(rows: Rows, target: str) -> float:
@@ -330,14 +337,17 @@ class Ratio(TaggingExperiment):
     def claims(self, rows: Rows) -> list[Claim]:
         plain, weighted = self.paper_figures
         gains = {
-            v: paired(rows.by_seed(method=weighted, value=v), rows.by_seed(method=plain, value=v)) for v in self.values
+            v: differences(rows.by_seed(method=weighted, value=v), rows.by_seed(method=plain, value=v))
+            for v in self.values
         }
         mean = statistics.fmean(b - a for a, b in zip(*self.paper_figures.values(), strict=True))
-        every = [g for values in gains.values() for g in values]
-        means = [statistics.fmean(values) for values in gains.values() if values]
+        by_seed = by_seed_mean(gains)
+        is_better = [statistics.fmean(values.values()) > 0 for values in gains.values() if values]
         return [
-            Claim.of_gains(f"Weighting helps at every {self.varied}, on average", f"{mean:+.2f}", every),
-            Claim.of_count(f"Weighting helps at each {self.varied}", "all", [m > 0 for m in means], len(means)),
+            Claim.of_gains(
+                f"Weighting helps at every {self.varied}, on average", f"{mean:+.2f}", by_seed, over="seeds"
+            ),
+            Claim.of_count(f"Weighting helps at each {self.varied}", "all", is_better),
         ]
 
 
