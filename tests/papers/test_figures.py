@@ -56,7 +56,7 @@ class Drawn(Experiment):
         return [Table("Scores", ["method", "score"], [["a", 1.0]])]
 
     def claims(self, rows: Rows) -> list[Claim]:
-        return [Claim("a is better", "+1", "+1", "holds")]
+        return [Claim.of_gains("a is better", "+1", [1.0, 1.1, 0.9], over="seeds")]
 
     def figures(self, rows: Rows) -> list[Figure]:
         return [*ALL, Figure.of_means("Nothing", [])] if rows.rows else []

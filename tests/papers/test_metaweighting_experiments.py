@@ -234,14 +234,14 @@ def test_claims_against_numbers_worked_out_by_hand() -> None:
     claims = {claim.text: claim for claim in experiment.claims(Rows(rows))}
     above = claims["MetaWeighting is above uniform weights"]  # 1.0, 0.9, 1.1
     assert (above.paper, above.verdict) == ("+0.32", "holds")
-    assert above.ours.startswith("+1.00 ± 0.10 over 3 pairs")
-    assert claims["its average is above every baseline's"].ours == "2 of 2"
-    assert claims["it is the best method by task"].ours == "4 of 4"
+    assert above.ours.startswith("+1.00 ± 0.10 over 3 seeds")
+    assert claims["its average is above every baseline's"].ours == "in 2 of 2"
+    assert claims["it is the best method by task"].ours == "in 4 of 4"
     gap = claims["the query loss is closer to the test loss than the training loss is"]  # 0.5, 0.4, 0.3
     assert gap.ours.startswith("+0.400 ± 0.100")
     assert claims["GetMTL is above MetaWeighting (Chai et al. 2023)"].ours.startswith("+0.10")
     chosen = claims["the best method by dev accuracy is above the best published average (uniform)"]
-    assert chosen.verdict == "does not hold"
+    assert chosen.verdict == "reversed"
     assert chosen.ours.startswith("-1.06")  # 91.03 - 92.09
     missing = experiment.claims(Rows([]))
     assert {claim.verdict for claim in missing} == {"not measured"}
@@ -273,7 +273,7 @@ def test_the_best_by_dev_is_chosen_on_seeds_that_all_methods_have() -> None:
     assert "the best method by dev accuracy is above the best published average (uniform)" in claims
 
 
-def test_flat_compares_alphas_with_seeds() -> None:
+def test_alphas_are_alike_within_a_margin() -> None:
     def rows(scores: dict[float, list[float]]) -> Rows:
         return Rows(
             [
@@ -283,8 +283,13 @@ def test_flat_compares_alphas_with_seeds() -> None:
             ]
         )
 
-    near = sensitivity.flat("accuracy", rows({0.05: [90.0, 91.0], 0.1: [90.2, 91.2], 0.5: [10.0, 11.0]}), (0.05, 0.1))
-    assert (near.ours, near.verdict) == ("0.20 between alphas, 0.71 between seeds", "holds")
-    far = sensitivity.flat("accuracy", rows({0.05: [90.0, 91.0], 0.1: [92.0, 93.0]}), (0.05, 0.1))
+    ends, margin = (0.05, 0.1), 0.5
+    scores = {0.05: [90.0, 91.0, 92.0], 0.1: [90.1, 91.2, 92.1], 0.5: [10.0, 11.0, 12.0]}
+    near = sensitivity.flat("accuracy", rows(scores), ends, margin)
+    assert near.figure == "+0.13 ± 0.06 over 3 seeds, within ± 0.50"
+    assert near.verdict == "holds"
+    far = sensitivity.flat("accuracy", rows({0.05: [90.0, 91.0], 0.1: [92.0, 93.1]}), ends, margin)
     assert far.verdict == "does not hold"
-    assert sensitivity.flat("accuracy", rows({0.1: [90.0]}), (0.05, 0.1)).verdict == "not measured"
+    unsure = sensitivity.flat("accuracy", rows({0.05: [90.0, 91.0], 0.1: [91.0, 90.1]}), ends, margin)
+    assert unsure.verdict == "same direction"
+    assert sensitivity.flat("accuracy", rows({0.1: [90.0]}), ends, margin).verdict == "not measured"

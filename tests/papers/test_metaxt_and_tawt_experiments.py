@@ -168,14 +168,14 @@ class TestMetaXTSentiment:
         claims = experiment.claims(Rows(rows))
         by_text = {claim.text: claim for claim in claims}
         every, five, smaller, collapses, *_ = claims
-        assert (every.ours, every.verdict) == ("2 of 2", "holds")
-        assert five.verdict == "holds"
+        assert (every.ours, every.verdict) == ("in 2 of 2", "count")
+        assert five.verdict == "same direction"  # not beyond five by chance
         assert five.ours.startswith("+6.00 ± 1.00")  # 6, 7, 5
         assert smaller.ours.startswith("+5.33 ± 1.53")  # 6 - 1, 7 - 0, 5 - 1
         assert smaller.paper == "+5.3 and +4.1"
         assert collapses.verdict == "not measured"
-        beats = by_text["The improved version beats stacking beyond chance at two k or more"]
-        assert (beats.ours, beats.verdict) == ("1 of 2", "does not hold")
+        beats = by_text["The improved version beats stacking, mean over k"]
+        assert beats.ours.startswith("+1.50 ± 0.25 over 3 seeds")  # 3, 2.5, 3.5 and nothing
         # Negative: 0.4 + 0.2, positive: 0.2 + 0.5, less 0.4 each.
         assert metaxt_sentiment.sensible_mass(rows[0]) == pytest.approx(25.0)
         assert all(claim.verdict == "not measured" for claim in experiment.claims(Rows()))
@@ -242,9 +242,9 @@ class TestMetaXTTagging:
             for pair in metaxt_tagging.PAIRS for method, mean in means.items() for k in (20, 100) for seed in range(3)
         ]  # fmt: skip
         best, joint, *_ = experiment.claims(Rows(rows))
-        assert (best.ours, best.verdict) == ("2 of 2", "holds")
+        assert (best.ours, best.verdict) == ("in 2 of 2", "count")
         assert joint.ours.startswith("+10.10 ± 0.10")
-        assert {claim.verdict for claim in experiment.claims(Rows(rows))} == {"holds"}
+        assert {claim.verdict for claim in experiment.judged_claims(Rows(rows))} == {"count", "holds"}
         assert {claim.verdict for claim in experiment.claims(Rows())} == {"not measured"}
 
 
@@ -310,6 +310,6 @@ class TestTAWTDistance:
         nearer, smaller, nearest, distance = experiment.claims(Rows(rows))
         assert nearer.ours.startswith("+1.00")
         assert smaller.ours.startswith("+1.00")
-        assert (nearest.ours, nearest.verdict) == ("2 of 2", "holds")
+        assert (nearest.ours, nearest.verdict) == ("in 2 of 2", "count")
         assert distance.ours.startswith("+0.00")  # up with one seed, down with the other
         assert {claim.verdict for claim in experiment.claims(Rows())} == {"not measured"}

@@ -144,9 +144,9 @@ def test_synthetic_claims():
             rows.append(row(score, **own, method=method, size=size, seed=seed))
     experiment = find("transfer-synthetic")(QUIET)
     found = verdicts(experiment.claims(Rows(rows)))
-    assert found["linear: a source of the same covariance helps at every size"] == ("3 of 4", "same direction")
+    assert found["linear: a source of the same covariance helps at every size"] == ("in 3 of 4", "count")
     ours, verdict = found["linear: a small source of another covariance hurts (loss)"]
-    assert ours.startswith("+0.299 ± 0.001 over 3 pairs")
+    assert ours.startswith("+0.299 ± 0.001 over 3 seeds")
     assert verdict == "holds"
     assert found["linear, aligned: the small source of another covariance hurts less"][0].startswith("+0.300")
     assert found["relu: a large source of another covariance helps"] == ("–", "not measured")
@@ -235,13 +235,13 @@ def test_sentence_claims():
             every = dict.fromkeys(transfer_sentences.TASKS, test + 1.0 + 0.1 * seed)
             rows.append(row(test + 1.0 + 0.1 * seed, **own, tasks="all", dev=-dev, per_task=every))
     found = verdicts(find("transfer-sentences")(QUIET).claims(Rows(rows)))
-    assert found["lstm: alignment improves the mean accuracy of most pairs"] == ("2 of 3", "same direction")
+    assert found["lstm: alignment improves the mean accuracy of most pairs"] == ("in 2 of 3", "count")
     ours = found["lstm: alignment improves the mean over all pairs"][0]
-    assert ours.startswith("+0.77 points ± 0.14 over 2 pairs")
+    assert ours.startswith("+0.77 points ± 0.14 over 2 seeds")
     text = "The covariance similarity is higher after alignment than between single-task models"
-    assert found[text] == ("2 of 3", "same direction")
+    assert found[text] == ("in 2 of 3", "count")
     # Dev prefers 5 for MR and for all together, 100 for the other five.
-    assert found["The best shared width is below the sum of the single-task ones"] == ("5 against 505", "holds")
+    assert found["The best shared width is below the sum of the single-task ones"] == ("5 against 505", "no test")
     text = "At these widths, all together are better than each alone"
     assert found[text][0].startswith("+4.38 points")  # 76.05 less (75 + 5 * 71) / 6
     assert found["From SST to the others, aligning the target improves most"] == ("–", "not measured")
@@ -313,9 +313,9 @@ def test_glue_claims_take_the_rate_that_dev_prefers():
             rows.append(row(60.0 + gain + 0.1 * seed, **own, method="aligned", rate=1e-2, dev=70.0))
     found = verdicts(find("transfer-glue")(QUIET).claims(Rows(rows)))
     ours, verdict = found["Alignment improves the mean score of five tasks, encoder frozen"]
-    assert ours.startswith("+3.10 points ± 0.10 over 3 pairs")
+    assert ours.startswith("+3.10 points ± 0.10 over 3 seeds")
     assert verdict == "holds"
-    assert found["Alignment improves most pairs, encoder frozen"] == ("1 of 2", "does not hold")
+    assert found["Alignment improves most pairs, encoder frozen"] == ("in 1 of 2", "count")
     assert found["Alignment improves most pairs, encoder learning"] == ("–", "not measured")
 
 

@@ -255,9 +255,10 @@ def _of_target(gains: Mapping[tuple[str, str], dict[int, float]], target: str) -
 
 
 def best_sharpness(rows: Rows, target: str) -> float:
-    """The one with the best dev score in the runs that are there to choose."""
+    """The one with the best dev score in the runs that are there to choose; the least of those that are level."""
     trials = rows.of(target=target, method=SEARCHED, seed=CHOOSING_SEED)
-    return max(trials.values("sharpness"), key=lambda option: trials.by_seed("dev", sharpness=option)[CHOOSING_SEED])
+    options = sorted(trials.values("sharpness"))
+    return max(options, key=lambda option: trials.by_seed("dev", sharpness=option)[CHOOSING_SEED])
 
 
 def chosen(rows: Rows, target: str, method: str) -> dict[int, float]:
