@@ -88,8 +88,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tawt_samples, "SAMPLES", {n: {**o, "warmup": 2} for n, o in tawt_samples.SAMPLES.items()})
     monkeypatch.setattr(tawt_samples, "SOURCE_SIZE", 60)
     monkeypatch.setattr(tawt_samples, "TARGET_SIZE", 30)
-    monkeypatch.setattr(tawt_distance, "MEASURED", 60)
-    monkeypatch.setattr(tawt_distance, "FLIPS", (0.0, 1.0))
+    monkeypatch.setattr(tawt_distance, "MEASURED", 100)
     sizes = {"inputs": 5, "width": 16, "by_heart": 30, "source": 100, "targets": [10, 50], "epochs": 2}
     monkeypatch.setattr(tawt_distance, "QUICK", {**tawt_distance.QUICK, **sizes, "least_updates": 5})
 

@@ -149,10 +149,10 @@ class Alignment(Transfer):
         measured: examples of each task from whose embeddings the similarity is computed; 0 for no score.
 
     Differs from the paper: Algorithm 1 is given a B, keeps it fixed and alternates over A and R (`steps="alternate",
-    shared="freeze"`, with `warmup` for a B from joint training); the paper leaves open where B comes from, whether it is
-    trained too, and at which rate R; by default here everything is trained at once. Weight
-    decay pulls R to the identity. In the exported model of a task R is folded into a weight next to it wherever that is
-    exact: word vectors, numeric vectors, frozen features that go into a linear layer.
+    shared="freeze"`, with `warmup` for a B from joint training); the paper leaves open where B comes from, whether it
+    is trained too, and at which rate R; by default here everything is trained at once. Weight decay pulls R to the
+    identity. In the exported model of a task R is folded into a weight next to it wherever that is exact: word vectors,
+    numeric vectors, frozen features that go into a linear layer.
 
     Costs a product with a [width, width] matrix per token, and a pass over `measured` examples of each task at every
     evaluation on the dev sets.

@@ -22,9 +22,9 @@ def label_directions(features: Tensor, labels: Tensor, *, standardize: bool = Fa
 
     Args:
         features: X, [examples, dimension].
-        labels: one column, [examples], or several, [examples, columns]. Whole numbers in one column are classes: of two,
-            0 and 1, they stay one column, as in the paper; of more, they become a column per class. An example whose
-            class is negative has no label and is left out.
+        labels: one column, [examples], or several, [examples, columns]. Whole numbers in one column are classes: two, 0
+            and 1, stay one column, as in the paper; more become a column per class. An example whose class is negative
+            has no label and is left out.
         standardize: each column less its mean, all columns over one number that makes their variances add up to one,
             and the mean over examples instead of the sum. (With centered labels, centered features give the same.)
 
@@ -100,11 +100,11 @@ class SVDWeighting(StaticWeighting):
 
     Differs from the paper: it needs one X for all tasks, as when one text has several labels; here (our extension) each
     task has its own X_i, made by the same encoder, so that all thetas live in its space. A binary task has one column,
-    1 for the second of its labels and 0 for the first. A task with more classes, or with several labels, has a theta per
-    column; the SVD is over the columns of all tasks, and the task's weight is the norm of its columns' alphas together:
-    by Proposition 3 a column counts like a task of its own. With `standardize=False, normalize=False` it is Algorithm 2
-    as printed, for binary tasks and tasks of one number on one X. Sums over labels that are not centered count frequent
-    labels more, and weights grow with the examples: where the gradient is clipped, that acts on every step.
+    1 for the second of its labels and 0 for the first. A task with more classes, or with several labels, has a theta
+    per column; the SVD is over the columns of all tasks, and the task's weight is the norm of its columns' alphas
+    together: by Proposition 3 a column counts like a task of its own. With `standardize=False, normalize=False` it is
+    Algorithm 2 as printed, for binary tasks and tasks of one number on one X. Sums over labels that are not centered
+    count frequent labels more, and weights grow with the examples: mind `clip`, which limits the gradient.
 
     Needs features and labels of all training sets once (`fit_features`). Costs one pass of the encoder over them, and
     nothing in a step. Mind that the theta of n examples is noisy, the more the smaller n: a task with very few examples

@@ -251,7 +251,9 @@ class TransferSVD(Experiment):
         """Each pair's gains of Algorithm 2 as printed over both others; of the two ranks, that which dev prefers."""
         points = []
         for name in ("last model", "noisy dev", "clean dev", "clean pairs"):
-            svd, *others = (chosen(rows, name, method) for method in (best(rows, name, PRINTED), "uniform", "uncertainty"))
+            svd, *others = (
+                chosen(rows, name, method) for method in (best(rows, name, PRINTED), "uniform", "uncertainty")
+            )
             for pair in svd.values("tasks"):
                 gains = [paired(svd.by_seed(tasks=pair), other.by_seed(tasks=pair)) for other in others]
                 if all(gains):

@@ -17,11 +17,11 @@ from crosstask.models.batches import Prepared
 from crosstask.models.multitask import Model
 from crosstask.papers import TAWT, Paper
 from crosstask.probing.features import collect
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.events import Row
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
 from crosstask.transferability.distance import head_risk, weighted_representation
-from crosstask.runs.estimate import Estimate
 from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, differences, mean_of
 
 LABELS, BATCH, MEASURED = 10, 100, 2000
