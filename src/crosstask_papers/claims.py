@@ -115,11 +115,11 @@ class Claim:
         by_mean: Verdict = "does not hold"
         if gain.mean > min(at_least, 0.0):
             by_mean = "same direction"
-        if_significant: Verdict = by_mean
+        if_significant: Verdict = "reversed"
         if gain.mean > at_least:
             if_significant = "holds"
-        elif at_least <= 0:  # less than was claimed is no contradiction where something above zero was
-            if_significant = "reversed"
+        elif at_least > 0:  # less than was claimed is not the contrary of it
+            if_significant = "does not hold"
         return cls(text, paper, figure, by_mean, if_significant, over, p, p)
 
     @classmethod
@@ -260,12 +260,15 @@ def by_target_mean(gains: Mapping[Any, Mapping[Any, float]]) -> list[float]:
 def p_text(p: float) -> str:
     """A p-value for people.
 
-    >>> p_text(0.03456), p_text(5.9e-11), p_text(1.0)
-    ('p = 0.035', 'p < 0.0001', 'p = 1')
+    >>> p_text(0.03456), p_text(0.0496), p_text(5.9e-11), p_text(1.0)
+    ('p = 0.035', 'p = 0.0496', 'p < 0.0001', 'p = 1')
     """
     if p < SMALLEST_P:
         return f"p < {SMALLEST_P:.4f}"
-    return f"p = {p:.2g}"
+    text = f"{p:.2g}"
+    if float(text) == SIGNIFICANT:  # on which side of it?
+        text = f"{p:.3g}"
+    return f"p = {text}"
 
 
 def _figure(estimate: Estimate, over: str, unit: str) -> str:

@@ -11,10 +11,20 @@ from rich.table import Table as RichTable
 
 from crosstask.errors import CrossTaskError
 from crosstask_papers import EXPERIMENTS, find, folder_of, reproduce
+from crosstask_papers.claims import Verdict
 from crosstask_papers.experiment import Table
-from crosstask_papers.pages import REPORT_FILE
+from crosstask_papers.pages import CORRECTED, REPORT_FILE
 
-STYLES = {"holds": "green", "same direction": "yellow", "does not hold": "red", "not measured": "dim"}
+STYLES: dict[Verdict, str] = {
+    "holds": "green",
+    "same direction": "yellow",
+    "does not hold": "red",
+    "reversed": "bold red",
+    "count": "default",
+    "no test": "default",
+    "in-sample": "magenta",
+    "not measured": "dim",
+}
 
 
 def list_experiments() -> None:
@@ -87,6 +97,7 @@ def _show(results: dict[str, Any]) -> None:
         verdict = f"[{STYLES[claim['verdict']]}]{claim['verdict']}[/]"
         claims.add_row(escape(claim["text"]), escape(claim["paper"]), escape(claim["ours"]), verdict)
     console.print(claims)
+    console.print(CORRECTED.replace("`", ""), style="dim")
 
 
 def _titled(title: str) -> RichTable:

@@ -13,9 +13,10 @@ from crosstask.runs.events import Row
 from crosstask.runs.record import REPORT_FILE, Record, finite
 from crosstask.storage import write_text
 from crosstask_papers.compute_cost import machine_minutes
-from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, Table
+from crosstask_papers.experiment import Experiment, Figure, Rows, Table
 
 RESULTS_FILE, PAGE_FILE = "results.json", "README.md"
+CORRECTED = "P-values are corrected for the number of tested claims (Holm); the uncorrected ones are in `results.json`."
 
 
 def write_results(
@@ -26,7 +27,8 @@ def write_results(
     Returns what `results.json` holds.
     """
     all_rows = Rows(rows)
-    tables, claims = experiment.tables(all_rows), experiment.judged_claims(all_rows)
+    tables = experiment.tables(all_rows)
+    claims = [claim.to_json() for claim in experiment.judged_claims(all_rows)]
     figures = [figure for figure in experiment.figures(all_rows) if figure.points]
     results = finite(
         {
@@ -42,23 +44,21 @@ def write_results(
             "seeds": sorted(seed for seed in all_rows.values("seed") if seed in experiment.used_seeds),
             "runs": {"done": len(rows), "wanted": num_runs, "minutes": machine_minutes(record.rows)},
             "environments": _environments(record),
-            "claims": [claim.to_json() for claim in claims],
+            "claims": claims,
             "figures": [figure.to_json() for figure in figures],
             "tables": [table.to_json() for table in tables],
         }
     )
     write_text(folder / RESULTS_FILE, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / PAGE_FILE, markdown_page(results, tables, claims))
-    write_if_possible(lambda: _write_html_page(folder / REPORT_FILE, results, tables, claims, figures), folder)
+    write_text(folder / PAGE_FILE, markdown_page(results, tables))
+    write_if_possible(lambda: _write_html_page(folder / REPORT_FILE, results, tables, figures), folder)
     return results
 
 
-def _write_html_page(
-    path: Path, results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure]
-) -> None:
+def _write_html_page(path: Path, results: dict[str, Any], tables: Sequence[Table], figures: Sequence[Figure]) -> None:
     from crosstask.report.charts import with_or_without_charts
 
-    write_text(path, with_or_without_charts(lambda: html_page(results, tables, claims, figures)))
+    write_text(path, with_or_without_charts(lambda: html_page(results, tables, figures)))
 
 
 def command(experiment: Experiment) -> str:
@@ -67,7 +67,7 @@ def command(experiment: Experiment) -> str:
     return f"crosstask reproduce {experiment.name} --data DIR{quick}"
 
 
-def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim]) -> str:
+def markdown_page(results: dict[str, Any], tables: Sequence[Table]) -> str:
     """The page beside the runs."""
     lines = [
         f"# {results['title']}",
@@ -80,7 +80,7 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
     num_done, num_runs = results["runs"]["done"], results["runs"]["wanted"]
     if num_done < num_runs:
         lines += [f"**{num_done} of {num_runs} runs are done**; the same command goes on.", ""]
-    lines += ["## Claims", "", markdown_table(claims_table(claims)), ""]
+    lines += ["## Claims", "", markdown_table(claims_table(results["claims"])), "", CORRECTED, ""]
     if results["why"]:
         lines += ["## Where a claim does not hold", "", results["why"], ""]
     for table in tables:
@@ -92,9 +92,7 @@ def markdown_page(results: dict[str, Any], tables: Sequence[Table], claims: Sequ
     return "\n".join(lines)
 
 
-def html_page(
-    results: dict[str, Any], tables: Sequence[Table], claims: Sequence[Claim], figures: Sequence[Figure] = ()
-) -> str:
+def html_page(results: dict[str, Any], tables: Sequence[Table], figures: Sequence[Figure] = ()) -> str:
     """The same as one HTML file, with figures."""
     from crosstask.report.charts import charts_available
     from crosstask.report.html import render
@@ -110,8 +108,10 @@ def html_page(
         filters={"unbroken": unbroken, "code_names": code_names},
         title=results["title"],
         results=results,
-        claims=claims,
-        num_holding=sum(claim.verdict == "holds" for claim in claims),
+        claims=results["claims"],
+        num_holding=sum(claim["verdict"] == "holds" for claim in results["claims"]),
+        num_tested=sum(claim["p"] is not None for claim in results["claims"]),
+        corrected=CORRECTED,
         has_figures=bool(figures),
         figures=[chart for chart in charts if chart is not None],
         tables=tables,
@@ -141,9 +141,9 @@ def unbroken(text: str) -> str:
     return re.sub(r" ([=±]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
+def claims_table(claims: Sequence[dict[str, Any]]) -> Table:
     """Claims as a table."""
-    lines = [[claim.text, claim.paper, claim.ours, claim.verdict] for claim in claims]
+    lines = [[claim["text"], claim["paper"], claim["ours"], claim["verdict"]] for claim in claims]
     return Table("Claims", ["claim", "paper", "ours", "verdict"], lines)
 
 

@@ -168,8 +168,9 @@ class TestMetaXTSentiment:
         ]  # fmt: skip
         claims = experiment.claims(Rows(rows))
         by_text = {claim.text: claim for claim in claims}
-        every, five, smaller, collapses, *_ = claims
+        every, mean, _, five, smaller, collapses, *_ = claims
         assert (every.ours, every.verdict) == ("in 2 of 2", "count")
+        assert mean.ours.startswith("+3.33 ± 0.29 over 3 seeds")  # (6 + 1, 7 + 0, 5 + 1) / 2
         assert five.verdict == "same direction"  # not beyond five by chance
         assert five.ours.startswith("+6.00 ± 1.00")  # 6, 7, 5
         assert smaller.ours.startswith("+5.33 ± 1.53")  # 6 - 1, 7 - 0, 5 - 1
