@@ -11,12 +11,15 @@ from crosstask.data.task import Task
 from crosstask.models.build import build_encoder
 from crosstask.transfer.alignment import Alignment
 from crosstask_papers import find, reproduce
+from crosstask_papers.data import SENTENCE_FILES
 from crosstask_papers.experiment import Options, Rows, RunKey
 from crosstask_papers.information_transfer import glue as transfer_glue
 from crosstask_papers.information_transfer import sampled_problems as drawn_problems
+from crosstask_papers.information_transfer import sentence_tables, sentence_tasks
 from crosstask_papers.information_transfer import sentences as transfer_sentences
 from crosstask_papers.information_transfer import svd as transfer_svd
 from crosstask_papers.information_transfer import synthetic as transfer_synthetic
+from crosstask_papers.information_transfer.embedding_similarity import embedding_covariances
 from crosstask_papers.rates import CHOOSING_SEED, chosen_rate, trials, without_trials
 from helpers import WORDS, make_text
 
@@ -167,7 +170,7 @@ def sentences(tmp_path, monkeypatch):
     """Six small sets in the layout of the originals, of which MR and SST share texts, and word vectors."""
     folder = tmp_path / "data" / "sentence_classification"
     folder.mkdir(parents=True)
-    for number, (name, file) in enumerate(transfer_sentences.SENTENCE_FILES.items()):
+    for number, (name, file) in enumerate(SENTENCE_FILES.items()):
         rng = random.Random(0 if name in ("MR", "SST") else number)
         labels = 3 if name == "TREC" else 2
         lines = [f"{i % labels} {make_text(4 * (i % 2), rng)} {'. ' if name == 'SST' else ''}{i}" for i in range(60)]
@@ -176,75 +179,160 @@ def sentences(tmp_path, monkeypatch):
     matrix = np.random.default_rng(0).normal(size=(len(WORDS), 6)).astype(np.float16)
     vocabulary = np.bytes_("\n".join(WORDS).encode())
     np.savez(tmp_path / "data" / transfer_sentences.VECTORS, vocab=vocabulary, matrix=matrix)
-    quick = {"encoders": ("lstm", "cnn"), "pairs": 3, "updates": 1, "widths": (2,), "limit": 50}
-    monkeypatch.setattr(transfer_sentences, "QUICK", quick)
+    quick = {"encoders": ("lstm", "cnn"), "pairs": 3, "updates": 2, "widths": (2,), "limit": 50, "targets": 2}
+    monkeypatch.setattr(transfer_sentences, "QUICK", {**transfer_sentences.QUICK, **quick})
     return tmp_path / "data"
 
 
 def test_sentences_end_to_end(sentences, tmp_path):
     results = twice("transfer-sentences", sentences, tmp_path)
-    lstm, cnn, source, capacity = results["tables"]
-    assert (
-        [line[0] for line in lstm["lines"]] == ["MR+SUBJ", "SUBJ+CR", "CR+TREC"] == [line[0] for line in cnn["lines"]]
-    )
-    assert all(0 < line[4] < 1 and 0 < line[5]["mean"] < 1 for line in lstm["lines"])
-    assert [line[0] for line in source["lines"]] == ["MR", "SUBJ", "CR", "MPQA", "TREC"]
-    assert [line[0] for line in capacity["lines"]] == list(transfer_sentences.TABLE_1)
+    lstm, cnn, similarity, source, capacity, rates = results["tables"]
+    pairs = ["MR+SUBJ", "SUBJ+CR", "CR+TREC"]
+    assert [line[0] for line in lstm["lines"]] == [*pairs, "mean", "mean (rate 0.001, Adam's default)"]
+    assert [line[0] for line in cnn["lines"]] == [*pairs, "mean"]
+    methods = ["joint", *transfer_sentences.ALIGNMENTS]
+    assert [line[0] for line in similarity["lines"]] == ["GloVe, untouched", "single-task models", *methods]
+    assert all(0 < score <= 1 for line in similarity["lines"] for score in (*line[1:4], *line[5:8]))
+    assert [line[0] for line in source["lines"]] == ["MR", "SUBJ"]
+    assert [line[0] for line in capacity["lines"]] == list(sentence_tables.TABLE_1)
     assert capacity["lines"][-1][1] == sum(line[1] for line in capacity["lines"][:-1])
+    assert all(line[-1] in ("0.001", "0.003") for line in rates["lines"])
+    assert results["seeds"] == [0]
 
 
 @pytest.mark.parametrize("encoder", ["lstm", "cnn", "mlp"])
 def test_pairs_with_a_narrow_shared_part(encoder, sentences, monkeypatch):
-    monkeypatch.setattr(transfer_sentences, "UPDATES", 1)
+    monkeypatch.setitem(transfer_sentences.SIZE, "updates", 1)
     experiment = find("transfer-sentences")(Options(sentences, seeds=1))
-    cells = [RunKey.of(study="narrow", encoder=encoder, tasks="MR+CR", method=m, seed=0) for m in ("joint", "aligned")]
-    assert set(cells) <= set(experiment.cells())
+    own = {"study": "narrow", "encoder": encoder, "tasks": "MR+CR", "rate": 1e-3, "seed": 0}
+    cells = [RunKey.of(**own, method=method) for method in ("joint", "aligned")]
+    assert {"study": "narrow", "encoder": encoder, "method": "aligned"} in [arm.key for arm in experiment.arms()]
     expected = transfer_sentences.NARROW // 3 * 3 if encoder == "cnn" else transfer_sentences.NARROW
     built = build_encoder(experiment._learner(cells[0]).encoder, experiment._tasks(["MR", "CR"], 0))
     assert built.width == expected
-    rows = Rows([{"cell": dict(cell.values), **experiment.run(cell)} for cell in cells])
-    tables = {table.title: table.lines for table in experiment.tables(rows)}
-    (line,) = tables[f"Figure 6, {encoder} of width {transfer_sentences.NARROW}: mean test accuracy of both tasks"]
-    assert line[3].mean == pytest.approx(rows.rows[1]["score"] - rows.rows[0]["score"])
-    assert not tables[f"Figure 6, {encoder}: mean test accuracy of both tasks"]
+    joint, aligned = (experiment.run(cell) for cell in cells)
+    assert set(joint) == set(aligned) == {"score", "dev", "tasks", "similarity"}
+
+
+def test_long_runs_have_more_updates_and_every_arm_as_many(sentences):
+    experiment = find("transfer-sentences")(Options(sentences))
+    updates = {}
+    for arm in experiment.arms():
+        cell = RunKey.of(**arm.key, tasks=arm.groups[0], rate=1e-3, seed=0)
+        updates.setdefault(arm.key["study"], set()).add(experiment._learner(cell).training.updates)
+    usual = transfer_sentences.UPDATES
+    assert updates.pop("long") == {usual * transfer_sentences.LONGER}
+    assert all(counts == {usual} for counts in updates.values())
 
 
 def test_no_task_trains_on_what_another_is_measured_with(sentences):
-    tasks = [transfer_sentences.split_task(sentences, name, 0, None) for name in ("MR", "SST")]
-    cleaned = transfer_sentences.apart(tasks)
+    tasks = [sentence_tasks.split_task(sentences, name, 0, None) for name in ("MR", "SST")]
+    cleaned = sentence_tasks.apart(tasks)
     for one, other in (cleaned, cleaned[::-1]):
-        held_out = {transfer_sentences.letters(text) for text in [*other.dev.inputs, *other.test.inputs]}
-        assert not held_out & {transfer_sentences.letters(text) for text in one.train.inputs}
+        held_out = {sentence_tasks.letters(text) for text in [*other.dev.inputs, *other.test.inputs]}
+        assert not held_out & {sentence_tasks.letters(text) for text in one.train.inputs}
         assert len(one.train) < 48
     assert [len(task.test) for task in cleaned] == [6, 6]
 
 
+def test_a_task_trains_on_the_same_texts_alone_and_with_others(sentences, monkeypatch):
+    texts = []
+
+    class Stop(Exception):
+        """No run is needed."""
+
+    def fit(self, target, sources=()):
+        tasks = [*(target if isinstance(target, list) else [target]), *sources]
+        texts.append({task.name: list(task.train.inputs) for task in tasks})
+        raise Stop
+
+    monkeypatch.setattr("crosstask.learner.Learner.fit", fit)
+    experiment = find("transfer-sentences")(Options(sentences))
+    groups = [("capacity", "alone", "MR"), ("capacity", "together", "all"), ("pair", "aligned", "MR+CR"),
+              ("source", "fine-tuned", "MR"), ("single", "alone", "each")]  # fmt: skip
+    for study, method, tasks in groups:
+        with pytest.raises(Stop):
+            experiment.run(RunKey.of(study=study, encoder="mlp", method=method, tasks=tasks, rate=1e-3, seed=0))
+    assert len(texts) == len(groups)
+    assert all(by_task["MR"] == texts[0]["MR"] for by_task in texts)
+    assert set(texts[1]) == set(sentence_tasks.TASKS)
+
+
+def test_similarities_of_rows_by_text_and_by_token(sentences):
+    """Against the formula, with a matrix; the mean over a text, and each token, is a row."""
+    task = sentence_tasks.split_task(sentences, "CR", 0, None)
+    encoder = build_encoder({"name": "mlp", "hidden": 2, "dimension": 3}, [task])
+    matrix = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    found = embedding_covariances(encoder, task, matrix)
+    table = encoder.words.table.detach().double() @ matrix.double()
+    tokens = [table[torch.as_tensor(encoder.words.ids(text, "text"))] for text in task.train.inputs]
+    means = torch.stack([vectors.mean(0) for vectors in tokens])
+    rows = torch.cat(tokens)
+    torch.testing.assert_close(found["token"], rows.T @ rows)
+    torch.testing.assert_close(found["text"], means.T @ means)
+
+
 def test_sentence_claims():
+    own = {"encoder": "lstm", "rate": 1e-3}
     rows = []
+
+    def run(score, **cell):
+        """A run, and its trials, of which the first rate is the best."""
+        dev = cell.pop("dev", 50.0)
+        if cell["seed"] == 0:
+            trial = {name: value for name, value in cell.items() if name not in ("seed", "per_task", "similarity")}
+            for rate in transfer_sentences.RATES:
+                rows.append(row(99.0, **{**own, **trial, "rate": rate}, dev=-rate, seed=CHOOSING_SEED))
+        rows.append(row(score, **own, **cell, dev=dev))
+
     for seed in range(2):
         for pair, gain in (("MR+SUBJ", 1.0), ("MR+CR", 2.0), ("MR+MPQA", -1.0)):
-            own = {"study": "pair", "encoder": "lstm", "tasks": pair, "seed": seed}
-            rows.append(row(80.0, **own, method="joint"))
-            rows.append(row(80.0 + gain + 0.2 * seed, **own, method="aligned", similarity=0.5))
-        similarity = {"MR+SUBJ": 0.4, "MR+CR": 0.6, "MR+MPQA": 0.3}
-        rows.append(row(70.0, study="alone", encoder="lstm", seed=seed, similarity=similarity))
+            pair_of = {"study": "pair", "tasks": pair, "seed": seed}
+            run(80.0, **pair_of, method="joint")
+            similarity = {"text": 0.5, "token": 0.2}
+            run(80.0 + gain + 0.2 * seed, **pair_of, method="aligned", similarity=similarity)
+        by_pair = {"MR+SUBJ": 0.4, "MR+CR": 0.6, "MR+MPQA": 0.3}
+        kinds = {"text": by_pair, "token": by_pair}
+        run(70.0, study="single", method="alone", tasks="each", seed=seed, similarity=kinds)
         for width, dev, test in ((5, 60.0, 75.0), (100, 61.0, 71.0)):
-            own = {"study": "capacity", "encoder": "lstm", "width": width, "seed": seed}
-            for number, task in enumerate(transfer_sentences.TASKS):
-                rows.append(row(test, **own, tasks=task, dev=dev if number else -dev))
-            every = dict.fromkeys(transfer_sentences.TASKS, test + 1.0 + 0.1 * seed)
-            rows.append(row(test + 1.0 + 0.1 * seed, **own, tasks="all", dev=-dev, per_task=every))
+            of_width = {"study": "capacity", "width": width, "seed": seed}
+            for number, task in enumerate(sentence_tasks.TASKS):
+                run(test, **of_width, method="alone", tasks=task, dev=dev if number else -dev)
+            every = dict.fromkeys(sentence_tasks.TASKS, test + 1.0 + 0.1 * seed)
+            run(test + 1.0 + 0.1 * seed, **of_width, method="together", tasks="all", dev=-dev, per_task=every)
     found = verdicts(find("transfer-sentences")(QUIET).claims(Rows(rows)))
     assert found["lstm: alignment improves the mean accuracy of most pairs"] == ("in 2 of 3", "count")
     ours = found["lstm: alignment improves the mean over all pairs"][0]
     assert ours.startswith("+0.77 points ± 0.14 over 2 seeds")
-    text = "The covariance similarity is higher after alignment than between single-task models"
-    assert found[text] == ("in 2 of 3", "count")
+    text = "The covariance similarity, a row per {}, is higher than of single-task models: aligned"
+    assert found[text.format("text")] == ("in 2 of 3", "count")
+    assert found[text.format("token")] == ("in 0 of 3", "count")
     # Dev prefers 5 for MR and for all together, 100 for the other five.
-    assert found["The best shared width is below the sum of the single-task ones"] == ("5 against 505", "no test")
+    text = "The best shared width is below the sum of the single-task ones"
+    assert found[text] == ("5, of 5 to 100 tried, against 505", "no test")
+    text = "All together are better at their best width than at the largest tried"
+    assert found[text][0].startswith("+4.00 points")
     text = "At these widths, all together are better than each alone"
     assert found[text][0].startswith("+4.38 points")  # 76.05 less (75 + 5 * 71) / 6
-    assert found["From SST to the others, aligning the target improves most"] == ("–", "not measured")
+    text = "From SST to the others, a matrix of the target improves the mean (aligned)"
+    assert found[text] == ("–", "not measured")
+
+
+def test_a_best_width_at_the_edge_of_the_grid_is_said_to_be_there():
+    rows = []
+    for rate in transfer_sentences.RATES:
+        for width, dev in ((5, 1.0), (100, 2.0)):
+            for tasks in ("all", *sentence_tasks.TASKS):
+                method = "together" if tasks == "all" else "alone"
+                cell = {"study": "capacity", "encoder": "lstm", "method": method, "width": width, "tasks": tasks}
+                rows.append(row(0.0, **cell, rate=rate, seed=CHOOSING_SEED, dev=-rate))
+                if rate == transfer_sentences.RATES[0]:
+                    rows.append(row(80.0, **cell, rate=rate, seed=0, dev=dev, per_task={}))
+    found = verdicts(find("transfer-sentences")(QUIET).claims(Rows(rows)))
+    text = "The best shared width is below the sum of the single-task ones"
+    assert found[text] == ("100, the largest tried, against 600", "no test")
+    text = "All together are better at their best width than at the largest tried"
+    assert found[text] == ("100 is the best", "no test")
 
 
 # --- GLUE
