@@ -36,13 +36,16 @@ BATCH, EPOCHS = 16, 5
 LIMIT, DEV = 2500, 500
 """Training examples and dev examples of each task; RTE, the smallest, has hardly more."""
 PUBLISHED_RATE = 2e-5
-RATES = {"frozen": (PUBLISHED_RATE, 1e-4, 1e-3, 1e-2), "learning": (PUBLISHED_RATE, 5e-5, 1e-4)}
+RATES: dict[str, tuple[float, ...]] = {
+    "frozen": (PUBLISHED_RATE, 1e-4, 1e-3, 1e-2),
+    "learning": (PUBLISHED_RATE, 5e-5, 1e-4),
+}
 """Tried by both methods, by what the encoder does. The published rate, of an encoder ten times as large, hardly moves
 matrices that start at the identity in so few updates."""
 METHODS = ("plain", "aligned")
 ALIGNMENT = {"name": "alignment", "layer": 0, "measured": 0}
 QUICK_PAIRS, QUICK_LIMIT, QUICK_DEV, QUICK_TESTED = 1, 100, 100, 100
-QUICK_RATES = {"frozen": (1e-3, 1e-2)}
+QUICK_RATES: dict[str, tuple[float, ...]] = {"frozen": (1e-3, 1e-2)}
 
 
 class TransferGlue(Experiment):

@@ -221,7 +221,7 @@ class SentenceTables:
             head += [f"{kind}: mean", "lowest", "highest", "pairs above single-task models"]
         note = (
             "Over pairs, with a row of E for each text (the mean of its word vectors) and for each token; of E R where "
-            "there are matrices. The paper's scores, of which it does not say what a row is, lie between 0.1 and 0.5 (Fig. 6)."
+            "there are matrices. The paper, which does not say what a row is, has scores from 0.1 to 0.5 (Fig. 6)."
         )
         return Table(f"Covariance similarity, {self.main}", head, lines, note)
 
