@@ -89,7 +89,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tawt_samples, "SOURCE_SIZE", 60)
     monkeypatch.setattr(tawt_samples, "TARGET_SIZE", 30)
     monkeypatch.setattr(tawt_distance, "MEASURED", 100)
-    sizes = {"inputs": 5, "width": 16, "by_heart": 30, "source": 100, "targets": [10, 50], "epochs": 2}
+    sizes = {"inputs": 5, "width": 16, "by_heart": 30, "source": 50, "targets": [10, 50], "epochs": 2}
     monkeypatch.setattr(tawt_distance, "QUICK", {**tawt_distance.QUICK, **sizes, "least_updates": 5})
 
 
@@ -294,8 +294,7 @@ class TestTAWTDistance:
     def test_the_distance_is_that_of_the_library(self, small):
         """Risk less reference of one seed, both from the best head on a representation."""
         experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
-        sizes = {**experiment.settings(), "source": 50}  # as many updates as the largest target has
-        experiment.settings = lambda: sizes
+        sizes = experiment.settings()
         rows = []
         for source in ("alone", "q = 1"):
             cell = RunKey.of(source=source, seed=3)
@@ -323,6 +322,10 @@ class TestTAWTDistance:
         near, far = (tawt_distance._distances(rows, source)[0] for source in ("q = 0", "q = 1"))
         assert far > 0.1
         assert -0.05 < near < far
+
+    @pytest.mark.parametrize("sizes", [tawt_distance.FULL, tawt_distance.QUICK])
+    def test_the_reference_has_as_many_examples_as_a_source(self, sizes):
+        assert max(sizes["targets"]) == sizes["source"]
 
     def test_sources_share_the_target(self, small):
         experiment = tawt_distance.TAWTDistance(Options(None, quick=True))

@@ -38,13 +38,14 @@ FULL: dict[str, Any] = {
     "teaching_rate": 1e-3,
 }
 """The paper's, but for the teachers' rate, which it does not give, and the updates that a small target has at least:
-a hundred epochs over ten examples are too few updates for anything to be learned."""
+a hundred epochs over ten examples are too few updates for anything to be learned. The largest target, whose own
+representation distances are measured from, is as large as the source: with fewer examples it would be the worse one."""
 QUICK: dict[str, Any] = {
     "inputs": 20,
     "width": 64,
     "by_heart": 200,
     "source": 2000,
-    "targets": [20, 100, 1000],
+    "targets": [20, 100, 2000],
     "epochs": 20,
     "least_updates": 200,
     "learning_rate": 5e-3,
