@@ -34,7 +34,7 @@ COLUMNS = {
 BULK, QUICK_BULK = Bulk(), Bulk(problems=16, updates=200)
 DIGITS = 3
 MARGIN = 0.02
-"""Of a correlation: by less than that a large source helps no less. It is a fifth or less of what such a source adds to
+"""Of a correlation: by less than that a large source helps no less. It is below a quarter of what such a source adds to
 the linear and ReLU targets, of which this is asked."""
 
 
