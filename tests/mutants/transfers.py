@@ -1,0 +1,173 @@
+"""Mistakes in transfers."""
+
+from mutants.mutant import Mutant
+
+MUTANTS = [
+    # Label transfer (MetaXT)
+    Mutant(
+        "label-transfer/judge-trains",
+        "transfer/label_transfer/__init__.py",
+        "train_step[name], held_out_step[name] = split",
+        "train_step[name], held_out_step[name] = split.held_out, split.held_out",
+        "transfer/test_label_transfer_meta_step.py",
+        "the look-ahead trains on the half that judges it",
+    ),
+    Mutant(
+        "label-transfer/gradient-into-representation",
+        "transfer/label_transfer/__init__.py",
+        "forward.representations[task].read_by(kind).detach()",
+        "forward.representations[task].read_by(kind)",
+        "transfer/test_label_transfer_meta_step.py",
+        "in XT the encoder learns to please the network that makes the labels",
+    ),
+    Mutant(
+        "label-transfer/gamma-2-not-shared",
+        "transfer/label_transfer/__init__.py",
+        "self.gamma_2 / (len(self.sources[target]) * len(receivers))",
+        "self.gamma_2 / len(receivers)",
+        "transfer/test_label_transfer_meta_step.py",
+        "with many sources their labels drown those of the target",
+    ),
+    Mutant(
+        "label-transfer/held-out-set-trains",
+        "transfer/label_transfer/splits.py",
+        "remaining = np.setdiff1d(np.arange(len(moment.data[target])), held_out)",
+        "remaining = np.arange(len(moment.data[target]))",
+        "transfer/test_label_transfer_meta_step.py transfer/test_label_transfer.py"
+        "::test_when_alpha_learns_and_what_the_model_trains_on",
+        "examples of the held-out set are trained on",
+    ),
+    Mutant(
+        "label-transfer/no-look-ahead",
+        "transfer/label_transfer/meta_step.py",
+        "start = {name: stepped[name] for name in parameters}",
+        "start = {name: parameters[name] for name in parameters}",
+        "equations/test_bilevel.py::test_meta_gradient_of_a_linear_model",
+        "the held-out loss is that of the model before the step",
+    ),
+    Mutant(
+        "label-transfer/sum-of-units",
+        "transfer/label_transfer/meta_step.py",
+        "term.factor * soft_labels / counts[term.task]",
+        "term.factor * soft_labels",
+        "equations/test_bilevel.py::test_meta_gradient_of_a_linear_model",
+        "transferred labels count by the size of the batch",
+    ),
+    Mutant(
+        "label-transfer/rate-left-in",
+        "transfer/label_transfer/meta_step.py",
+        "torch._foreach_mul_(derivatives, rates)",
+        "pass",
+        "equations/test_bilevel.py::test_meta_gradient_of_a_linear_model",
+        "the meta-gradient lacks the learning rate of the step",
+    ),
+    Mutant(
+        "label-transfer/prior-sign",
+        "transfer/label_transfer/__init__.py",
+        "derivative = -frequencies / self.reduce",
+        "derivative = frequencies / self.reduce",
+        "transfer/test_label_transfer.py::test_the_gradient_of_the_prior_is_that_of_the_divergence",
+        "the prior drives soft labels away from the frequencies",
+    ),
+    # Alignment
+    Mutant(
+        "alignment/transposed",
+        "transfer/alignment.py",
+        "values @ self._offset(task)",
+        "values @ self._offset(task).T",
+        "transfer/test_alignment.py::test_the_forward_pass_is_that_of_algorithm_1",
+        "embeddings go through the transposed matrix",
+    ),
+    Mutant(
+        "alignment/similarity-transposed",
+        "transfer/alignment.py",
+        "matrix.T @ before[task] @ matrix",
+        "matrix @ before[task] @ matrix.T",
+        "transfer/test_alignment.py::test_the_recorded_similarity_is_that_of_embeddings_times_matrices",
+        "the recorded similarity is that of the transposed matrices",
+    ),
+    Mutant(
+        "alignment/turns",
+        "transfer/alignment.py",
+        "if number != update % len(reached):",
+        "if number == update % len(reached):",
+        "transfer/test_alignment.py::test_what_moves_in_each_update",
+        "all groups but one move in an update",
+    ),
+    Mutant(
+        "alignment/warm-up",
+        "transfer/alignment.py",
+        "self._is_warm = moment.update >= self.warmup * moment.num_updates",
+        "self._is_warm = moment.update > self.warmup * moment.num_updates",
+        "transfer/test_alignment.py::test_what_moves_in_each_update",
+        "the warm-up lasts an update too long",
+    ),
+    # Adversarial training
+    Mutant(
+        "adversarial/reversal",
+        "transfer/adversarial.py",
+        "return -ctx.strength * gradients[0], None",
+        "return ctx.strength * gradients[0], None",
+        "transfer/test_adversarial.py::test_reversal_keeps_values_and_turns_gradients",
+        "the encoder helps the discriminator",
+    ),
+    Mutant(
+        "adversarial/orthogonality",
+        "transfer/adversarial.py",
+        "product.square().sum() / len(shared) ** 2",
+        "product.square().sum() / len(shared)",
+        "transfer/test_adversarial.py::test_orthogonality_is_the_formula",
+        "the penalty grows with the batch",
+    ),
+    Mutant(
+        "adversarial/not-shared",
+        "transfer/adversarial.py",
+        "shared = features[:, : self.width]",
+        "shared = features[:, -self.width :]",
+        "transfer/test_adversarial.py::test_the_gradient_of_the_adversarial_term_by_hand"
+        " transfer/test_adversarial.py::test_the_discriminator_learns_what_can_be_told_apart"
+        " transfer/test_adversarial.py::test_shared_features_tell_the_task_less",
+        "the discriminator reads private features",
+    ),
+    Mutant(
+        "adversarial/tasks-summed",
+        "transfer/adversarial.py",
+        "self.task_factor = 1.0 / max(1, len(moment.step))",
+        "self.task_factor = 1.0",
+        "transfer/test_adversarial.py",
+        "the adversarial term grows with the number of tasks",
+    ),
+    Mutant(
+        "adversarial/rising",
+        "transfer/adversarial.py",
+        "math.exp(-10.0 * progress)",
+        "math.exp(10.0 * progress)",
+        "transfer/test_adversarial.py::test_rising_strength_follows_its_formula",
+        "the strength falls from 0 to -1",
+    ),
+    # Adapters
+    Mutant(
+        "adapter-fusion/softmax",
+        "transfer/adapter_fusion.py",
+        "scores.squeeze(-1).softmax(-1)",
+        "scores.squeeze(-1).softmax(-2)",
+        "transfer/test_adapters.py::test_the_fusion_is_its_equation",
+        "attention adds up to one over tokens instead of adapters",
+    ),
+    Mutant(
+        "adapter-fusion/values",
+        "transfer/adapter_fusion.py",
+        "attention.unsqueeze(-2) @ self.value(changes)",
+        "attention.unsqueeze(-2) @ changes",
+        "transfer/test_adapters.py::test_the_fusion_is_its_equation",
+        "the value matrix has no part",
+    ),
+    Mutant(
+        "adapter-fusion/padding",
+        "transfer/adapter_fusion.py",
+        "sums = np.stack([attention[tokens].double().sum(0)",
+        "sums = np.stack([attention.flatten(0, 1).double().sum(0)",
+        "transfer/test_adapters.py::test_attention_is_averaged_over_tokens_alone",
+        "attention at padding gets into the record",
+    ),
+]
