@@ -25,8 +25,8 @@ MUTANTS = [
         "weighting/tawt.py",
         "is_delayed: ClassVar[bool] = True",
         "is_delayed: ClassVar[bool] = False",
-        "equations/test_tawt.py weighting/test_weighting_tawt.py",
-        "an inspected step is taken with the weights that it has just learned",
+        "training/test_update_graphs.py::test_an_update_in_parts_is_the_update[tawt]",
+        "where updates are replayed, an inspected step is taken with the weights that it has just learned",
     ),
     Mutant(
         "tawt/effective-sample-size",
@@ -192,6 +192,14 @@ MUTANTS = [
         "bounded / bounded.sum()",
         "equations/test_gradnorm.py",
         "weights add up to one instead of T",
+    ),
+    Mutant(
+        "gradnorm/new-weights",
+        "weighting/gradnorm.py",
+        "is_delayed: ClassVar[bool] = True",
+        "is_delayed: ClassVar[bool] = False",
+        "equations/test_gradnorm.py",
+        "a step is taken with the weights that it has just learned",
     ),
     # Uncertainty
     Mutant(
