@@ -215,7 +215,7 @@ MUTANTS = [
         "gradients/fused.py",
         "stacked[id(parameter)].add_(gradients)",
         "stacked[id(parameter)] = gradients.to(parameter.dtype)",
-        "gradients/test_fused.py",
+        "gradients/test_fused.py::test_a_layer_that_is_called_twice",
         "of a layer that is called twice the last call alone counts",
     ),
     Mutant(
@@ -223,7 +223,7 @@ MUTANTS = [
         "gradients/fused.py",
         "gradients[:, padding] = 0.0",
         "gradients[:, padding] *= 1.0",
-        "gradients/test_fused.py",
+        "gradients/test_fused.py::test_padding_does_not_learn",
         "the vector of padding learns",
     ),
     # Meta-gradients through a step
