@@ -75,7 +75,7 @@ MUTANTS = [
         "training/trainer.py",
         "num_evaluations >= settings.patience",
         "num_evaluations > settings.patience",
-        "training/test_training.py::test_patience_stops_early",
+        "training/test_training.py::test_patience_is_the_number_of_evaluations_without_a_better_one",
         "training stops an evaluation too late",
     ),
     Mutant(

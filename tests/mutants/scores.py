@@ -17,7 +17,8 @@ MUTANTS = [
         "transferability/judge.py",
         "outputs = probe.outputs_for_target(self.units, self.seed)",
         "outputs = probe.outputs(self.units.features)",
-        "transferability/test_rank.py::TestCannotBeJudged",
+        "transferability/test_rank.py::TestCannotBeJudged"
+        "::test_what_a_source_has_memorized_of_the_target_s_inputs_does_not_count",
         "a source that has the target's inputs is judged by what it has memorized",
     ),
     Mutant(
@@ -212,7 +213,7 @@ MUTANTS = [
         "probing/stacking.py",
         "np.sqrt(fraction * width / num_outputs)",
         "np.sqrt(fraction)",
-        "probing/test_probes.py::TestStacking",
+        "probing/test_probes.py::TestStacking::test_outputs_have_their_fraction_of_the_prior_variance",
         "outputs have less than their fraction of the prior variance",
     ),
 ]

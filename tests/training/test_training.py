@@ -95,6 +95,14 @@ def test_patience_stops_early():
     assert end["updates"] < 50 * 4
 
 
+def test_patience_is_the_number_of_evaluations_without_a_better_one():
+    target, source = tasks()
+    run = learner(epochs=50, patience=3, learning_rate=0.05).fit(target, [source])
+    standings = [(row["scores"]["accuracy"], -row["loss"]) for row in run.history if row["event"] == "dev"]
+    best = standings.index(max(standings))
+    assert len(standings) - 1 - best == 3
+
+
 def test_without_dev_the_last_model_is_kept_and_said_so():
     target, source = tasks(dev=False)
     run = learner().fit(target, [source])

@@ -424,6 +424,20 @@ class TestCannotBeJudged:
         row = rank(target, [other]).rows[0]
         assert "100% of the target's inputs stand in it too" in row.reasons
 
+    def test_what_a_source_has_memorized_of_the_target_s_inputs_does_not_count(self):
+        """Labels at random, more features than examples: on inputs that are new to it such a source tells nothing."""
+        alignments, gains = [], []
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            inputs, labels = rng.normal(size=(60, 100)).astype("float32"), rng.integers(2, size=60)
+            target = ct.Task.from_arrays("target", inputs, labels, dev=False)
+            almost = np.where(np.arange(60) == 0, 1 - labels, labels)  # else it would be a copy
+            row = rank(target, [ct.Task.from_arrays("source", inputs, almost, dev=False)]).rows[0]
+            alignments.append(row.scores["cka"])
+            gains.append(row.scores["gain"])
+        assert np.mean(alignments) < 0.2  # of outputs of a model that has seen the inputs: 0.6
+        assert np.mean(gains) < 0.1  # 0.6
+
     def test_a_target_that_cannot_be_judged_is_an_error(self):
         x = np.random.default_rng(0).normal(size=(40, WIDTH))
         _, sources = known_truth(0)
