@@ -67,7 +67,7 @@ MUTANTS = [
         "training/trainer.py",
         "if self.state.selection.update(metrics, values, losses) and",
         "if (self.state.selection.update(metrics, values, losses) or True) and",
-        "training/test_training.py::test_the_best_epoch_on_dev_is_kept",
+        "training/test_training.py::test_after_patience_the_model_of_the_best_evaluation_is_kept",
         "the last model is kept",
     ),
     Mutant(
@@ -75,7 +75,7 @@ MUTANTS = [
         "training/trainer.py",
         "num_evaluations >= settings.patience",
         "num_evaluations > settings.patience",
-        "training/test_training.py::test_patience_is_the_number_of_evaluations_without_a_better_one",
+        "training/test_training.py::test_after_patience_the_model_of_the_best_evaluation_is_kept",
         "training stops an evaluation too late",
     ),
     Mutant(
