@@ -270,6 +270,18 @@ class TestStacking:
         assert (shared_examples(other, data) == -1).all()
         assert np.array_equal(probe.outputs_for_target(other, 0), probe.outputs(other.features))
 
+    @pytest.mark.parametrize("fraction", stacking.SHARES)
+    def test_outputs_have_their_fraction_of_the_prior_variance(self, fraction):
+        """Independent features of unit variance, weights of the prior: logits vary by the sum of squared factors."""
+        target, columns = units(np.zeros((4, 13)), [0, 1, 0, 1]), {"one": slice(10, 11), "two": slice(11, 13)}
+        variances = stacking._emphasis(target, 10, columns, fraction, num_outputs=3) ** 2
+        assert variances.sum() == pytest.approx(10)  # as much as features alone have: one grid of penalties serves all
+        assert variances[10:].sum() == pytest.approx(fraction * 10)
+        assert np.ptp(variances[10:]) == pytest.approx(0.0)
+        without = stacking._emphasis(target, 10, {"two": slice(11, 13)}, fraction, num_outputs=3) ** 2
+        assert without[10] == 0.0
+        assert without[11:] == pytest.approx(variances[11:])  # what is left out on trial changes nothing else
+
     def test_a_large_source_is_cut(self, monkeypatch):
         monkeypatch.setattr(stacking, "MAX_SOURCE_EXAMPLES", 50)
         run = learner("stacking").fit(vector_task(), [vector_task("source", seed=1, size=90)])
