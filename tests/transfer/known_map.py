@@ -54,7 +54,7 @@ def fit(method: str, seed: int, num_labels: int) -> ct.Run:
     fine, coarse = make_tasks(seed, num_labels)
     options = dict(METHODS[method])
     if "transfer" in options:
-        options["transfer"] = [{"name": "label-transfer", **options["transfer"]}]
+        options["transfer"] = [{"name": "label-transfer", "preset": "paper", **options["transfer"]}]
     encoder = {"name": "relu", "hidden": 32}
     learner = ct.Learner(encoder, **options, **TRAINING, seed=seed, progress=False)
     return learner.fit(fine, [] if options["paradigm"] == "single" else [coarse])

@@ -41,7 +41,7 @@ def test_the_network_is_that_of_section_3_1():
 def test_the_training_loss_is_that_of_equation_2(meta):
     """`gamma_1` times the source's own loss, `gamma_2` times that of soft labels; only XT's gradient reaches alpha."""
     fine, coarse = fine_and_coarse()
-    transfer = ct.LabelTransfer(gamma_1=0.7, gamma_2=1.3, meta=meta)
+    transfer = ct.LabelTransfer(start="nothing", gamma_1=0.7, gamma_2=1.3, meta=meta)
     model = learner(transfer)._make_model([fine, coarse])
     transfer.start(Setup(model, [fine, coarse], ["fine"]))
     features = torch.from_numpy(vectors(9, seed=5))
@@ -117,7 +117,7 @@ def test_the_map_is_the_mean_soft_label_of_each_source_label():
 
 def test_the_map_is_recorded_over_time_and_found_again(tmp_path):
     fine, coarse = fine_and_coarse()
-    run = learner(ct.LabelTransfer(), epochs=3).fit(fine, [coarse], output=tmp_path / "run")
+    run = learner(ct.LabelTransfer(start="nothing"), epochs=3).fit(fine, [coarse], output=tmp_path / "run")
     rows = transfer_rows(run)
     assert [row["update"] for row in rows] == [8, 16, 24]
     assert rows[0]["label_map"] != rows[-1]["label_map"]
@@ -129,7 +129,7 @@ def test_the_map_is_recorded_over_time_and_found_again(tmp_path):
 
 def test_nothing_of_it_stays_in_the_model(tmp_path):
     fine, coarse = fine_and_coarse()
-    run = learner(ct.LabelTransfer()).fit(fine, [coarse], output=tmp_path / "run")
+    run = learner(ct.LabelTransfer(start="nothing")).fit(fine, [coarse], output=tmp_path / "run")
     plain = learner().fit(fine, [coarse])
     assert state(run).keys() == state(plain).keys()
     assert list(run.model.inserts) == []
@@ -148,7 +148,7 @@ def test_the_start_is_that_of_the_run_without_it():
     """A term that counts next to nothing leaves the run what it was: pairs over seeds are pairs."""
     fine, coarse = fine_and_coarse()
     plain = state(learner().fit(fine, [coarse]))
-    beside = state(learner(ct.LabelTransfer(gamma_2=1e-12)).fit(fine, [coarse]))
+    beside = state(learner(ct.LabelTransfer(start="nothing", gamma_2=1e-12)).fit(fine, [coarse]))
     for name, tensor in plain.items():
         torch.testing.assert_close(tensor, beside[name], atol=1e-6, rtol=1e-6)
 
@@ -212,7 +212,8 @@ def test_dropout_is_not_disturbed():
     polarity = ct.Task.from_arrays("polarity", texts, ["no" if i % 5 < 2 else "yes" for i in range(40)])
     encoder = {"name": "mlp", "dimension": 8, "hidden": 8, "dropout": 0.4}
     plain = state(learner(encoder=encoder).fit(stars, [polarity]))
-    beside = state(learner(ct.LabelTransfer(gamma_2=1e-12, prior=1.0), encoder=encoder).fit(stars, [polarity]))
+    transfer = ct.LabelTransfer(start="nothing", gamma_2=1e-12, prior=1.0)
+    beside = state(learner(transfer, encoder=encoder).fit(stars, [polarity]))
     for name, tensor in plain.items():
         torch.testing.assert_close(tensor, beside[name], atol=1e-6, rtol=1e-6)
 
@@ -220,13 +221,14 @@ def test_dropout_is_not_disturbed():
 def test_variants_give_the_same_run():
     fine, coarse = fine_and_coarse()
     runs = [
-        learner(ct.LabelTransfer(variant=variant), epochs=1).fit(fine, [coarse])
+        learner(ct.LabelTransfer(start="nothing", variant=variant), epochs=1).fit(fine, [coarse])
         for variant in ("forward", "double-backward", "finite-difference")
     ]
     for other, tolerance in zip(runs[1:], (1e-5, 5e-3), strict=True):
         for name, tensor in state(runs[0]).items():
             torch.testing.assert_close(tensor, state(other)[name], atol=tolerance, rtol=tolerance)
-    assert not same(state(runs[0]), state(learner(ct.LabelTransfer(learning_rate=1e-9), epochs=1).fit(fine, [coarse])))
+    slow = learner(ct.LabelTransfer(start="nothing", learning_rate=1e-9), epochs=1).fit(fine, [coarse])
+    assert not same(state(runs[0]), state(slow))
 
 
 @pytest.mark.parametrize(
@@ -240,8 +242,8 @@ def test_variants_give_the_same_run():
 )  # fmt: skip
 def test_every_option_takes_part(options):
     fine, coarse = fine_and_coarse()
-    usual = learner(ct.LabelTransfer()).fit(fine, [coarse])
-    run = learner({"name": "label-transfer", **options}).fit(fine, [coarse])
+    usual = learner(ct.LabelTransfer(start="nothing")).fit(fine, [coarse])
+    run = learner({"name": "label-transfer", "start": "nothing", **options}).fit(fine, [coarse])
     assert not same(state(usual), state(run))
     assert all(torch.isfinite(tensor).all() for tensor in state(run).values())
     assert ("held_out_loss" in transfer_rows(run)[-1]) == options.get("meta", True)
@@ -264,7 +266,7 @@ def test_a_label_that_repeats_the_model_leaves_it_as_it_is():
 
 def test_after_the_backward_pass_something_must_be_held_out():
     with pytest.raises(ct.CrossTaskError, match="set `train_on: half` or `hold: set`"):
-        ct.LabelTransfer(order="after")
+        ct.LabelTransfer(start="nothing", order="after")
 
 
 class Steps(ct.LabelTransfer):
@@ -288,7 +290,7 @@ def test_when_alpha_learns_and_what_the_model_trains_on():
     fine, coarse = fine_and_coarse()  # 32 and 64 examples: 8 updates an epoch, each with 8 of the target's
 
     def steps_of(**options):
-        fitted = learner(Steps(**options))
+        fitted = learner(Steps(**{"start": "nothing", **options}))
         return fitted.fit(fine, [coarse]), fitted.trained_transfers[0]
 
     for options, expected in (
@@ -315,7 +317,7 @@ def test_when_alpha_learns_and_what_the_model_trains_on():
 def test_a_set_that_is_held_out_goes_with_a_weighting_that_holds_out_another():
     """MetaWeighting keeps a query of its own, so positions mean examples of what is left."""
     fine, coarse = fine_and_coarse()
-    run = learner(ct.LabelTransfer(hold="set"), weighting="metaweighting").fit(fine, [coarse])
+    run = learner(ct.LabelTransfer(start="nothing", hold="set"), weighting="metaweighting").fit(fine, [coarse])
     assert run.label_map
 
 
@@ -327,7 +329,8 @@ def test_a_prior_draws_the_mean_soft_label_to_the_frequencies():
     share = labels.count("often") / len(labels)
     far = {}
     for prior in (0.0, 30.0):
-        run = learner(ct.LabelTransfer(prior=prior, learning_rate=1e-2), updates=60).fit(fine, [coarse])
+        transfer = ct.LabelTransfer(start="nothing", prior=prior, learning_rate=1e-2)
+        run = learner(transfer, updates=60).fit(fine, [coarse])
         mean = np.mean([row["often"] for row in run.label_map["coarse"].values()])
         far[prior] = abs(mean - share)
     assert far[30.0] < 0.03 < far[0.0]
@@ -335,7 +338,7 @@ def test_a_prior_draws_the_mean_soft_label_to_the_frequencies():
 
 def test_the_gradient_of_the_prior_is_that_of_the_divergence():
     fine, coarse = fine_and_coarse()
-    transfer = ct.LabelTransfer(prior=0.6)
+    transfer = ct.LabelTransfer(start="nothing", prior=0.6)
     model = learner(transfer)._make_model([fine, coarse])
     transfer.start(Setup(model, [fine, coarse], ["fine"]))
     features, labels = torch.from_numpy(vectors(6)), torch.tensor([0, 1, 0, 1, 1, 1])
@@ -356,7 +359,7 @@ def test_a_source_that_is_no_classification_takes_part_in_the_look_ahead():
         "topics", vectors(40, seed=3), [["a", "b"][: 1 + i % 2] for i in range(40)], kind="multilabel"
     )
     amount = ct.Task.from_arrays("amount", vectors(40, seed=4), vectors(40, seed=4)[:, 1].tolist(), kind="regression")
-    run = learner(ct.LabelTransfer()).fit(fine, [coarse, topics, amount])
+    run = learner(ct.LabelTransfer(start="nothing")).fit(fine, [coarse, topics, amount])
     assert set(run.label_map) == {"coarse"}
     from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader
 
@@ -369,7 +372,7 @@ def test_several_targets_have_a_map_each():
     fine, coarse = fine_and_coarse()
     values = vectors(40, seed=7)
     second = ct.Task.from_arrays("second", values, np.where(values[:, 1] > 0, "yes", "no").tolist())
-    run = learner(ct.LabelTransfer(prior=0.1)).fit([fine, second], [coarse])
+    run = learner(ct.LabelTransfer(start="nothing", prior=0.1)).fit([fine, second], [coarse])
     assert set(run.label_map) == {"fine", "second"}
     assert set(run.label_map["second"]["coarse"]["up"]) == {"yes", "no"}
 
@@ -380,7 +383,7 @@ def test_several_targets_have_a_map_each():
 def test_weightings_on_top(weighting):
     fine, coarse = fine_and_coarse()
     third = ct.Task.from_arrays("third", vectors(40, seed=2), [("x", "y", "z")[i % 3] for i in range(40)])
-    run = learner(ct.LabelTransfer(), weighting=weighting).fit(fine, [coarse, third])
+    run = learner(ct.LabelTransfer(start="nothing"), weighting=weighting).fit(fine, [coarse, third])
     rows = [row["weights"] for row in run.history if row["event"] == "update"]
     assert set(run.weights) == {"fine", "coarse", "third"}
     assert (rows[0] == rows[-1]) == (weighting in ("uniform", "by-size"))
@@ -389,7 +392,7 @@ def test_weightings_on_top(weighting):
 
 def test_weights_reach_the_look_ahead():
     fine, coarse = fine_and_coarse()
-    transfer = ct.LabelTransfer(gamma_1=0.5, gamma_2=2.0)
+    transfer = ct.LabelTransfer(start="nothing", gamma_1=0.5, gamma_2=2.0)
     model = learner(transfer)._make_model([fine, coarse])
     transfer.start(Setup(model, [fine, coarse], ["fine"]))
     terms = transfer.loss_terms(["fine", "coarse"], {"fine": 0.8, "coarse": 0.2})
@@ -400,7 +403,7 @@ def test_weights_reach_the_look_ahead():
 
 def test_bfloat16():
     fine, coarse = fine_and_coarse()
-    run = learner(ct.LabelTransfer(prior=0.5), precision="bfloat16").fit(fine, [coarse])
+    run = learner(ct.LabelTransfer(start="nothing", prior=0.5), precision="bfloat16").fit(fine, [coarse])
     assert all(torch.isfinite(tensor).all() for tensor in state(run).values())
     assert sum(run.label_map["coarse"]["up"].values()) == pytest.approx(1.0, abs=1e-2)
     learner().fit(fine, [coarse])  # back to float32

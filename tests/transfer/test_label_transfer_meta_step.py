@@ -52,7 +52,7 @@ class Noted(ct.LabelTransfer):
 
 def noted_run(sources, **options):
     fine, *others = sources
-    fitted = learner(Noted(gamma_1=GAMMA_1, gamma_2=GAMMA_2, **options), epochs=1)
+    fitted = learner(Noted(start="nothing", gamma_1=GAMMA_1, gamma_2=GAMMA_2, **options), epochs=1)
     run = fitted.fit(fine, others)
     return run, fitted.trained_transfers[0]
 
@@ -168,7 +168,7 @@ def test_sources_and_targets_share_gamma_2():
     values = vectors(40, seed=7)
     second = ct.Task.from_arrays("second", values, np.where(values[:, 1] > 0, "yes", "no").tolist())
     tasks = [fine, second, coarse, third]
-    transfer = ct.LabelTransfer(gamma_2=GAMMA_2)
+    transfer = ct.LabelTransfer(start="nothing", gamma_2=GAMMA_2)
     transfer.start(Setup(learner(transfer)._make_model(tasks), tasks, ["fine", "second"]))
     factors = [term.factor for term in transfer.loss_terms([task.name for task in tasks], {}) if term.is_transferred]
     assert factors == pytest.approx([GAMMA_2 / 4] * 4)

@@ -134,10 +134,11 @@ def test_few_labels_are_enough_for_a_probe():
 
 def test_what_is_left_out_depends_on_the_start():
     """From a probe there must be something to probe first, and soft labels deserve more trust."""
-    plain = ct.LabelTransfer()
+    plain = ct.LabelTransfer(start="nothing")
     assert (plain.gamma_2, plain.learning_rate, plain.warmup) == (1.0, 1e-3, 0.0)
     for start in ("probe", "stacked"):
         probed = ct.LabelTransfer(start=start)
         assert (probed.gamma_2, probed.learning_rate, probed.warmup) == (3.0, 1e-4, 0.5)
+    assert ct.LabelTransfer().preset == ct.LabelTransfer(start="probe").preset
     own = ct.LabelTransfer(start="probe", gamma_2=0.5, learning_rate=1e-2, warmup=0.0)
     assert (own.gamma_2, own.learning_rate, own.warmup) == (0.5, 1e-2, 0.0)

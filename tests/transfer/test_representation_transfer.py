@@ -14,6 +14,9 @@ from crosstask.transfer.representation_transfer import RepresentationTransferNet
 from helpers import WORDS, make_text
 
 
+PAPER = {"name": "label-transfer", "preset": "paper"}
+
+
 def text_tasks(size=24):
     rng = random.Random(0)
     texts = [make_text(i % 5, rng) for i in range(size)]
@@ -49,7 +52,7 @@ def test_the_network_starts_as_nothing():
 @pytest.mark.parametrize("first", ["label-transfer", "representation-transfer"])
 @pytest.mark.parametrize("meta", [True, False])
 def test_it_learns_in_either_order(tasks, first, meta, tiny_encoder):
-    transfers = [ct.LabelTransfer(meta=meta), ct.RepresentationTransfer()]
+    transfers = [ct.LabelTransfer(start="nothing", meta=meta), ct.RepresentationTransfer()]
     transfers.sort(key=lambda transfer: transfer.name != first)
     target, source = tasks()
     fitted = learner(*transfers, encoder=tiny(tiny_encoder("bert")), learning_rate=1e-3)
@@ -68,7 +71,7 @@ def test_it_goes_with_every_encoder_of_words(encoder, tasks):
     target, source = tasks()
     states = []
     for variant in ("forward", "double-backward"):
-        transfers = [ct.LabelTransfer(variant=variant), ct.RepresentationTransfer()]
+        transfers = [ct.LabelTransfer(start="nothing", variant=variant), ct.RepresentationTransfer()]
         fitted = learner(*transfers, encoder={"name": encoder, "dimension": 3, "dropout": 0.0}, epochs=1)
         fitted.fit(target, [source])
         states.append([transfer.state_dict() for transfer in fitted.trained_transfers])
@@ -95,7 +98,7 @@ def test_it_is_at_work_in_the_transferred_term_alone(tiny_encoder):
 def test_nothing_of_it_stays_in_the_model(tasks, tiny_encoder, tmp_path):
     import transformers
 
-    run = fit(tiny_encoder("bert"), tasks(), "label-transfer", "representation-transfer")
+    run = fit(tiny_encoder("bert"), tasks(), PAPER, "representation-transfer")
     assert state(run).keys() == state(fit(tiny_encoder("bert"), tasks())).keys()
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in run.model.modules())
     folder = run.export(tmp_path / "out")
@@ -108,7 +111,7 @@ def test_nothing_of_it_stays_in_the_model(tasks, tiny_encoder, tmp_path):
 
 def test_a_run_that_resumes_is_the_run_that_was_not_interrupted(tiny_encoder, tmp_path, monkeypatch):
     def go(folder, **more):
-        transfers = [ct.LabelTransfer(), ct.RepresentationTransfer()]
+        transfers = [ct.LabelTransfer(start="nothing"), ct.RepresentationTransfer()]
         target, source = text_tasks()
         settings = {"epochs": 3, "checkpoint_every": 2, "learning_rate": 1e-3}
         made = learner(*transfers, encoder=tiny(tiny_encoder("bert"), dropout=0.1), **settings)
@@ -152,7 +155,7 @@ def test_gradient_checkpoints_leave_the_run_what_it_is(tiny_encoder):
         found = [
             state(
                 fit(
-                    tiny_encoder("bert"), tasks(), "label-transfer", "representation-transfer",
+                    tiny_encoder("bert"), tasks(), PAPER, "representation-transfer",
                     encoder={"gradient_checkpointing": again},
                 )
             )

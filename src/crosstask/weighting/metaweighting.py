@@ -225,6 +225,7 @@ class MetaWeighting(Weighting):
     name: ClassVar[str] = "metaweighting"
     summary: ClassVar[str] = "weights that lower every task's loss on held-out parts of the training sets"
     paper: ClassVar[Paper | None] = METAWEIGHTING
+    paper_options: ClassVar[Mapping[str, Any]] = {"solver": "frank-wolfe"}
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Weights from how much of each task's labels lies in the directions that the tasks have in common."""
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -122,6 +122,7 @@ class SVDWeighting(StaticWeighting):
     name: ClassVar[str] = "svd"
     summary: ClassVar[str] = "by how much a task's labels agree with the main directions of all tasks' labels"
     paper: ClassVar[Paper | None] = INFORMATION_TRANSFER
+    paper_options: ClassVar[Mapping[str, Any]] = {"standardize": False, "normalize": False}
     inspects: ClassVar[Need] = Need.FEATURES
 
     def __init__(
