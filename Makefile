@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test fuzz lint format demo docs reproduce-quick reproduce-pages torture clean
+.PHONY: help install test fuzz lint format demo docs reproduce-quick reproduce-pages torture mutants clean
 
 help: ## Show this list
 	@echo "Usage: make TARGET [PYTHON=python3.12] [ARGS='options of pytest or of the demo']"
@@ -56,6 +56,9 @@ SEED ?= 0
 torture: $(INSTALLED) ## Kill runs at every moment and see that nothing is lost (KILLS=1000 JOBS=2 SEED=0)
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m torture.run --kills $(KILLS) --jobs $(JOBS) --seed $(SEED) \
 		--json benchmarks/results/torture.json $(ARGS)
+
+mutants: $(INSTALLED) ## Make plausible mistakes in core formulas and see that tests fail (JOBS=2 ARGS="--only tawt")
+	PYTHONPATH=src:tests $(BIN)/python -m mutants --jobs $(JOBS) --json benchmarks/results/mutants.json $(ARGS)
 
 clean: ## Remove caches and build products; .venv and runs stay
 	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -18,19 +18,12 @@ from crosstask.learner import Learner
 from crosstask.runs.environment import environment
 from crosstask.studies.executors import finished
 from crosstask_papers.data import path_of
-from crosstask_papers.information_transfer.sentences import (
-    BATCH,
-    ENCODERS,
-    NUM_EVALUATIONS,
-    RATE,
-    TASKS,
-    UPDATES,
-    VECTORS,
-    apart,
-    split_task,
-)
+from crosstask_papers.information_transfer.sentence_tasks import TASKS, apart, split_task
+from crosstask_papers.information_transfer.sentences import BATCH, ENCODERS, NUM_EVALUATIONS, UPDATES, VECTORS
 
 SEEDS, WIDTHS, RATES = (100,), (20, 200), (0.03, 1.0)
+RATE = 3e-3
+"""Of the model."""
 
 
 @dataclass(frozen=True)

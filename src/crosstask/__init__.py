@@ -8,7 +8,7 @@ them with their types for editors.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 _EXPORTS = {
     "CrossTaskError": "crosstask.errors",

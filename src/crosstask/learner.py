@@ -53,6 +53,8 @@ class Learner:
             normalized-joint, or single where there is no source.
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.
+        drop_overlap: leave training examples out whose input stands in dev or test of a target that is another task: a
+            model that was trained on them knows them, as it will not know new ones. The record says how many.
         training: settings of the loop; single ones can also be given by name (`epochs=10`).
         track: "tensorboard", "wandb" or "mlflow", a mapping with `name` and options, a tracker of Accelerate, or a list
             of these: where losses, weights and scores are shown as the run goes.
@@ -68,6 +70,7 @@ class Learner:
         paradigm: str | None = None,
         weighting: Weighting | Named | None = None,
         transfer: Sequence[Transfer | Named] = (),
+        drop_overlap: bool = True,
         training: Training | Mapping[str, Any] | None = None,
         track: Track = None,
         seed: int = 0,
@@ -76,6 +79,7 @@ class Learner:
     ) -> None:
         check_value("Learner", "seed", Seed, seed)
         check_value("Learner", "progress", bool | None, progress)
+        check_value("Learner", "drop_overlap", bool, drop_overlap)
         if paradigm is not None:
             find_paradigm(paradigm)
         name_and_options("encoder", encoder)
@@ -83,6 +87,7 @@ class Learner:
         self.paradigm = paradigm
         self.weighting = make_weighting(weighting)
         self.transfer = [make_transfer(item) for item in items_of("Learner", "transfer", transfer, object)]
+        self.drop_overlap = drop_overlap
         self.trained_transfers: list[Transfer] = []  # copies of `transfer` that the last fit trained
         self.training = make_training(training, settings)
         self.track = read_trackers(track)
@@ -127,6 +132,8 @@ class Learner:
     def _train(self, problem: LearningProblem, session: Session) -> Run:
         """From the tasks to a run whose model and metrics are still to be written."""
         with session.running(self.track, self.progress):
+            if self.drop_overlap:
+                problem = problem.without_overlap()
             problem = problem.limited(self.seed)
             self.trained_transfers = copies_for_run(self.transfer)
             section, notes = self._encoder_section(problem.paradigm)
@@ -181,6 +188,7 @@ class Learner:
             "paradigm": paradigm,
             "weighting": self._weighting_name,
             "transfer": [transfer.name for transfer in self.transfer],
+            "drop_overlap": self.drop_overlap,
             "training": asdict(self.training),
             "seed": self.seed,
             "tasks": sections,

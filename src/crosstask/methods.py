@@ -1,15 +1,17 @@
 """Weightings and transfers from the names that recipes use, and the papers that methods come from."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from crosstask.errors import unknown
 from crosstask.papers import MT_DNN, Paper
-from crosstask.registry import Method, Registry
+from crosstask.registry import HasPresets, Registry
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS, Transfer
 from crosstask.validation import Named, check_options, name_and_options
 from crosstask.weighting import WEIGHTINGS, Weighting
 
+MethodWithPresets = TypeVar("MethodWithPresets", bound=HasPresets)
 FILLED_IN = ("tasks", "target")
 """Arguments of a weighting that the run fills in."""
 
@@ -28,12 +30,16 @@ def make_transfer(section: object) -> Transfer:
     return _make("transfer", section, TRANSFERS)
 
 
-def _make(kind: str, section: object, registry: Registry[Method], without: tuple[str, ...] = ()) -> Method:
+def _make(
+    kind: str, section: object, registry: Registry[MethodWithPresets], without: tuple[str, ...] = ()
+) -> MethodWithPresets:
     name, options = name_and_options(kind, section)
     if name not in registry:
         raise unknown(kind, name, registry)
-    check_options(f"{kind} '{name}'", registry[name], options, without=without)
-    return registry[name](**options)
+    method = registry[name]
+    preset = options.pop("preset", None)
+    check_options(f"{kind} '{name}'", method, options, without=without)
+    return method(**method.preset_options(preset, options))
 
 
 def papers_of(

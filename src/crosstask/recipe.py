@@ -25,6 +25,7 @@ from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.progress import make_progress, step_by_step
 from crosstask.progress import shown as shown_progress
 from crosstask.quoting import brief
+from crosstask.registry import PRESETS, HasPresets
 from crosstask.runs.run import PlainRecipe
 from crosstask.runs.tracking import TRACKERS, read_trackers
 from crosstask.storage import check_path
@@ -58,6 +59,8 @@ def _named_schema(functions: Mapping[str, Callable[..., object]], *, without: tu
     choices: list[JsonSchemaValue] = [{"enum": list(functions)}]
     for name, function in functions.items():
         choices.append(_options_schema({"const": name}, function, without=without))
+        if isinstance(function, type) and issubclass(function, HasPresets):
+            choices[-1]["properties"]["preset"] = {"enum": list(PRESETS)}
     return {"anyOf": choices}
 
 
@@ -155,6 +158,9 @@ class Recipe(Options):
         WeightingSection | None, Field(description="how much each task counts; the paradigm's own when left out")
     ] = None
     transfer: list[TransferSection] = Field([], description="what else passes between tasks")
+    drop_overlap: Annotated[
+        bool, Field(description="leave training examples out whose input is in dev or test of a target, another task")
+    ] = True
     training: Annotated[Training, BeforeValidator(_read_training), Field(description="settings of the loop")] = (
         Training()
     )
@@ -263,6 +269,7 @@ class RecipeFile:
             paradigm=self.recipe.paradigm,
             weighting=self.weighting,
             transfer=self.transfers,
+            drop_overlap=self.recipe.drop_overlap,
             training=self.settings,
             track=self.trackers,
             seed=self.recipe.seed,

@@ -2,9 +2,34 @@
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, ClassVar, Self, TypeVar
+
+from crosstask.errors import unknown
 
 Method = TypeVar("Method")
+PRESETS = ("paper",)
+"""Named sets of a method's options."""
+
+
+class HasPresets:
+    """A method whose options can be had by a word: defaults are the best that we have measured, "paper" the paper's."""
+
+    paper_options: ClassVar[Mapping[str, Any]] = {}
+    """The options of the paper, where the defaults are others."""
+
+    @classmethod
+    def preset_options(cls, preset: object, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a preset, changed by single ones; the same without a preset."""
+        if preset is None:
+            return dict(options)
+        if preset not in PRESETS:
+            raise unknown("preset", preset, PRESETS)
+        return {**cls.paper_options, **options}
+
+    @classmethod
+    def from_preset(cls, preset: str, **options: Any) -> Self:
+        """The method with the options of a preset, changed by single ones: `TAWT.from_preset("paper", every=100)`."""
+        return cls(**cls.preset_options(preset, options))
 
 
 class Registry(Mapping[str, type[Method]]):

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from crosstask.data.overlap import positions_outside
 from crosstask.data.subsets import balanced_subset
-from crosstask.data.task import Task
+from crosstask.data.task import Examples, Task
 from crosstask.errors import CrossTaskError
 
 SENTENCES = "sentence_classification"
@@ -143,11 +144,16 @@ def tagging_task(data: Path, name: str) -> Task:
 
 
 def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = None) -> Task:
-    """`count` training examples and, from the rest, `dev` others; balanced where there are classes. Test stays."""
+    """`count` training examples and, from the rest, `dev` others; balanced where there are classes. Test stays.
+
+    The rest is without inputs that are among the training examples.
+    """
     generator = np.random.default_rng(seed)
     train = _sample(task, range(len(task.train)), count, generator)
-    rest = sorted(set(range(len(task.train))) - set(train))
-    dev_examples = task.train.take(_sample(task, rest, dev, generator)) if dev else False
+    dev_examples: Examples | bool = False
+    if dev:
+        rest = positions_outside(task.train, [task.train.take(train)])
+        dev_examples = task.train.take(_sample(task, rest, dev, generator))
     return Task.assemble(
         name or task.name,
         task.train.take(train),
@@ -162,11 +168,10 @@ def few(task: Task, count: int, seed: int, *, dev: int = 0, name: str | None = N
 
 def without(task: Task, *others: Task) -> Task:
     """A source without any text that a target has in train, dev or test."""
-    other_texts: set[Any] = set()
+    held_out: list[Examples] = []
     for other in others:
-        for examples in other.splits.values():
-            other_texts.update(as_key(text) for text in examples.inputs)
-    positions = [position for position, text in enumerate(task.train.inputs) if as_key(text) not in other_texts]
+        held_out += other.splits.values()
+    positions = positions_outside(task.train, held_out)
     return Task.assemble(
         task.name, task.train.take(positions), dev=False, labels=task.labels, kind=task.kind, metric=task.spec.metric
     )
@@ -178,8 +183,3 @@ def _sample(task: Task, positions: Any, count: int, generator: np.random.Generat
         labels = [task.train.labels[position] for position in candidates]
         return [candidates[i] for i in balanced_subset(labels, min(count, len(candidates)), generator)]
     return [candidates[int(i)] for i in np.sort(generator.permutation(len(candidates))[:count])]
-
-
-def as_key(text: Any) -> Any:
-    """A text or its words as something that a set can hold."""
-    return tuple(text) if isinstance(text, list) else text

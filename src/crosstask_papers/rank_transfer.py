@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from crosstask.data.metrics import chosen_metric, spearman
+from crosstask.data.overlap import positions_outside
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import GRAD_TAG, Paper
@@ -245,10 +246,7 @@ class RankTransfer(Experiment):
         labeled = sets.few(task, count, seed, dev=count)
         candidates = sets.few(task, 2 * count + bench.measured, seed + 1000)
         assert labeled.dev is not None
-        labeled_texts = {sets.as_key(text) for examples in (labeled.train, labeled.dev) for text in examples.inputs}
-        positions = [i for i, text in enumerate(candidates.train.inputs) if sets.as_key(text) not in labeled_texts][
-            : bench.measured
-        ]
+        positions = positions_outside(candidates.train, [labeled.train, labeled.dev])[: bench.measured]
         return Task.assemble(
             name,
             labeled.train,

@@ -75,3 +75,52 @@ def test_one_class():
     only = type(only)(only.spec, only.train.take(range(6)))
     with pytest.raises(ct.CrossTaskError, match="all of its 6 labelled examples are 'a'"):
         check_labels(only)
+
+
+@pytest.mark.parametrize("times", [2, 4, "unequal"])
+def test_examples_with_one_input_are_in_one_fold(times):
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 8, size=40) if times == "unequal" else np.full(40, times)
+    numbers = rng.permutation(np.repeat(np.arange(40), counts))
+    inputs = np.stack([numbers, numbers**2], axis=1).astype("float32")
+    labels = [["a", "b"][number % 2] for number in numbers]
+    folds = Folds(ct.Task.from_arrays("t", inputs, labels, dev=False), seed=0)
+    for repeat in range(2):
+        held = [folds.held_out(repeat * NUM_FOLDS + part) for part in range(NUM_FOLDS)]
+        assert sorted(np.concatenate(held).tolist()) == list(range(len(labels)))
+        for part in held:
+            rest = np.setdiff1d(np.arange(len(labels)), part)
+            assert set(numbers[part]).isdisjoint(numbers[rest])
+        for label in "ab":  # sizes of folds as equal as the counts of inputs allow
+            sizes = [sum(labels[i] == label for i in part) for part in held]
+            assert max(sizes) - min(sizes) <= counts.max()
+        sizes = [len(part) for part in held]
+        assert max(sizes) - min(sizes) <= counts.max()
+
+
+def test_without_repeated_inputs_folds_are_dealt_in_turn():
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        strata = rng.integers(0, rng.integers(1, 9), size=rng.integers(1, 60)).tolist()
+        folds = deal(strata, np.random.default_rng(seed))
+        generator = np.random.default_rng(seed)
+        names = list(dict.fromkeys(strata))
+        turns = dict(zip(names, generator.permutation(len(names)), strict=True))
+        shuffled = generator.permutation(len(strata))
+        order = sorted(range(len(strata)), key=lambda i: (turns[strata[i]], shuffled[i]))
+        assert folds[order].tolist() == [i % NUM_FOLDS for i in range(len(strata))]
+
+
+def test_too_few_different_inputs():
+    repeats = ct.Task.from_arrays("t", ["a", "b", "c", "d"] * 5, ["x", "y"] * 10, dev=False)
+    with pytest.raises(ct.CrossTaskError, match="has 4 different inputs in its 20 labelled examples, fewer than the 5"):
+        check_labels(repeats)
+
+
+def test_a_source_that_a_fold_holds_out_altogether():
+    target = ct.Task.from_arrays("target", [f"text {i}" for i in range(20)], ["a", "b"] * 10, dev=False)
+    folds = Folds(target, 0)
+    own, _ = folds.tasks(0, [])
+    copy = ct.Task.from_arrays("copy", own.dev.inputs[:2], ["x", "y"], dev=False)
+    with pytest.raises(ct.CrossTaskError, match="Source 'copy' has nothing left to train on"):
+        folds.tasks(0, [copy])

@@ -63,6 +63,47 @@ def test_algorithm_2_as_printed():
     assert list(weighting.weights.values()) == pytest.approx(expected.tolist(), rel=1e-10)
 
 
+def binary_problem(tasks=3, seed=0):
+    """Inputs that are not centered, and labels of different frequency."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((60, 5)) + 0.5
+    labels = (X @ rng.standard_normal((5, tasks)) > rng.normal(size=tasks)).astype(int)
+    return X, labels
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_algorithm_2_as_printed_for_binary_tasks(rank):
+    """Classes come as whole numbers, as from a learner: one column of 0 and 1 per task."""
+    X, labels = binary_problem()
+    names = ["a", "b", "c"]
+    weighting = SVDWeighting(rank=rank, standardize=False, normalize=False, tasks=names)
+    weighting.fit_features(
+        dict.fromkeys(names, torch.tensor(X)), {name: torch.tensor(labels[:, i]) for i, name in enumerate(names)}
+    )
+    left = np.linalg.svd(X.T @ labels)[0][:, :rank]
+    expected = np.linalg.norm((X.T @ labels).T @ left, axis=1)
+    assert list(weighting.weights.values()) == pytest.approx(expected.tolist(), rel=1e-10)
+
+
+def test_standardized_one_column_of_a_binary_task_is_as_good_as_two():
+    X, labels = binary_problem()
+    names = ["a", "b", "c"]
+    one, two = (SVDWeighting(tasks=names) for _ in range(2))
+    features = dict.fromkeys(names, torch.tensor(X))
+    one.fit_features(features, {name: torch.tensor(labels[:, i]) for i, name in enumerate(names)})
+    both = np.stack([1 - labels, labels], axis=2)  # [examples, tasks, classes]
+    two.fit_features(features, {name: torch.tensor(both[:, i]).double() for i, name in enumerate(names)})
+    assert one.weights == pytest.approx(two.weights, rel=1e-10)
+
+
+def test_more_than_two_classes_have_a_column_each_and_missing_labels_none():
+    X, _ = problem(examples=4)
+    theta = label_directions(torch.tensor(X), torch.tensor([2, 0, -1, 2]))
+    np.testing.assert_allclose(theta.numpy(), np.stack([X[1], np.zeros(6), X[0] + X[3]], axis=1))
+    theta = label_directions(torch.tensor(X), torch.tensor([1, 0, -1, 1]))
+    np.testing.assert_allclose(theta.numpy(), (X[0] + X[3])[:, None])
+
+
 def test_pinned_number():
     """By hand: thetas (1, 0), (1, 1); thetas thetas' = [[2, 1], [1, 1]] has main direction (g, 1), g golden."""
     golden = (1 + 5**0.5) / 2

@@ -99,6 +99,51 @@ def test_eq_2_7(outside, probe):
     assert not facts["solve"]["negative_curvature"]
 
 
+@pytest.mark.parametrize("fresh", [None, 6])
+def test_eq_2_7_without_a_task_that_is_absent(fresh):
+    """H is that of the tasks in the step, whose weights then add up to one: here 1/3 and 2/3 of 1/8, 2/8 and 5/8."""
+    tasks, present = ["own", "a", "b"], ["own", "a"]
+    encoder, _, loss = net(tasks=tasks)
+    parameters = list(encoder.parameters())
+    H = dense_hessian(loss("own") / 3 + 2 * loss("a") / 3, parameters)
+    damping = 0.05 - min(0.0, float(torch.linalg.eigvalsh(H)[0]))
+    towards = torch.linalg.solve(H + damping * torch.eye(len(H)), flat_gradient(loss("own"), parameters))
+    expected = {task: float(-towards @ flat_gradient(loss(task), parameters)) for task in present}
+    weighting = TAWT(similarity="exact", damping=damping, solve_steps=200, every=1, fresh=fresh)
+    weighting.bind(tasks, "own", sizes=dict(zip(tasks, (1, 2, 5), strict=True)))
+    losses = {task: loss(task) for task in present}
+    if fresh:
+        weighting.after_step(losses, shared=parameters)
+    else:
+        weighting.backward(losses, shared=parameters)
+    assert weighting.facts()["weight_gradient"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("fresh", [None, 6])
+@pytest.mark.parametrize("similarity", ["dot", "exact"])
+def test_several_targets_are_the_mean_of_their_gradients(similarity, fresh):
+    """-<v, grad_t>, with v the mean of the targets' gradients, or that mean times the inverse of the dense Hessian."""
+    tasks = ("one", "two", "a", "b")
+    encoder, _, loss = net(tasks=tasks)
+    parameters = list(encoder.parameters())
+    vectors = {task: flat_gradient(loss(task), parameters) for task in tasks}
+    towards = (vectors["one"] + vectors["two"]) / 2
+    damping = 0.1
+    if similarity == "exact":
+        H = dense_hessian(sum(loss(task) for task in tasks) / 4, parameters)
+        damping = 0.05 - min(0.0, float(torch.linalg.eigvalsh(H)[0]))
+        towards = torch.linalg.solve(H + damping * torch.eye(len(H)), towards)
+    expected = {task: float(-towards @ vector) for task, vector in vectors.items()}
+    weighting = TAWT(similarity=similarity, damping=damping, solve_steps=200, every=1, fresh=fresh)
+    weighting.bind(tasks, ["one", "two"])
+    losses = {task: loss(task) for task in tasks}
+    if fresh:
+        weighting.after_step(losses, shared=parameters)
+    else:
+        weighting.backward(losses, shared=parameters)
+    assert weighting.facts()["weight_gradient"] == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("outside", [False, True])
 def test_eq_2_6_by_finite_differences_of_the_bilevel_problem(outside):
     """OPT2 on quadratics: the inner problem solved to the end in closed form, differenced by each weight."""

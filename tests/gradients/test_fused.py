@@ -254,6 +254,39 @@ class TestWhereItIsNotDone:
         assert not self.fused(*stepper_of(*CASES["relu"]))
 
 
+def test_a_layer_that_is_called_twice():
+    """Its gradient is the sum over its calls, task by task."""
+    torch.manual_seed(0)
+    layer, inputs = nn.Linear(5, 5), torch.randn(7, 5)
+    rows = {"one": slice(0, 3), "two": slice(3, 7)}
+    with blockwise.recorded([layer], len(inputs)) as calls:
+        hidden = layer(layer(inputs).tanh())
+    losses = {task: hidden[where].square().mean() for task, where in rows.items()}
+    shared = list(layer.parameters())
+    found = blockwise.FusedLosses(losses, rows, calls, {"one": [], "two": []}).gradients(shared, retain_graph=True)
+    for task, loss in losses.items():
+        expected = torch.autograd.grad(loss, shared, retain_graph=True)
+        for part, by_autograd in zip(found[task].shared, expected, strict=True):
+            torch.testing.assert_close(part, by_autograd)
+
+
+def test_padding_does_not_learn():
+    """As in autograd, also where the loss reads the vectors of padding."""
+    torch.manual_seed(0)
+    layer, ids = nn.Embedding(6, 3, padding_idx=0), torch.tensor([[1, 2, 0], [4, 0, 0], [3, 5, 1], [2, 2, 0]])
+    rows = {"one": slice(0, 2), "two": slice(2, 4)}
+    with blockwise.recorded([layer], len(ids)) as calls:
+        vectors = layer(ids)
+    losses = {task: (vectors[where] + 1.0).square().sum() for task, where in rows.items()}
+    found = blockwise.FusedLosses(losses, rows, calls, {"one": [], "two": []}).gradients(
+        [layer.weight], retain_graph=True
+    )
+    for task, loss in losses.items():
+        (expected,) = torch.autograd.grad(loss, [layer.weight], retain_graph=True)
+        torch.testing.assert_close(found[task].shared[0], expected)
+        assert expected[0].abs().sum() == 0.0
+
+
 def test_not_on_a_cpu(stepper_of):
     stepper, data = stepper_of(*CASES["relu"])
     losses = stepper.run(data, {task: np.arange(4) for task in data}, FUSED).losses

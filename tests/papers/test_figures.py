@@ -14,6 +14,7 @@ from crosstask_papers import pages as written
 from crosstask_papers.charts import chart
 from crosstask_papers.experiment import Claim, Experiment, Figure, Options, Rows, RunKey, Table
 from crosstask_papers.figures import label_map_figure, measured
+from crosstask_papers.information_transfer.sentences import RATES as SENTENCE_RATES
 from crosstask_papers.rates import CHOOSING_SEED
 from crosstask_papers.tawt.distance import FULL
 from crosstask_papers.tawt.samples import RATES as SAMPLES_RATES
@@ -231,12 +232,12 @@ HAND_MADE: dict[str, tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]] = {
     ),
     "tawt-distance": (
         [
-            row(source=source, more={"accuracies": [score] * len(FULL["targets"]), "losses": [loss]})
-            for source, score, loss in (("alone", 50.0, 1.0), ("q = 0", 60.0, 0.5))
+            row(source=source, more={"accuracies": [score] * len(FULL["targets"]), "risk": {"loss": loss}})
+            for source, score, loss in (("alone", 50.0, 1.0), ("q = 0", 60.0, 1.5))
         ],
         {
             "Accuracy by size of the target": {"series": "alone", "x": 10, "y": 50.0},
-            "Distance of each source": {"series": "distance", "x": 0.0, "y": -0.5},
+            "Distance of each source": {"series": "distance", "x": 0.0, "y": 0.5},
         },
     ),
     "transfer-synthetic": (
@@ -256,10 +257,14 @@ HAND_MADE: dict[str, tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]] = {
     ),
     "transfer-sentences": (
         [
-            row(80.0, study="alone", encoder="lstm", more={"similarity": {"MR+CR": 0.3}}),
-            row(80.0, study="pair", encoder="lstm", tasks="MR+CR", method="joint"),
-            row(82.0, study="pair", encoder="lstm", tasks="MR+CR", method="aligned", more={"similarity": 0.9}),
-            row(80.0, study="capacity", encoder="lstm", tasks="MR", width=50, more={"dev": 75.0}),
+            row(score, encoder="lstm", rate=rate, seed=seed, **cell, more={"dev": 75.0, **more})
+            for score, cell, more in (
+                (80.0, {"study": "single", "method": "alone"}, {"similarity": {"token": {"MR+CR": 0.3}}}),
+                (80.0, {"study": "pair", "method": "joint", "tasks": "MR+CR"}, {}),
+                (82.0, {"study": "pair", "method": "aligned", "tasks": "MR+CR"}, {"similarity": {"token": 0.9}}),
+                (80.0, {"study": "capacity", "method": "alone", "tasks": "MR", "width": 50}, {}),
+            )
+            for rate, seed in ((1e-3, 0), *((rate, CHOOSING_SEED) for rate in SENTENCE_RATES))
         ],
         {
             "Figure 6: gain of alignment by similarity":
@@ -269,17 +274,19 @@ HAND_MADE: dict[str, tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]] = {
     ),
     "transfer-glue": (
         [
-            row(score, encoder="frozen", tasks="CoLA+MRPC", method=method, rate=1e-3, more={"dev": 1.0})
+            row(score, encoder="frozen", tasks=tasks, method=method, rate=1e-3, seed=seed, more={"dev": 1.0})
             for method, score in (("plain", 60.0), ("aligned", 61.0))
+            for tasks, seed in (("all", CHOOSING_SEED), ("CoLA+MRPC", 0))
         ],
         {"Figure 5a: gain of alignment by pair, encoder frozen": {"series": "CoLA+MRPC", "y": 1.0}},
     ),
     "transfer-svd": (
         [
-            row(score, tasks="a+b", noise=0.0, method=method, rate=1e-2, more={"dev": 1.0})
-            for method, score in (("uniform", 60.0), ("uncertainty", 62.0), ("svd, rank 1", 63.0))
+            row(score, setting="last model", tasks="a+b", method=method, rate=1e-2, seed=seed, more={"dev": 1.0})
+            for method, score in (("uniform", 60.0), ("uncertainty", 62.0), ("printed, rank 1", 63.0))
+            for seed in (0, CHOOSING_SEED)
         ],
-        {"Gain of SVD weights, pair by pair": {"series": "clean", "name": "a+b", "x": 3.0, "y": 1.0}},
+        {"Gain of SVD weights as printed, pair by pair": {"name": "a+b", "x": 3.0, "y": 1.0}},
     ),
     "rank-transfer": (
         [

@@ -9,6 +9,7 @@ import pytest
 
 import crosstask as ct
 from crosstask.methods import make_transfer
+from crosstask.transferability.distance import task_distance
 from crosstask_papers import reproduce
 from crosstask_papers.data import few
 from crosstask_papers.experiment import Options, Rows, RunKey
@@ -95,7 +96,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tawt_samples, "SOURCE_SIZE", 60)
     monkeypatch.setattr(tawt_samples, "TARGET_SIZE", 30)
     monkeypatch.setattr(tawt_distance, "MEASURED", 100)
-    sizes = {"inputs": 5, "width": 16, "by_heart": 30, "source": 100, "targets": [10, 50], "epochs": 2}
+    sizes = {"inputs": 5, "width": 16, "by_heart": 30, "source": 50, "targets": [10, 50], "epochs": 2}
     monkeypatch.setattr(tawt_distance, "QUICK", {**tawt_distance.QUICK, **sizes, "least_updates": 5})
 
 
@@ -372,7 +373,44 @@ class TestTAWTDistance:
         accuracy, distance = found["tables"]
         assert [line[0] for line in accuracy["lines"]] == ["alone", *map(tawt_distance.name_of, tawt_distance.FLIPS)]
         assert len(accuracy["head"]) == 3
-        assert [line[0] for line in distance["lines"]] == list(map(tawt_distance.name_of, tawt_distance.FLIPS))
+        assert [line[0] for line in distance["lines"]] == [line[0] for line in accuracy["lines"]]
+        assert line(distance, "alone")[-1]["mean"] == 0.0  # from itself
+
+    def test_the_distance_is_that_of_the_library(self, small):
+        """Risk less reference of one seed, both from the best head on a representation."""
+        experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
+        sizes = experiment.settings()
+        rows = []
+        for source in ("alone", "q = 1"):
+            cell = RunKey.of(source=source, seed=3)
+            rows.append({"cell": dict(cell.values), **experiment.run(cell)})
+        (distance,) = tawt_distance._distances(Rows(rows), "q = 1").values()
+        generators = [np.random.default_rng([3, stream]) for stream in (0, 1)]
+        teachers = [experiment._teacher(3, flip) for flip in (0.0, 1.0)]
+        target, source = (
+            tawt_distance.make_task(name, generator, teacher, 50, sizes["inputs"])
+            for name, generator, teacher in zip(("target", "source"), generators, teachers, strict=True)
+        )
+        training = experiment._training(50)
+        expected = task_distance(
+            target, [source], split="test", encoder=experiment._encoder, training=training, seeds=[3], progress=False
+        )
+        assert distance == pytest.approx(expected.mean, abs=1e-5)
+
+    def test_no_source_is_nearer_than_the_target_itself(self):
+        """A small problem with enough examples: the distance of a foreign source is well above zero."""
+        experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
+        sizes = {**experiment.settings(), "targets": [1000], "source": 1000}
+        experiment.settings = lambda: sizes
+        cells = [RunKey.of(source=source, seed=0) for source in ("alone", "q = 0", "q = 1")]
+        rows = Rows([{"cell": dict(cell.values), **experiment.run(cell)} for cell in cells])
+        near, far = (tawt_distance._distances(rows, source)[0] for source in ("q = 0", "q = 1"))
+        assert far > 0.1
+        assert -0.05 < near < far
+
+    @pytest.mark.parametrize("sizes", [tawt_distance.FULL, tawt_distance.QUICK])
+    def test_the_reference_has_as_many_examples_as_a_source(self, sizes):
+        assert max(sizes["targets"]) == sizes["source"]
 
     def test_sources_share_the_target(self, small):
         experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
@@ -383,13 +421,13 @@ class TestTAWTDistance:
     def test_claims(self):
         experiment = tawt_distance.TAWTDistance(Options(None, quick=True))
         rows = [
-            {"cell": {"source": "alone", "seed": s}, "accuracies": [20, 30, 60], "losses": [2, 2, 1]} for s in (0, 1)
+            {"cell": {"source": "alone", "seed": s}, "accuracies": [20, 30, 60], "risk": {"loss": 1}} for s in (0, 1)
         ]
         rows += [
             {
                 "cell": {"source": tawt_distance.name_of(flip), "seed": seed},
                 "accuracies": [30 - 10 * flip, 38 - 10 * flip, 61 - 10 * flip - seed],
-                "losses": [2, 2, 1 + flip * (1 if seed else -1)],
+                "risk": {"loss": 1 + flip * (1 if seed else -1)},
             }
             for flip in tawt_distance.FLIPS for seed in (0, 1)
         ]  # fmt: skip

@@ -53,6 +53,14 @@ class TestProbe:
         assert np.abs(np.log(found) - expected).max() < 1e-4
         assert row["held_out"]["accuracy"] > 0.5
 
+    def test_random_labels_of_repeated_inputs_do_not_look_learnable(self):
+        rng = np.random.default_rng(0)
+        inputs, labels = rng.normal(size=(25, 40)).astype("float32"), rng.permutation(np.arange(25) % 2)
+        task = ct.Task.from_arrays("noise", np.repeat(inputs, 4, axis=0), np.repeat(labels, 4), dev=False)
+        (row,) = rows(learner().fit(task), "probe")
+        assert row["units"] == 100
+        assert row["held_out"]["accuracy"] < 0.7
+
     def test_few_examples_and_lonely_classes(self):
         features, _ = problem(0, 20)
         for labels in (np.arange(20) % 5, [0, 1, 2] + [3] * 17, [0] * 19 + [1], np.arange(20)):
@@ -261,6 +269,18 @@ class TestStacking:
         assert (shared_examples(seen, data) == np.arange(30)).all()
         assert (shared_examples(other, data) == -1).all()
         assert np.array_equal(probe.outputs_for_target(other, 0), probe.outputs(other.features))
+
+    @pytest.mark.parametrize("fraction", stacking.SHARES)
+    def test_outputs_have_their_fraction_of_the_prior_variance(self, fraction):
+        """Independent features of unit variance, weights of the prior: logits vary by the sum of squared factors."""
+        target, columns = units(np.zeros((4, 13)), [0, 1, 0, 1]), {"one": slice(10, 11), "two": slice(11, 13)}
+        variances = stacking._emphasis(target, 10, columns, fraction, num_outputs=3) ** 2
+        assert variances.sum() == pytest.approx(10)  # as much as features alone have: one grid of penalties serves all
+        assert variances[10:].sum() == pytest.approx(fraction * 10)
+        assert np.ptp(variances[10:]) == pytest.approx(0.0)
+        without = stacking._emphasis(target, 10, {"two": slice(11, 13)}, fraction, num_outputs=3) ** 2
+        assert without[10] == 0.0
+        assert without[11:] == pytest.approx(variances[11:])  # what is left out on trial changes nothing else
 
     def test_a_large_source_is_cut(self, monkeypatch):
         monkeypatch.setattr(stacking, "MAX_SOURCE_EXAMPLES", 50)

@@ -95,6 +95,31 @@ def test_patience_stops_early():
     assert end["updates"] < 50 * 4
 
 
+class NotedModels(Transfer):
+    """Keeps a copy of the model at every evaluation."""
+
+    name, summary = "noted-models", "for this test"
+
+    def start(self, setup):
+        self.model, self.models = (setup.model,), []  # a tuple, so no submodule
+
+    def facts(self):
+        self.models.append({name: tensor.clone() for name, tensor in self.model[0].state_dict().items()})
+        return {}
+
+
+def test_after_patience_the_model_of_the_best_evaluation_is_kept():
+    target, source = tasks()
+    fitted = learner(epochs=50, patience=3, learning_rate=0.05, transfer=[NotedModels()])
+    run = fitted.fit(target, [source])
+    standings = [(row["scores"]["accuracy"], -row["loss"]) for row in run.history if row["event"] == "dev"]
+    best = standings.index(max(standings))
+    assert len(standings) - 1 - best == 3
+    models = fitted.trained_transfers[0].models
+    assert same(weights(run), models[best])
+    assert not same(weights(run), models[-1])
+
+
 def test_without_dev_the_last_model_is_kept_and_said_so():
     target, source = tasks(dev=False)
     run = learner().fit(target, [source])

@@ -86,6 +86,22 @@ def test_tawt_starts_as_the_paradigm_says():
     assert starts["joint"]["target"] < 0.2 < starts["joint"]["noise"]
 
 
+@pytest.mark.parametrize("options", [{"every": 1}, {"every": 3}, {"every": 2, "fresh": 8}], ids=str)
+@pytest.mark.parametrize("paradigm", ["joint", "normalized-joint"])
+def test_tawt_whose_weights_do_not_move_is_training_with_fixed_weights(paradigm, options):
+    """What is learned beside the weights is the same: inspections change nothing but the weights."""
+    target, sources = tasks()
+    few = ct.Task.from_arrays("target", target.train.inputs[:16], target.train.labels[:16], dev=target.dev)
+    encoder = {"name": "relu", "hidden": 8, "dropout": 0.2}
+    settings = {"paradigm": paradigm, "epochs": 3, "batch_size": 8, "learning_rate": 0.01, "progress": False}
+    learned = ct.Learner(encoder, weighting=ct.TAWT(step_size=1e-12, **options), **settings).fit(few, sources)
+    fixed = ct.Learner(encoder, weighting=ct.Fixed(learned.weights), **settings).fit(few, sources)
+    assert learned.weights == pytest.approx(fixed.weights, abs=1e-9)
+    for name, tensor in fixed.model.state_dict().items():
+        torch.testing.assert_close(learned.model.state_dict()[name], tensor, atol=1e-5, rtol=1e-4)
+    assert learned.scores == fixed.scores
+
+
 def test_tawt_with_a_probe_and_one_task_a_step():
     target, sources = tasks()
     weighting = ct.TAWT(every=2, probe=16)

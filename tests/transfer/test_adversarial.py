@@ -18,7 +18,7 @@ from crosstask.training import checkpoints
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.transfer.adversarial import PrivateEncoders, orthogonality, reverse_gradient, rising_strength
-from crosstask.transfer.base import Setup
+from crosstask.transfer.base import Moment, Setup
 from helpers import WORDS, make_text
 
 RELU = {"name": "relu", "hidden": 8, "standardise": False}
@@ -172,6 +172,37 @@ def test_the_orthogonality_term_reaches_both_encoders():
     wanted = [model.encoder.linear.weight, *model.inserts[0].parameters()]
     for one, two in zip(torch.autograd.grad(term, wanted), torch.autograd.grad(expected, wanted), strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-7)
+
+
+def test_the_discriminator_reads_shared_features_alone():
+    tasks = vector_tasks()
+    transfer = ct.Adversarial(adversarial=0.05, orthogonality=0.0)
+    model, data = bound(SMALL["linear"], tasks, transfer)
+    forward = Stepper(model, Devices(), [transfer])._forward(make_batch(model.encoder, data, take(data)))
+    term = transfer.terms(forward).unweighted
+    logits = transfer.discriminator(model.encoder.linear(forward.batch.inputs["features"]))
+    expected = 0.05 * F.cross_entropy(logits, torch.tensor([0] * 6 + [1] * 6))
+    assert term.item() == pytest.approx(expected.item(), rel=1e-5)
+    on_private = torch.autograd.grad(term, list(model.inserts[0].parameters()), allow_unused=True)
+    assert all(gradient is None or not gradient.any() for gradient in on_private)
+
+
+def test_the_term_is_a_mean_over_the_tasks_of_a_step():
+    tasks = vector_tasks()
+    transfer = ct.Adversarial(adversarial=0.05, private=False)
+    model, data = bound(SMALL["linear"], tasks, transfer)
+    weights = dict.fromkeys(data, 0.5)
+    for step in (take(data), {tasks[1].name: np.arange(6)}):
+        transfer.before_step(
+            Moment(model, data, step, 0, 10, torch.optim.SGD(model.parameters(), 0.1), weights, Devices())
+        )
+        batch = make_batch(model.encoder, data, step)
+        term = transfer.terms(Stepper(model, Devices(), [transfer])._forward(batch)).unweighted
+        logits = transfer.discriminator(model.encoder.linear(batch.inputs["features"]))
+        losses = []
+        for task, rows in batch.rows.items():
+            losses.append(F.cross_entropy(logits[rows], torch.full((6,), list(data).index(task))))
+        assert term.item() == pytest.approx(0.05 * torch.stack(losses).mean().item(), rel=1e-5)
 
 
 # The discriminator against the encoder

@@ -134,6 +134,10 @@ class Watch(Transfer):
         ({"steps": "alternate", "shared": "freeze"}, [{"heads"}, {"inserts"}]),
         ({"warmup": 0.4}, [{"encoder", "heads"}] * 3 + [{"encoder", "heads", "inserts"}] * 3),
         ({"warmup": 0.4, "shared": "freeze"}, [{"encoder", "heads"}] * 3 + [{"heads", "inserts"}] * 3),
+        (  # Algorithm 1 on a module from joint training
+            {"warmup": 0.4, "shared": "freeze", "steps": "alternate"},
+            [{"encoder", "heads"}] * 3 + [{"inserts"}, {"heads"}, {"inserts"}],
+        ),
     ],
 )
 def test_what_moves_in_each_update(options, turns):

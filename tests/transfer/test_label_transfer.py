@@ -10,13 +10,14 @@ from safetensors.numpy import load_file
 from torch.nn import functional as F
 
 import crosstask as ct
-from crosstask.models.batches import Batch
+from crosstask.data.examples import TaskSpec
+from crosstask.models.batches import Batch, Prepared
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Stepper
 from crosstask.transfer.base import Setup
 from crosstask.transfer.label_transfer.network import LabelTransferNetwork
-from crosstask.transfer.label_transfer.splits import split_batch
+from crosstask.transfer.label_transfer.splits import held_out_positions, split_batch
 from helpers import make_text
 
 
@@ -65,11 +66,31 @@ def test_the_training_loss_is_that_of_equation_2(meta):
 )
 def test_a_batch_is_split_evenly(size, split, held_out):
     positions = np.arange(100, 100 + size)
-    kept, judging = split_batch(positions, split)
+    kept, judging = split_batch(positions, split, np.arange(100 + size))
     assert sorted([*kept, *judging]) == positions.tolist()
     assert len(judging) == held_out
     if held_out > 1:  # examples of one length stand together: neither part may have all of them
         assert np.diff(judging).max() <= 1 + size // held_out
+
+
+def test_examples_with_one_input_judge_together_or_not_at_all():
+    inputs = np.random.default_rng(0).integers(5, size=40)
+    for size in (8, 9, 30):
+        positions = np.arange(3, 3 + size)
+        kept, judging = split_batch(positions, 0.5, inputs)
+        assert sorted([*kept, *judging]) == positions.tolist()
+        assert len(judging)
+        assert set(inputs[kept]).isdisjoint(inputs[judging])
+    kept, judging = split_batch(np.arange(4), 0.5, np.zeros(4, dtype=int))
+    assert (len(kept), len(judging)) == (4, 0)
+
+    spec = TaskSpec("t", "classification", "text", ("a", "b"))
+    texts = [f"text {number % 10}" for number in range(40)]
+    prepared = Prepared(spec, [{}] * 40, np.arange(40) % 2, texts)
+    held_out = held_out_positions(prepared, 0.3)
+    assert len(held_out) == 12
+    rest = set(range(40)) - set(held_out.tolist())
+    assert {texts[i] for i in held_out}.isdisjoint(texts[i] for i in rest)
 
 
 def test_the_map_is_the_mean_soft_label_of_each_source_label():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import crosstask as ct
 from command_line import crosstask, refused
@@ -18,6 +18,7 @@ from crosstask.report.files import Ranking, read_json
 from crosstask.transferability import features as rank_features
 from crosstask.transferability import rank as ranking
 from crosstask.transferability import verdict as usefulness
+from crosstask.transferability.more_scores import nce
 from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, USELESS, Gain
 from helpers import WORDS, make_text
 from linear_problem import problem, units
@@ -95,6 +96,24 @@ class TestKnownTruth:
         target, sources = known_truth(102)
         alone = rank(target, sources[:1]).rows[0]
         assert by_name(rank(target, sources))["same rule"].to_data() == alone.to_data()
+
+    def test_features_of_all_tasks_are_in_the_target_s_unit(self):
+        """A source whose inputs lie elsewhere draws its border there: on the target's inputs it says one label.
+
+        Against a logistic regression on the inputs as they are. Were each task centered by itself, the source would
+        seem to know the target's labels.
+        """
+        rng = np.random.default_rng(0)
+        ours, theirs = rng.normal(size=(200, WIDTH)), rng.normal(size=(600, WIDTH))
+        theirs[:, 0] += 3.0
+        labels = ours[:, 0] > 0.0
+        target = ct.Task.from_arrays("target", ours.astype("float32"), labels, dev=False)
+        source = ct.Task.from_arrays("source", theirs.astype("float32"), theirs[:, 0] > 3.0, dev=False)
+        row = rank(target, [source], all_scores=True).rows[0]
+        said = LogisticRegression().fit(theirs, theirs[:, 0] > 3.0).predict(ours)
+        assert said.mean() < 0.01
+        assert row.scores["nce"] == pytest.approx(nce(said, labels), abs=0.02)
+        assert nce(said, labels) < -0.65
 
     def test_test_and_dev_labels_are_never_looked_at(self):
         target, sources = known_truth(103)
@@ -295,6 +314,20 @@ class TestKinds:
         assert torch.equal(torch.rand(1), expected)
 
 
+def test_random_labels_of_repeated_inputs_do_not_look_learnable():
+    rng = np.random.default_rng(0)
+    target, sources = known_truth(0)
+    vectors = rng.normal(size=(50, WIDTH)).astype("float32")
+    repeated = ct.Task.from_arrays(
+        "repeated", np.repeat(vectors, 6, axis=0), np.repeat(rng.integers(2, size=50), 6), dev=False
+    )
+    row = by_name(rank(target, [repeated, sources[0]]))["repeated"]
+    assert row.verdict == HURTS
+    assert row.scores["learnable"] < 0.3
+    copy = replace(target, spec=replace(target.spec, name="few"), train=target.train.take([0, 1, 2] * 5))
+    assert by_name(rank(target, [copy]))["few"].reasons == ("it has only 3 different inputs",)
+
+
 class TestCannotBeJudged:
     def vector_task(self, name, inputs, labels, label_names=("0", "1")):
         """A task past the checks of `Task.assemble`, as an encoder of one's own could lead to."""
@@ -404,6 +437,20 @@ class TestCannotBeJudged:
         other = ct.Task(replace(target.spec, name="other"), replace(target.train, labels=labels))
         row = rank(target, [other]).rows[0]
         assert "100% of the target's inputs stand in it too" in row.reasons
+
+    def test_what_a_source_has_memorized_of_the_target_s_inputs_does_not_count(self):
+        """Labels at random, more features than examples: on inputs that are new to it such a source tells nothing."""
+        alignments, gains = [], []
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            inputs, labels = rng.normal(size=(60, 100)).astype("float32"), rng.integers(2, size=60)
+            target = ct.Task.from_arrays("target", inputs, labels, dev=False)
+            almost = np.where(np.arange(60) == 0, 1 - labels, labels)  # else it would be a copy
+            row = rank(target, [ct.Task.from_arrays("source", inputs, almost, dev=False)]).rows[0]
+            alignments.append(row.scores["cka"])
+            gains.append(row.scores["gain"])
+        assert np.mean(alignments) < 0.2  # of outputs of a model that has seen the inputs: 0.6
+        assert np.mean(gains) < 0.1  # 0.6
 
     def test_a_target_that_cannot_be_judged_is_an_error(self):
         x = np.random.default_rng(0).normal(size=(40, WIDTH))

@@ -33,6 +33,9 @@ def test_weights_of_the_two_joint_paradigms():
     by_size = ct.BySize()
     by_size.bind(["a", "b"], "a", sizes={"a": 100, "b": 300})
     assert by_size.weights == {"a": 0.25, "b": 0.75}
+    sources = ct.BySize()  # in pre-training the target has a size too, and takes no part
+    sources.bind(["a", "b"], "target", sizes={"a": 100, "b": 300, "target": 600})
+    assert sources.weights == {"a": 0.25, "b": 0.75}
     uniform = ct.Uniform()
     uniform.bind(["a", "b", "c"], "a", sizes={"a": 100, "b": 300, "c": 1})
     assert uniform.weights == dict.fromkeys("abc", pytest.approx(1 / 3))

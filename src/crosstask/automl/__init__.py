@@ -24,11 +24,13 @@ class AutoOptions(TrainingSettings, total=False):
 
     - `encoder`: as for `Learner`;
     - `training`: settings of the loop, as far as they do not follow from the time;
+    - `drop_overlap`: as for `Learner`; what a fold holds out is never in the sources, whatever this says;
     - `progress`: show a table that fills; by default when the error stream is a terminal.
     """
 
     encoder: Named
     training: Training | Section | None
+    drop_overlap: bool
     progress: bool | None
 
 
@@ -49,7 +51,8 @@ def auto(
     with sources beats it by a margin in standard errors of the paired difference (`selection.choose`). The winner is
     fitted on all labels.
 
-    Dev labels join the training labels, since cross-validation chooses. Test labels measure the last model alone.
+    Dev labels join the training labels, since cross-validation chooses. Test labels measure the last model alone. Of an
+    input that is repeated a fold holds out all examples, and no source is trained on what a fold or the test set holds.
 
     Args:
         target: the task that matters.
@@ -58,17 +61,20 @@ def auto(
             and candidates that do not fit are left out with a note.
         seed: of folds, samples and starts.
         output: folder for what is found. A call that was stopped goes on there, with minutes of its own.
-        options: `encoder` ("minilm" when left out), `training` or single settings of it by name (`batch_size=16`), and
-            `progress`; see `AutoOptions`.
+        options: `encoder` ("minilm" when left out), `training` or single settings of it by name (`batch_size=16`),
+            `drop_overlap` and `progress`; see `AutoOptions`.
     """
     check_minutes(minutes)
     check_value("auto", "seed", Seed, seed)
     clock = Clock(minutes)
     encoder = options.pop("encoder", "minilm")
     progress = options.pop("progress", None)
+    drop_overlap = options.pop("drop_overlap", True)
+    check_value("auto", "drop_overlap", bool, drop_overlap)
     training = make_training(options.pop("training", None), dict(options))
     folder = None if output is None else check_path(output, "`output`")
-    return find_model(Request(target, sources, encoder, training, seed, folder, clock), make_board(progress))
+    request = Request(target, sources, encoder, training, seed, folder, clock, drop_overlap=drop_overlap)
+    return find_model(request, make_board(progress))
 
 
 def check_minutes(minutes: object) -> None:

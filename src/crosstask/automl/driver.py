@@ -9,7 +9,7 @@ from pathlib import Path
 from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import Candidate, make_candidates
 from crosstask.automl.evaluator import Evaluator
-from crosstask.automl.folds import NUM_FOLDS, check_labels, pooled
+from crosstask.automl.folds import NUM_FOLDS, check_labels, pooled, with_note_on_repeats
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
 from crosstask.automl.search import AXES, FoldRow, Search
@@ -32,8 +32,9 @@ from crosstask.runs.run import Run
 from crosstask.storage import explain_damage
 from crosstask.studies.grid import Fact, Grid, open_grid
 from crosstask.studies.method import Section
-from crosstask.studies.options import content, tasks_by_name
+from crosstask.studies.options import content, overlap_fact, tasks_by_name
 from crosstask.training.config import Training
+from crosstask.training.problem import overlap_notes, without_overlap
 
 WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
 """To write a run and its export: little, but for the weights of a pretrained encoder."""
@@ -45,7 +46,8 @@ class Request:
     """What is searched for.
 
     - `unreadable`: sources that could not be read, and why;
-    - `recipe`: what to write down as the recipe of the last run, beside what was chosen.
+    - `recipe`: what to write down as the recipe of the last run, beside what was chosen;
+    - `drop_overlap`: whether sources go without the inputs of the target's test set.
     """
 
     target: Task
@@ -57,11 +59,25 @@ class Request:
     clock: Clock
     unreadable: Mapping[str, str] = field(default_factory=dict)
     recipe: Section | None = None
+    drop_overlap: bool = True
 
     @cached_property
     def pooled_target(self) -> Task:
         """The target with its dev labels among those to train on."""
         return pooled(self.target)
+
+    def usable_sources(self) -> tuple[list[Task], dict[str, str]]:
+        """Sources that share no input with the target's test set, and why each of the others cannot be used."""
+        if not self.drop_overlap:
+            return list(self.sources), dict(self.unreadable)
+        sources: list[Task] = []
+        problems = dict(self.unreadable)
+        for source in self.sources:
+            try:
+                sources += without_overlap([source], [self.pooled_target])
+            except CrossTaskError as error:
+                problems[source.name] = str(error).removeprefix(f"Task '{source.name}' ")
+        return sources, problems
 
     def check(self) -> None:
         """Names that differ, and labels to learn from."""
@@ -73,7 +89,7 @@ class Request:
     def open(self) -> Grid:
         """The runs of calls before in the same folder."""
         settings = {"encoder": self.encoder, "training": asdict(self.training), "seed": self.seed}
-        facts = [Fact("settings", "", {**settings, "num_folds": NUM_FOLDS})]
+        facts = [Fact("settings", "", {**settings, "num_folds": NUM_FOLDS, **overlap_fact(self.drop_overlap)})]
         for task in (self.target, *self.sources):
             facts.append(Fact("data", task.name, {"content": content(task)}))
         return open_grid(self.folder, facts, kind="search", names=FACT_NAMES, axes=AXES, results=FoldRow)
@@ -119,14 +135,18 @@ class _Driver:
         # 1. Which sources: by their ranking, on as many labels as can be read.
         board.working("how fast the encoder is")
         speed = features_per_second(request.pooled_target, request.encoder)
-        target = limited_target(request.pooled_target, speed, clock, request.seed)
+        target = with_note_on_repeats(limited_target(request.pooled_target, speed, clock, request.seed))
+        check_labels(target)
         board.working("ranking of the sources")
-        selection = self._selection(target, speed)
+        usable_sources, problems = request.usable_sources()
+        selection = self._selection(target, usable_sources, problems, speed)
         times.end("ranking")
 
         # 2. Which candidates, and the features that they share.
-        sources = tasks_by_name(request.sources)
-        evaluator = Evaluator(target, sources, selection, request.training, request.seed)
+        sources = tasks_by_name(usable_sources)
+        evaluator = Evaluator(
+            target, sources, selection, request.training, request.seed, drop_overlap=request.drop_overlap
+        )
         helpful = [sources[name] for name in selection.selected]
         usable = [sources[name] for name in selection.usable]
         candidates, notes = make_candidates(target, helpful, usable, request.encoder, trusted=selection.trusted)
@@ -160,7 +180,7 @@ class _Driver:
             "sources": list(search.candidates[choice.winner].sources),
             "why": choice.why,
             "left_out": dict(selection.left_out),
-            "notes": [*self._new_notes(target), *selection.notes, *notes],
+            "notes": [*self._new_notes(target), *self._overlap_notes(), *selection.notes, *notes],
             "leaderboard": [line.to_json() for line in search.leaderboard(choice.winner).lines],
             "candidates": {name: candidate.to_json() for name, candidate in search.candidates.items()},
             "ranking": selection.ranking,
@@ -176,14 +196,16 @@ class _Driver:
         result.write()
         return result
 
-    def _selection(self, target: Task, speed: float | None) -> Selection:
+    def _selection(
+        self, target: Task, sources: Sequence[Task], problems: Mapping[str, str], speed: float | None
+    ) -> Selection:
         """As a call that was stopped made it, or anew: its runs were with these sources."""
         rows = self.grid.record.of("selection")
         if rows:
             with explain_damage(f"the selection of sources in '{self.grid.record.path}'"):
                 return Selection.of_row(rows[-1])
         selector = SourceSelector(self.request.encoder, speed, self.request.clock, self.request.seed)
-        selection = selector.select(target, self.request.sources, self.request.unreadable)
+        selection = selector.select(target, sources, problems)
         self.grid.record.append(selection.to_row())
         return selection
 
@@ -216,8 +238,13 @@ class _Driver:
             run.export(folder / EXPORT_FOLDER)
         return run, updates
 
+    def _overlap_notes(self) -> Sequence[str]:
+        if not self.request.drop_overlap:
+            return ()
+        return overlap_notes(self.request.sources, [self.request.pooled_target])
+
     def _new_notes(self, target: Task) -> Sequence[str]:
-        """What the limits of time say of the target, beyond what it says itself."""
+        """What the search says of the target, beyond what it says itself."""
         return target.notes[len(self.request.pooled_target.notes) :]
 
 

@@ -29,12 +29,20 @@ class Evaluator:
     """What all runs of a search have in common: folds, sources and settings.
 
     `updates` are those of each level of candidates, the same for all of a level; they depend on the time that there is.
+    `drop_overlap` is for the last fit: folds always hold out inputs from the sources too.
     """
 
     def __init__(
-        self, target: Task, sources: Mapping[str, Task], selection: Selection, training: Training, seed: int
+        self,
+        target: Task,
+        sources: Mapping[str, Task],
+        selection: Selection,
+        training: Training,
+        seed: int,
+        *,
+        drop_overlap: bool = True,
     ) -> None:
-        self.target, self.training, self.seed = target, training, seed
+        self.target, self.training, self.seed, self.drop_overlap = target, training, seed, drop_overlap
         self.folds = Folds(target, seed)
         self.metric = chosen_metric(target.spec)
         self.updates: dict[Level, int] = {}
@@ -99,7 +107,7 @@ class Evaluator:
 
     def _learner(self, candidate: Candidate, updates: int, seed: int) -> Learner:
         training = training_of(candidate, self.training, updates)
-        return candidate.method.learner(candidate.encoder, training, seed)
+        return candidate.method.learner(candidate.encoder, training, seed, drop_overlap=self.drop_overlap)
 
     def _sources(self, candidate: Candidate) -> Sequence[Task]:
         return [self.sources[candidate.level][name] for name in candidate.sources]

@@ -1,6 +1,6 @@
 """Repeated stratified folds of a target's labels, and the tasks that each fold makes."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from crosstask.data.examples import Examples, Inputs, Kind
+from crosstask.data.overlap import DistinctInputs, positions_outside
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 
@@ -39,6 +40,13 @@ def check_labels(task: Task) -> None:
             f"Task '{task.name}' has {count} labelled example{'s' * (count != 1)}, fewer than the {NUM_FOLDS} folds "
             "that choose its model: label some more, or choose a method yourself with `crosstask train`."
         )
+    num_inputs = len(DistinctInputs.of(task.train.inputs))
+    if num_inputs < NUM_FOLDS:
+        raise CrossTaskError(
+            f"Task '{task.name}' has {num_inputs} different input{'s' * (num_inputs != 1)} in its {count} labelled "
+            f"examples, fewer than the {NUM_FOLDS} folds that choose its model: label some more, or choose a method "
+            "yourself with `crosstask train`."
+        )
     if task.kind in ("classification", "pair") and len(set(task.train.labels)) < 2:
         raise CrossTaskError(
             f"Task '{task.name}': all of its {count} labelled examples are '{task.train.labels[0]}', so there is "
@@ -46,20 +54,51 @@ def check_labels(task: Task) -> None:
         )
 
 
-def deal(strata: Sequence[Hashable], generator: np.random.Generator, num_folds: int = NUM_FOLDS) -> np.ndarray:
-    """The fold of each example, [examples]: sizes of folds differ by at most one, and so do those of a stratum in them.
+def with_note_on_repeats(task: Task) -> Task:
+    """The target with a note on how many of its inputs are repeated, if any is."""
+    distinct = DistinctInputs.of(task.train.inputs)
+    if not distinct.num_repeated:
+        return task
+    num_examples = int(distinct.counts[distinct.counts > 1].sum())
+    note = (
+        f"{distinct.num_repeated:,} of its {len(distinct):,} inputs are repeated ({num_examples:,} of "
+        f"{len(task.train):,} examples): a fold holds out all examples of an input, or none"
+    )
+    return replace(task, notes=(*task.notes, note))
+
+
+def deal(
+    strata: Sequence[Hashable],
+    generator: np.random.Generator,
+    num_folds: int = NUM_FOLDS,
+    counts: np.ndarray | None = None,
+) -> np.ndarray:
+    """The fold of each input, [inputs]: sizes of folds differ by at most one, and so do those of a stratum in them.
+
+    `counts` are the examples of each input where some have several, [inputs]; sizes, which count examples, then are as
+    equal as these allow.
 
     >>> folds = deal(["a"] * 10 + ["b"] * 5, np.random.default_rng(0))
     >>> [int((folds[:10] == fold).sum()) for fold in range(5)], sorted(folds[10:].tolist())
     ([2, 2, 2, 2, 2], [0, 1, 2, 3, 4])
     """
+    if counts is None:
+        counts = np.ones(len(strata), dtype=np.int64)
     names = list(dict.fromkeys(strata))
-    # One stratum after the other, each in random order; then every fold takes each num_folds-th example.
+    # One stratum after the other, inputs with many examples first, and otherwise in random order.
     stratum_order = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
     random_order = generator.permutation(len(strata))
-    order = sorted(range(len(strata)), key=lambda i: (stratum_order[strata[i]], random_order[i]))
+    order = sorted(range(len(strata)), key=lambda i: (stratum_order[strata[i]], -counts[i], random_order[i]))
+    # The next one goes to the fold with the fewest examples of its stratum, then to the one with the fewest of all.
     folds = np.empty(len(strata), dtype=np.int64)
-    folds[order] = np.arange(len(strata)) % num_folds
+    sizes = [0] * num_folds
+    stratum_sizes: dict[Hashable, list[int]] = defaultdict(lambda: [0] * num_folds)
+    for i in order:
+        in_stratum = stratum_sizes[strata[i]]
+        fold = min(range(num_folds), key=lambda number: (in_stratum[number], sizes[number]))
+        folds[i] = fold
+        in_stratum[fold] += int(counts[i])
+        sizes[fold] += int(counts[i])
     return folds
 
 
@@ -97,12 +136,17 @@ class Folds:
 
     def __init__(self, target: Task, seed: int) -> None:
         self.target, self.seed = target, seed
-        self.strata = strata_of(target.kind, target.train.labels)
+        self.inputs = DistinctInputs.of(target.train.inputs)
+        self.strata = self.inputs.rarest(strata_of(target.kind, target.train.labels))
+        self._dealt: dict[int, np.ndarray] = {}  # by repeat
 
     def held_out(self, fold: int) -> np.ndarray:
-        """Positions that this fold holds out."""
+        """Positions that this fold holds out: of an input that is repeated, all examples or none."""
         repeat, index = divmod(fold, NUM_FOLDS)
-        return np.flatnonzero(deal(self.strata, np.random.default_rng([self.seed, repeat])) == index)
+        if repeat not in self._dealt:
+            generator = np.random.default_rng([self.seed, repeat])
+            self._dealt[repeat] = deal(self.strata, generator, counts=self.inputs.counts)
+        return np.flatnonzero(self._dealt[repeat][self.inputs.numbers] == index)
 
     def tasks(self, fold: int, sources: Sequence[Task]) -> tuple[Task, list[Task]]:
         """The target with what is held out as its dev set, and the sources without those very inputs.
@@ -113,27 +157,19 @@ class Folds:
         held_out = self.held_out(fold)
         others = np.setdiff1d(np.arange(len(train)), held_out)
         dev = train.take(held_out.tolist())
-        hidden = {input_key(item) for item in dev.inputs}
         target = replace(self.target, train=train.take(others.tolist()), dev=dev, test=None)
-        return target, [without_inputs(source, hidden) for source in sources]
+        return target, [_without_inputs(source, dev) for source in sources]
 
 
-def without_inputs(task: Task, hidden: set[Hashable]) -> Task:
-    """A source's training examples alone, without those whose input is among `hidden`."""
+def _without_inputs(task: Task, held_out: Examples) -> Task:
+    """A source's training examples alone, without those whose input is held out."""
     train = task.train
-    positions: list[int] = []
-    for i, item in enumerate(train.inputs):
-        if input_key(item) not in hidden:
-            positions.append(i)
+    positions = positions_outside(train, [held_out])
+    if not positions:
+        raise CrossTaskError(
+            f"Source '{task.name}' has nothing left to train on: a fold of the target holds out all of its "
+            f"{len(train)} inputs."
+        )
     if len(positions) < len(train):
         train = train.take(positions)
     return replace(task, train=train, dev=None, test=None)
-
-
-def input_key(item: Any) -> Hashable:
-    """What two inputs must share to be the same: the text itself, white space at its ends aside."""
-    if isinstance(item, str):
-        return item.strip()
-    if isinstance(item, np.ndarray):
-        return item.tobytes()
-    return tuple(text.strip() for text in item)

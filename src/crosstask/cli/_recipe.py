@@ -106,6 +106,7 @@ def run_study(
         weighting=recipe.weighting,
         transfer=recipe.transfer,
         training=file.settings,
+        drop_overlap=recipe.drop_overlap,
         seeds=range(recipe.seed, recipe.seed + num_seeds),
         output=output,
         jobs=jobs,

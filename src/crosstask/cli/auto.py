@@ -65,6 +65,7 @@ def auto(
         clock=Clock(minutes, started),
         unreadable=tasks.failures,
         recipe=_final_recipe(file, target),
+        drop_overlap=file.recipe.drop_overlap,
     )
     result = find_model(request, board)
     # What was found, and where to read on.

@@ -112,6 +112,7 @@ def compare(
         baseline=baseline or section.baseline,
         encoder=file.resolved()["encoder"],
         training=file.settings,
+        drop_overlap=file.recipe.drop_overlap,
         seeds=range(file.recipe.seed, file.recipe.seed + num_seeds),
         output=folder,
         search=_search_values(search or []) or section.search,

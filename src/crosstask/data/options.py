@@ -24,7 +24,9 @@ class SplitOptions:
         split: fractions of (train, dev, test), or (train, test), to cut a single set into.
         cut: which examples go into a dev or test set that is cut off: "random" ones, or the "latest", the last of
             every class in the order of the data. Where a model will meet later data, those choose it better.
-        drop_overlap: take training examples out whose input is also in dev or test.
+        drop_overlap: take training examples out whose input is also in dev or test. When left out, files that you give
+            stay as they are, with a note on what they share, but sets that are cut share nothing: of an input that is
+            repeated, all examples are cut off or none. With false they are cut example by example.
         metric: score that chooses the model; each kind has a default when left out.
     """
 
@@ -36,7 +38,7 @@ class SplitOptions:
     seed: int = 0
     split: Sequence[float] | None = None
     cut: Cut = "random"
-    drop_overlap: bool = False
+    drop_overlap: bool | None = None
     metric: str | None = None
 
 
@@ -50,7 +52,7 @@ class ArrayKeywords(TypedDict, total=False):
     seed: int
     split: Sequence[float] | None
     cut: Cut
-    drop_overlap: bool
+    drop_overlap: bool | None
     metric: str | None
 
 

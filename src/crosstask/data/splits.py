@@ -1,7 +1,7 @@
 """From examples as they were read to the splits of a task: rename labels, cut, take subsets, name mistakes."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
@@ -12,8 +12,9 @@ import numpy as np
 from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, TaskSpec
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
 from crosstask.data.options import Cut, SplitOptions
+from crosstask.data.overlap import DistinctInputs, positions_outside
 from crosstask.data.plain_text import has_lone_surrogate, text_of
-from crosstask.data.subsets import balanced_subset, covering_subset, random_subset, stratified_cut
+from crosstask.data.subsets import balanced_subset, covering_subset, random_subset
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.quoting import brief
 from crosstask.validation import check_values, shown
@@ -62,6 +63,7 @@ def assemble(
     splits.limit("dev", options.dev_limit)
     if "dev" not in splits.examples and dev is not False:
         splits.cut_dev(None if dev is None or dev is True else float(dev))  # type: ignore[arg-type]
+    splits.note_overlap()
     return splits.examples, spec, splits.notes
 
 
@@ -74,6 +76,8 @@ class _Splits:
     options: SplitOptions
     examples: dict[str, Examples]
     notes: list[str] = field(default_factory=list)
+    num_repeated: int = 0
+    """Inputs that were repeated in what was cut."""
 
     def split(self, fractions: Sequence[float]) -> None:
         """Cut the training set into the splits that `split` asks for."""
@@ -90,8 +94,8 @@ class _Splits:
                 raise CrossTaskError(
                     f"Task '{self.name}': `split` would cut a {role} set, but one is given. Leave one out."
                 )
-        remaining = self.examples["train"]
-        total = len(remaining)
+        remaining = train = self.examples["train"]
+        total = len(train)
         cuts = list(zip(roles[1:], fractions[1:], strict=True))
         if self.options.cut == "latest":
             cuts.reverse()  # the very latest are for test
@@ -101,26 +105,42 @@ class _Splits:
         sizes = []
         for role in roles:
             if not len(self.examples[role]):
-                raise CrossTaskError(
-                    f"Task '{self.name}': {total} examples are too few for `split`: none is left for {role}."
-                )
+                num_inputs = len(self._distinct_inputs(train))
+                what = f"{total} examples"
+                if num_inputs < total:
+                    what += f" with {num_inputs} different inputs"
+                raise CrossTaskError(f"Task '{self.name}': {what} are too few for `split`: none is left for {role}.")
             sizes.append(f"{role} {len(self.examples[role])}")
         self.notes.append("split into " + ", ".join(sizes))
 
     def drop_overlap(self) -> None:
         """Take training examples out whose input is also in dev or test."""
-        held_out: set[Hashable] = set()
-        for role in ("dev", "test"):
-            if role in self.examples:
-                held_out.update(_input_key(item) for item in self.examples[role].inputs)
         train = self.examples["train"]
-        remaining = [i for i, item in enumerate(train.inputs) if _input_key(item) not in held_out]
+        remaining = positions_outside(train, self._held_out)
         if not remaining:
             raise CrossTaskError(f"Task '{self.name}': every training example also stands in dev or test.")
         if len(remaining) < len(train):
             num_dropped = len(train) - len(remaining)
             self.notes.append(f"{num_dropped} training examples dropped that also stand in dev or test")
-        self.examples["train"] = train.take(remaining)
+            self.examples["train"] = train.take(remaining)
+
+    def note_overlap(self) -> None:
+        """Say which inputs were cut off together, and how many training examples share theirs with dev or test."""
+        if self.num_repeated == 1:
+            self.notes.append("1 input is repeated: all its examples were cut off or none")
+        elif self.num_repeated:
+            self.notes.append(f"{self.num_repeated} inputs are repeated: of each, all examples were cut off or none")
+        train = self.examples["train"]
+        num_shared = len(train) - len(positions_outside(train, self._held_out))
+        note = f"{num_shared} training examples have inputs that also stand in dev or test"
+        if num_shared == 1:
+            note = "1 training example has an input that also stands in dev or test"
+        if num_shared:
+            self.notes.append(f"{note}: `drop_overlap: true` takes what is shared out")
+
+    @property
+    def _held_out(self) -> list[Examples]:
+        return [self.examples[role] for role in ("dev", "test") if role in self.examples]
 
     def limit(self, role: str, limit: int | None) -> None:
         """Reduce a split, if there is one, to a subset of this size."""
@@ -141,7 +161,10 @@ class _Splits:
         self.examples[role] = examples.take(subset)
 
     def cut_dev(self, fraction: float | None) -> None:
-        """Cut a dev set from the training set; a fifth or a tenth of it when no fraction is given."""
+        """Cut a dev set from the training set; a fifth or a tenth of it when no fraction is given.
+
+        The fraction is of the inputs: where some are repeated, all their examples are on one side.
+        """
         train = self.examples["train"]
         if fraction is None:  # a dev set of a few examples chooses badly
             fraction = 0.2 if len(train) < SMALL_TRAINING_SET else 0.1
@@ -160,15 +183,23 @@ class _Splits:
             raise CrossTaskError(
                 f"Task '{self.name}': the share to cut from train must lie between 0 and 1, found {fraction:g}."
             )
-        held_out = min(round(fraction * len(examples)), len(examples) - 1)  # one at least is for training
+        distinct = self._distinct_inputs(examples)
+        self.num_repeated = max(self.num_repeated, distinct.num_repeated)
+        held_out = min(round(fraction * len(distinct)), len(distinct) - 1)  # one at least is for training
         generator = None
         if self.options.cut == "random":
             generator = np.random.default_rng(self.options.seed)
         strata = None  # of tags, numbers and sets of labels there are no classes to cut in proportion
         if self.kind in ("classification", "pair"):
             strata = examples.labels
-        remaining, cut = stratified_cut(strata, len(examples), held_out, generator)
+        remaining, cut = distinct.cut(strata, held_out, generator)
         return examples.take(remaining), examples.take(cut)
+
+    def _distinct_inputs(self, examples: Examples) -> DistinctInputs:
+        """What is cut: inputs with all their examples, or every example by itself."""
+        if self.options.drop_overlap is False:
+            return DistinctInputs.all_of(len(examples))
+        return DistinctInputs.of(examples.inputs)
 
 
 def _are_fractions(values: Sequence[object]) -> bool:
@@ -179,15 +210,6 @@ def _are_fractions(values: Sequence[object]) -> bool:
             return False
         total += float(value)
     return len(values) in (2, 3) and abs(total - 1.0) <= 1e-6
-
-
-def _input_key(item: str | Sequence[str] | np.ndarray) -> Hashable:
-    """Equal for inputs that are the same but for white space at their ends."""
-    if isinstance(item, str):
-        return item.strip()
-    if isinstance(item, np.ndarray):
-        return item.tobytes()
-    return tuple(text.strip() for text in item)
 
 
 def check_name(name: object) -> None:

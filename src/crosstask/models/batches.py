@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crosstask.data.examples import EncodedLabels, Examples, TaskSpec
+from crosstask.data.examples import EncodedLabels, Examples, Inputs, TaskSpec, select
+from crosstask.data.overlap import DistinctInputs
 from crosstask.errors import unknown
 from crosstask.models.arrays import PreparedInput, column, gather, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
@@ -33,16 +34,20 @@ Step = dict[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A split made ready for an encoder: inputs as arrays and labels as numbers."""
+    """A split made ready for an encoder: inputs as arrays and labels as numbers.
+
+    `inputs` are those that were prepared, to tell which of them are the same; without them all are different.
+    """
 
     spec: TaskSpec
     rows: Sequence[PreparedInput]
     labels: EncodedLabels
+    inputs: Inputs | None = None
 
     @classmethod
     def of(cls, encoder: Encoder, spec: TaskSpec, examples: Examples) -> "Prepared":
         """Prepare the examples of one split."""
-        return cls(spec, encoder.prepare(examples.inputs, examples.form), spec.encode(examples))
+        return cls(spec, encoder.prepare(examples.inputs, examples.form), spec.encode(examples), examples.inputs)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -50,9 +55,14 @@ class Prepared:
     def take(self, positions: Sequence[int]) -> "Prepared":
         """The examples at these positions."""
         rows = gather([(self.rows, np.asarray(positions, dtype=np.int64))])
+        inputs = self.inputs
+        if isinstance(inputs, np.ndarray):
+            inputs = inputs[positions]
+        elif inputs is not None:
+            inputs = select(inputs, positions)
         if isinstance(self.labels, np.ndarray):
-            return Prepared(self.spec, rows, self.labels[positions])
-        return Prepared(self.spec, rows, take(self.labels, positions))
+            return Prepared(self.spec, rows, self.labels[positions], inputs)
+        return Prepared(self.spec, rows, take(self.labels, positions), inputs)
 
     def lengths(self) -> np.ndarray:
         """Number of positions of each input."""
@@ -62,6 +72,13 @@ class Prepared:
     def all_lengths(self) -> np.ndarray:
         """Number of positions of each input, counted once."""
         return lengths_of(self.rows)
+
+    @cached_property
+    def distinct_inputs(self) -> DistinctInputs:
+        """The different inputs, for whatever trains on some examples and judges by others."""
+        if self.inputs is None:
+            return DistinctInputs.all_of(len(self))
+        return DistinctInputs.of(self.inputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,8 @@ ROWS_AT_A_TIME = 1000
 def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) -> Units:
     """Features and labels of a training set, an example or a word each, in double precision.
 
-    Behind the features stand the probabilities that the heads of the tasks `outputs_of` give each unit.
+    Behind the features stand the probabilities that the heads of the tasks `outputs_of` give each unit. Examples with
+    the same input are one example of the units.
     """
     was_training = model.training
     model.eval()
@@ -35,6 +36,7 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
     features: list[Tensor] = []
     labels: list[Tensor] = []
     examples: list[np.ndarray] = []
+    distinct = prepared.distinct_inputs
     for positions in in_batches(prepared.lengths(), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
         representation, batch_labels = model.encode(batch.inputs, batch.rows), batch.labels[spec.name]
@@ -48,7 +50,7 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
             positions = np.repeat(positions, is_labeled.sum(1).cpu().numpy())
         features.append(vectors.double().cpu())
         labels.append(batch_labels.cpu())
-        examples.append(positions)
+        examples.append(distinct.first[distinct.numbers[positions]])
     model.train(was_training)
     label_array = torch.cat(labels).numpy()
     if spec.kind == "regression":

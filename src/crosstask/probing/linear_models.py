@@ -47,7 +47,8 @@ class Units:
 
     - `features`: [units, width];
     - `labels`: indices [units], rows of zeros and ones [units, labels], or standardized numbers [units];
-    - `examples`: the example that each unit is part of, so that one sentence never stands on both sides of a fold;
+    - `examples`: the example that each unit is part of, so that one sentence never stands on both sides of a fold; of
+      several examples with the same input, the first;
     - `device`: where models are solved.
     """
 

@@ -39,7 +39,8 @@ class Capacity:
     - `alone[task][width]`, `together[task][width]`: dev scores, in the task's own metric;
     - `alone_test`, `together_test`: test scores at the best widths, where there is a test set;
     - `best_alone[task]`: the best width of each task alone;
-    - `best_together`: the one width that is best for all together, by the mean dev score over tasks.
+    - `best_together`: the one width that is best for all together, by the mean dev score over tasks;
+    - `left_out`: training examples that no run had, since another task measures on their inputs.
     """
 
     tasks: tuple[str, ...]
@@ -55,6 +56,7 @@ class Capacity:
     width_option: str
     seconds: float
     settings: Section
+    left_out: tuple[str, ...] = ()
 
     @property
     def total_alone(self) -> int:
@@ -63,7 +65,7 @@ class Capacity:
 
     @property
     def notes(self) -> list[str]:
-        """What the grid of widths leaves open."""
+        """What the grid of widths leaves open, and what no run was trained on."""
         ends = {self.widths[0]: "smallest", self.widths[-1]: "largest"}
         ends.pop(1, None)  # nothing is narrower
         # A best width at an end of the grid may not be the best of all.
@@ -76,7 +78,7 @@ class Capacity:
                     f"The best width of {who} is the {ends[width]} that was tried, {width}; there may be better ones "
                     "beyond."
                 )
-        return notes
+        return [*notes, *self.left_out]
 
     def to_json(self) -> Row:
         """As plain data."""
@@ -139,7 +141,8 @@ def capacity(
     conditions = Conditions.of(options, encoder="lstm", seeds=DEFAULT_SEEDS)
     method = Method("together", paradigm, weighting, together_transfers("capacity", transfer))
     option = width_option(conditions.encoder)
-    study = TaskStudy.of(tasks, method, conditions, "The capacity study", option)
+    all_examples = TaskStudy.of(tasks, method, conditions, "The capacity study", option)
+    study = all_examples.apart()
     widths, names = check_widths(widths), tuple(study.tasks)
     # 2. Train every task alone, and all together, at every width.
     keys: list[RunKey] = []
@@ -179,11 +182,24 @@ def capacity(
         width_option=option,
         seconds=results.seconds,
         settings=study.describe(),
+        left_out=_left_out(all_examples, study),
     )
     if conditions.folder is not None:
         text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
         write_text(conditions.folder / CAPACITY_FILE, text + "\n")
     return result
+
+
+def _left_out(before: TaskStudy, after: TaskStudy) -> tuple[str, ...]:
+    """How many training examples each task has lost, in a sentence."""
+    counts: list[str] = []
+    for name, task in before.tasks.items():
+        count = len(task.train) - len(after.tasks[name].train)
+        if count:
+            counts.append(f"{count:,} of '{name}'")
+    if not counts:
+        return ()
+    return (f"Training examples were left out whose inputs another task has in dev or test: {', '.join(counts)}.",)
 
 
 def _curve(results: TaskResults, task: str, targets: Sequence[str], widths: Sequence[int]) -> Curve:

@@ -17,6 +17,7 @@ from crosstask.studies.hyperparameters import SearchSpace, Trials, Tried, make_t
 from crosstask.studies.method import DEFAULT_METHODS, Definitions, Method, Section, read_methods
 from crosstask.studies.options import Conditions, StudyOptions
 from crosstask.studies.table import SINGLE, Comparison, choose_trials, make_lines
+from crosstask.training.problem import overlap_notes
 from crosstask.validation import items_of
 
 __all__ = ["Comparison", "compare"]
@@ -148,6 +149,7 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
         conditions.folder,
         plan.keep_runs,
         plan.trials,
+        conditions.drop_overlap,
     )
     first_tasks = study.tasks(conditions.seeds[0])
     metrics = _metrics(first_tasks, plan)
@@ -178,6 +180,7 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
         settings={"encoder": conditions.encoder, "training": asdict(conditions.training)},
         cells=tuple(rows.values()),
         tried=tried,
+        left_out=_left_out(first_tasks, metrics, plan, conditions),
     )
     if conditions.folder is not None:
         for ending, write in WRITERS.items():
@@ -216,6 +219,15 @@ def _metrics(tasks: Mapping[str, Task], plan: ComparisonPlan) -> dict[str, str]:
                 "nor test: give one, or more examples."
             )
     return {name: chosen_metric(tasks[name].spec).name for name in targets}
+
+
+def _left_out(
+    tasks: Mapping[str, Task], targets: Iterable[str], plan: ComparisonPlan, conditions: Conditions
+) -> tuple[str, ...]:
+    """What the first seed's sources were not trained on."""
+    if not conditions.drop_overlap or not any(method.uses_sources for method in plan.methods.values()):
+        return ()
+    return tuple(overlap_notes(list(tasks.values()), [tasks[name] for name in targets]))
 
 
 def _check_dev(tasks: Mapping[str, Task], targets: Iterable[str]) -> None:

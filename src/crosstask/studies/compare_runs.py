@@ -22,7 +22,7 @@ from crosstask.storage import DamagedFileError, lock_folder, read_json, remove_s
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
-from crosstask.studies.options import content, same_budget, tasks_by_name
+from crosstask.studies.options import content, overlap_fact, same_budget, tasks_by_name
 from crosstask.training.config import Training
 
 AXES = ("method", "target", "seed", "trial")
@@ -85,7 +85,8 @@ class MethodStudy:
 
     - `folder`: where each run gets a folder of its own under `runs`, if anywhere;
     - `keep_models`: whether those hold the model too, and checkpoints from which a run that was killed goes on;
-    - `trials`: of every method by name, where settings are searched.
+    - `trials`: of every method by name, where settings are searched;
+    - `drop_overlap`: as for `Learner`.
     """
 
     tasks: SeededTasks
@@ -95,6 +96,7 @@ class MethodStudy:
     folder: Path | None = None
     keep_models: bool = False
     trials: Mapping[str, Mapping[str, Trial]] = field(default_factory=dict)
+    drop_overlap: bool = True
 
     def run(self, key: RunKey) -> Row:
         """Train one run; returns its scores, or the reason why this method does not go with these tasks."""
@@ -161,7 +163,8 @@ class MethodStudy:
     def learner(self, key: RunKey, tasks: Mapping[str, Task]) -> Learner:
         """The learner of a run."""
         method = self.method(key)
-        return method.learner(self.encoder, self.budget(method, key["target"], tasks), key["seed"])
+        training = self.budget(method, key["target"], tasks)
+        return method.learner(self.encoder, training, key["seed"], drop_overlap=self.drop_overlap)
 
     def method(self, key: RunKey) -> Method:
         """The method of a run, with the settings that it tries."""
@@ -178,7 +181,8 @@ class MethodStudy:
     def open(self, seeds: Sequence[int]) -> Grid:
         """The runs that are there already; methods, targets and seeds can be added later."""
         # A fact for each method and seed: those that are added later change nothing for the others.
-        facts = [Fact("settings", "", {"encoder": self.encoder, "training": asdict(self.training)})]
+        settings = {"encoder": self.encoder, "training": asdict(self.training), **overlap_fact(self.drop_overlap)}
+        facts = [Fact("settings", "", settings)]
         for name, method in self.methods.items():
             facts.append(Fact("method", name, {"method": method.to_json()}))
         for seed in sorted(seeds):

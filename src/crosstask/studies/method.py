@@ -57,13 +57,14 @@ class Method:
         """Whether it trains the target alone: what negative transfer is measured against."""
         return self.is_plain and not self.uses_sources and not PARADIGMS[self.paradigm].frozen_features
 
-    def learner(self, encoder: Named, training: Training, seed: int) -> Learner:
+    def learner(self, encoder: Named, training: Training, seed: int, *, drop_overlap: bool = True) -> Learner:
         """The learner of one run; `encoder` is used where the method has none."""
         return Learner(
             self.encoder or encoder,
             paradigm=self.paradigm,
             weighting=self.weighting,
             transfer=self.transfer,
+            drop_overlap=drop_overlap,
             training=training,
             seed=seed,
             progress=False,

@@ -30,12 +30,14 @@ class RunOptions(TrainingSettings, total=False):
 
     - `encoder`: as a recipe names it;
     - `training`: settings of the loop. Epochs are those of the largest task;
+    - `drop_overlap`: as for `Learner`;
     - `seeds`: how many, or which;
     - `progress`: show a bar; by default when the error stream is a terminal.
     """
 
     encoder: Named
     training: Training | Section | None
+    drop_overlap: bool
     seeds: int | Sequence[int]
     progress: bool | None
 
@@ -68,6 +70,7 @@ class Conditions:
     jobs: int | None = None
     on: ExecutorName = "local"
     progress: bool | None = None
+    drop_overlap: bool = True
 
     @classmethod
     def of(cls, options: RunOptions, *, encoder: Named, seeds: int) -> "Conditions":
@@ -78,6 +81,8 @@ class Conditions:
             folder = check_path(folder, "`output`")
         progress = settings.pop("progress", None)
         check_value("study", "progress", bool | None, progress)
+        drop_overlap = settings.pop("drop_overlap", True)
+        check_value("study", "drop_overlap", bool, drop_overlap)
         jobs, on = settings.pop("jobs", None), settings.pop("on", "local")
         study_encoder = settings.pop("encoder", encoder)
         name_and_options("encoder", study_encoder)
@@ -90,6 +95,7 @@ class Conditions:
             jobs=jobs,
             on=on,
             progress=progress,
+            drop_overlap=drop_overlap,
             training=make_training(settings.pop("training", None), settings),
         )
 
@@ -104,6 +110,13 @@ def same_budget(training: Training, tasks: Sequence[Task]) -> Training:
     updates = training.updates or training.epochs * math.ceil(steps / training.accumulate)
     evaluate_every = training.evaluate_every or max(1, updates // NUM_EVALUATIONS)
     return replace(training, updates=updates, evaluate_every=evaluate_every)
+
+
+def overlap_fact(drop_overlap: bool) -> Row:
+    """What a folder remembers of `drop_overlap`: nothing where it is the default, which older folders do not know."""
+    if drop_overlap:
+        return {}
+    return {"drop_overlap": False}
 
 
 def seed_list(seeds: int | Sequence[int]) -> tuple[int, ...]:

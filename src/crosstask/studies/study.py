@@ -13,9 +13,10 @@ from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.runs.events import Row
 from crosstask.studies.grid import Fact, RunKey, as_written, open_grid
 from crosstask.studies.method import Method
-from crosstask.studies.options import Conditions, content, same_budget, tasks_by_name
+from crosstask.studies.options import Conditions, content, overlap_fact, same_budget, tasks_by_name
 from crosstask.training.config import Training
 from crosstask.training.paradigms import find_paradigm
+from crosstask.training.problem import without_overlap
 from crosstask.validation import name_and_options
 
 AXES = ("targets", "sources", "seed", "width")
@@ -48,7 +49,8 @@ class TaskStudy:
 
     - `training`: with a budget of updates that is the same for every run, see `same_budget`;
     - `method`: of the runs with several tasks. A task alone is trained with nothing but its own labels;
-    - `width_option`: what the width is called in the encoder's section, where it is varied.
+    - `width_option`: what the width is called in the encoder's section, where it is varied;
+    - `drop_overlap`: as for `Learner`.
     """
 
     tasks: Mapping[str, Task]
@@ -56,6 +58,7 @@ class TaskStudy:
     training: Training
     method: Method
     width_option: str = "hidden"
+    drop_overlap: bool = True
 
     @classmethod
     def of(
@@ -82,7 +85,18 @@ class TaskStudy:
             make_transfer(item)
         # 3. The same number of updates for every run.
         training = same_budget(conditions.training, tasks)
-        return cls(by_name, conditions.encoder, training, method, width_option)
+        return cls(by_name, conditions.encoder, training, method, width_option, conditions.drop_overlap)
+
+    def apart(self) -> "TaskStudy":
+        """The study without training examples whose input another task has in dev or test.
+
+        Where tasks are trained together, each of them a target, a run leaves these out; a task alone, which is compared
+        with it, must not have more to learn from.
+        """
+        if not self.drop_overlap:
+            return self
+        tasks = list(self.tasks.values())
+        return replace(self, tasks={task.name: task for task in without_overlap(tasks, tasks)})
 
     def run(self, key: RunKey) -> Row:
         """Train one run; returns its scores and how long it took."""
@@ -94,7 +108,9 @@ class TaskStudy:
         targets = [self.tasks[name] for name in key["targets"]]
         sources = [self.tasks[name] for name in key["sources"]]
         try:
-            learner = method.learner(self._encoder(key), self._training(method), key["seed"])
+            learner = method.learner(
+                self._encoder(key), self._training(method), key["seed"], drop_overlap=self.drop_overlap
+            )
             run = learner.fit(targets, sources)
         except CrossTaskError as error:
             raise CrossTaskError(f"{key}: {error}") from error
@@ -129,6 +145,7 @@ class TaskStudy:
                 "weighting": self.method.weighting,
                 "transfer": list(self.method.transfer),
                 "training": asdict(self.training),
+                **overlap_fact(self.drop_overlap),
                 "tasks": tasks,
             }
         )

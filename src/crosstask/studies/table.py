@@ -76,7 +76,8 @@ class Comparison:
 
     - `metrics`, `parts`: by target, what is measured and on which split: test where there is one;
     - `cells`: the rows of the runs that the table is made of;
-    - `tried`: every trial with its dev scores, where settings were searched.
+    - `tried`: every trial with its dev scores, where settings were searched;
+    - `left_out`: training examples that no run had, since a target measures on their inputs.
     """
 
     lines: tuple[Line, ...]
@@ -88,6 +89,7 @@ class Comparison:
     settings: Section
     cells: tuple[Row, ...]
     tried: tuple[Tried, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -134,7 +136,7 @@ class Comparison:
             if self.tried:
                 selected += " and the settings"
             notes.append(f"No test set: {', '.join(on_dev)} measured on dev, which also chose {selected}.")
-        return notes
+        return [*notes, *self.left_out]
 
     def _search_notes(self) -> list[str]:
         """What dev chose, and whether all methods had the same number of trials."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from crosstask.data.metrics import check_metric, default_metric
+from crosstask.data.overlap import positions_outside
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.training.paradigms import Paradigm, default_paradigm, find_paradigm
@@ -57,9 +58,71 @@ class LearningProblem:
             return [*self.targets, *self.sources]
         return list(self.targets)
 
+    def without_overlap(self) -> "LearningProblem":
+        """The problem without training examples whose input is in dev or test of a target that is another task."""
+        sources = self.sources
+        if self.paradigm.uses_sources:
+            sources = tuple(without_overlap(sources, self.targets))
+        return replace(self, targets=tuple(without_overlap(self.targets, self.targets)), sources=sources)
+
     def limited(self, seed: int) -> "LearningProblem":
         """The problem with sources cut down to what the paradigm reads of them."""
         limit_source = self.paradigm.limit_source
         if limit_source is None:
             return self
         return replace(self, sources=tuple(limit_source(task, seed) for task in self.sources))
+
+
+def without_overlap(tasks: Sequence[Task], targets: Sequence[Task]) -> list[Task]:
+    """The tasks without training examples whose input is in dev or test of a target that is another task.
+
+    A model that was trained on them, by whatever labels, knows them as it will not know new ones. Each task has a note
+    on how many there were.
+    """
+    remaining: list[Task] = []
+    for task in tasks:
+        for target in targets:
+            if target.name == task.name:
+                continue
+            positions = _positions_outside(task, target)
+            num_examples = len(task.train)
+            if not positions:
+                raise CrossTaskError(
+                    f"Task '{task.name}' has nothing left to train on: the inputs of all its {num_examples} training "
+                    f"examples stand in dev or test of the target '{target.name}'. Leave the task out, or keep them "
+                    "with `drop_overlap: false`."
+                )
+            if len(positions) < num_examples:
+                note = _left_out(num_examples - len(positions), target)
+                task = replace(task, train=task.train.take(positions), notes=(*task.notes, note))
+        remaining.append(task)
+    return remaining
+
+
+def overlap_notes(tasks: Sequence[Task], targets: Sequence[Task]) -> list[str]:
+    """What `without_overlap` leaves out of the tasks for each target, in a sentence."""
+    notes: list[str] = []
+    for target in targets:
+        counts: list[str] = []
+        for task in tasks:
+            count = len(task.train) - len(_positions_outside(task, target))
+            if task.name != target.name and count:
+                counts.append(f"{count:,} of '{task.name}'")
+        if counts:
+            notes.append(
+                f"Training examples were left out whose inputs stand in dev or test of the target '{target.name}': "
+                f"{', '.join(counts)}."
+            )
+    return notes
+
+
+def _positions_outside(task: Task, target: Task) -> list[int]:
+    held_out = [examples for examples in (target.dev, target.test) if examples is not None]
+    return positions_outside(task.train, held_out)
+
+
+def _left_out(count: int, target: Task) -> str:
+    where = f"in dev or test of the target '{target.name}'"
+    if count == 1:
+        return f"1 training example was left out: its input stands {where}"
+    return f"{count:,} training examples were left out: their inputs stand {where}"

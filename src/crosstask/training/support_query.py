@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from crosstask.data.subsets import stratified_cut
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared, Step
 from crosstask.training.forward import Graphs, PassOptions, Stepper
@@ -43,21 +42,24 @@ def split_support_and_query(
     """Split each task's training set into support and query.
 
     The query set has the fraction `rho` of the examples (Mao et al. 2022), at least one, class by class in proportion.
+    Where inputs are repeated, it is a fraction of the inputs, with all examples of each.
     """
     support, query = dict(data), {}
     for task in tasks:
         examples = data[task]
-        num_query = max(1, round(fraction * len(examples)))
-        if num_query >= len(examples):
-            raise CrossTaskError(
-                f"Task '{task}' has {len(examples)} training examples: too few to cut a query set from."
-            )
+        distinct = examples.distinct_inputs
+        num_query = max(1, round(fraction * len(distinct)))
+        if num_query >= len(distinct):
+            what = "training examples"
+            if distinct.num_repeated:
+                what = "different inputs in its training examples"
+            raise CrossTaskError(f"Task '{task}' has {len(distinct)} {what}: too few to cut a query set from.")
         labels = None
         if examples.spec.kind in ("classification", "pair"):
             labels = np.asarray(examples.labels).tolist()
         # From the task's name too, so that its split does not depend on which other tasks there are.
         generator = np.random.default_rng([seed, zlib.crc32(task.encode())])
-        support_rows, query_rows = stratified_cut(labels, len(examples), num_query, generator)
+        support_rows, query_rows = distinct.cut(labels, num_query, generator)
         support[task], query[task] = examples.take(support_rows), examples.take(query_rows)
     return support, query
 

@@ -248,6 +248,7 @@ class Trainer:
             buckets=settings.length_buckets,
         )
         schedule = PhaseSchedule(settings, stream.steps_per_epoch)
+        phase.weighting.expect(schedule.num_updates * settings.accumulate)
         run = PhaseRun(phase, number, self._make_optimizer(settings), schedule, stream.probabilities)
         run.num_done = self._start_phase(run, resumed)
         if self.cuda_graphs is not None:

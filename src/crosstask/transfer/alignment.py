@@ -128,8 +128,10 @@ class Alignment(Transfer):
     - `A_t`: `model.head(t)`.
 
     Recorded is the covariance similarity score (eq. 6, `gradients.covariance`) of every source with every target, with
-    the current R (`similarity`), and with the same embeddings but R = I (`similarity_before`). An example is one row,
-    as in the paper; where it has a vector per token, that is their mean.
+    the current R (`similarity`), and with the same embeddings but R = I (`similarity_before`). An example is one row;
+    where it has a vector per token, that is their mean. The paper does not say what a row of such embeddings is. Means
+    of word vectors have much in common whatever the tasks, so that these scores are high before anything is aligned;
+    with a row per token they are lower: see the experiment `transfer-sentences`, which shows both.
 
     Args:
         layer: where: 0 is the input of the shared part (word vectors, numeric vectors, frozen features, the first layer
@@ -143,19 +145,21 @@ class Alignment(Transfer):
         warmup: fraction of all updates in which the matrices stay the identity. With `shared="freeze"` the shared
             module is trained until then and frozen afterwards: Algorithm 1 on the module that joint training gives.
         steps: "along", all parameters in every update; or "alternate": the heads, the matrices and the shared module
-            take turns, one group an update.
+            take turns, one group an update, once the warm-up is over.
         measured: examples of each task from whose embeddings the similarity is computed; 0 for no score.
 
-    Differs from the paper: Algorithm 1 alternates over A and R with B fixed (`steps="alternate", shared="freeze"`) and
-    leaves open whether B is trained too, and at which rate R; by default here everything is trained at once. Weight
-    decay pulls R to the identity. In the exported model of a task R is folded into a weight next to it wherever that is
-    exact: word vectors, numeric vectors, frozen features that go into a linear layer.
+    Differs from the paper: Algorithm 1 is given a B, keeps it fixed and alternates over A and R (`steps="alternate",
+    shared="freeze"`, with `warmup` for a B from joint training); the paper leaves open where B comes from, whether it
+    is trained too, and at which rate R; by default here everything is trained at once. Weight decay pulls R to the
+    identity. In the exported model of a task R is folded into a weight next to it wherever that is exact: word vectors,
+    numeric vectors, frozen features that go into a linear layer.
 
     Costs a product with a [width, width] matrix per token, and a pass over `measured` examples of each task at every
     evaluation on the dev sets.
     """
 
     name: ClassVar[str] = "alignment"
+    paper_options: ClassVar[Mapping[str, Any]] = {"steps": "alternate", "shared": "freeze"}
     summary: ClassVar[str] = "a matrix per task that brings the covariance of its embeddings in line with the others'"
     paper: ClassVar[Paper | None] = INFORMATION_TRANSFER
 
@@ -236,13 +240,15 @@ class Alignment(Transfer):
     def after_backward(self, model: "Model", update: int) -> None:
         """Drop the gradients of what is not trained now: matrices in the warm-up, a frozen module after it.
 
-        With alternating steps, only one group of parameters keeps its gradients: heads, matrices or shared.
+        With alternating steps, only one group of parameters keeps its gradients: heads, matrices or shared. The warm-up
+        is plain joint training, where nothing takes turns.
         """
         if self._run is None:
             return
         if not self._is_warm:
             _drop_gradients(self._run.insert.parameters())
-        elif self.warmup and self.shared == "freeze" and self._trains_target:
+            return
+        if self.warmup and self.shared == "freeze" and self._trains_target:
             _drop_gradients(self._run.shared)
         if not self._trains_target:  # a target is aligned while it is trained, not while it is observed
             for target in self._run.targets:

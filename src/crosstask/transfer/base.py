@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import PlainGraphs
 from crosstask.papers import Paper
+from crosstask.registry import HasPresets
 
 if TYPE_CHECKING:
     from crosstask.data.task import Task
@@ -130,7 +131,7 @@ class Setup:
     providers: Mapping[Ability, "Transfer"] = field(default_factory=dict)
 
 
-class Transfer(nn.Module):
+class Transfer(HasPresets, nn.Module):
     """A module that takes part in training beside the model: by terms of the losses, steps of its own, inserts.
 
     What the user gives is a description; each fit trains a copy of it (`copies_for_run`). Its parameters join the

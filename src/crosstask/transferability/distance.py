@@ -161,7 +161,13 @@ def task_distance(
         for seed in conditions.seeds:  # reference and risk of a seed start from the same encoder
             for losses, task_weights in ((references, {target.name: 1.0}), (risks, weights)):
                 model = weighted_representation(
-                    target, sources, task_weights, encoder=conditions.encoder, training=training, seed=seed
+                    target,
+                    sources,
+                    task_weights,
+                    encoder=conditions.encoder,
+                    training=training,
+                    seed=seed,
+                    drop_overlap=conditions.drop_overlap,
                 )
                 losses.append(head_risk(model, target, held_out, seed=seed).loss)
                 bar.advance(len(references) + len(risks), f"seed {seed}")
@@ -227,13 +233,20 @@ def weighted_representation(
     encoder: Named,
     training: Training,
     seed: int,
+    drop_overlap: bool = True,
 ) -> Model:
     """A model whose encoder has learned from weighted tasks (eq. 3.1).
 
     Vocabulary and scales come from all tasks, whatever they count, so that every encoder is one of the same class.
     """
     learner = Learner(
-        encoder, paradigm="pretrain", transfer=[OnWeightedTasks(weights)], training=training, seed=seed, progress=False
+        encoder,
+        paradigm="pretrain",
+        transfer=[OnWeightedTasks(weights)],
+        drop_overlap=drop_overlap,
+        training=training,
+        seed=seed,
+        progress=False,
     )
     model = learner.fit(target, sources).model
     if not model.shared_parameters():

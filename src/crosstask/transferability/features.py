@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from crosstask.data.overlap import DistinctInputs
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import PreparedInput, lengths_of
@@ -99,4 +100,6 @@ def units_of_rows(task: Task, rows: Sequence[PreparedInput]) -> Units:
         values = values.astype(np.float32)  # the precision of training, which `collect` goes through
     if spec.kind == "regression":
         values = values.astype(np.float64)
-    return Units(spec.kind, spec.num_outputs, features.astype(np.float64), values, order)
+    distinct = DistinctInputs.of(task.train.inputs)
+    examples = distinct.first[distinct.numbers[order]]
+    return Units(spec.kind, spec.num_outputs, features.astype(np.float64), values, examples)

@@ -1,6 +1,6 @@
 """Judges sources one by one, against everything of the target that is computed once."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import ParamSpec
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.data.overlap import input_keys
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.covariance import covariance, main_directions, similarity_of_directions
@@ -90,7 +91,7 @@ class Judge:
         self.logits = held_out_logits(self.units, heads)
         self.losses_alone = verdict.held_out_losses(self.units.of(self.logits), seed=seed)
         # To recognize inputs that a source has too.
-        self.inputs = _input_keys(target)
+        self.inputs = list(input_keys(target.train.inputs))
         self.labels = dict(zip(self.inputs, target.train.labels, strict=True))
         self.words: list[list[str]] | None = None
         if all_scores and target.spec.form != "vector":
@@ -150,8 +151,10 @@ class Judge:
         heads = cross_fit(units, num_folds=2, seed=self.seed)
         strength = 1.0 / units.features.shape[1]
         probe = Probe(sample.spec, units, strength, fit(units, [strength], tolerance=1e-4)[0])
-        source_inputs = set(_input_keys(sample))
-        known_inputs = sum(key in source_inputs for key in self.inputs)
+        known_inputs = 0
+        if sample.spec.form == self.target.spec.form:
+            source_inputs = set(input_keys(sample.train.inputs))
+            known_inputs = sum(key in source_inputs for key in self.inputs)
         # For an input that it was fitted on, a probe knows the answer; such outputs come from other fits.
         outputs = probe.outputs(self.units.features)
         if known_inputs:
@@ -195,7 +198,7 @@ class Judge:
         num_inputs, train = len(self.inputs), source.sample.train
         # Every input of the target is in the source, and every example of the source is one of the target.
         is_copy = source.known_inputs == num_inputs
-        for key, label in zip(_input_keys(source.sample), train.labels, strict=True):
+        for key, label in zip(input_keys(train.inputs), train.labels, strict=True):
             is_copy = is_copy and self.labels.get(key) == label
         return Overlap(is_copy, source.known_inputs / num_inputs, self._agreement(source.probe, source.sample))
 
@@ -226,29 +229,18 @@ def problem_of(units: UnitsOrProblem, task: Task) -> str | None:
         return f"all of its {len(units)} examples have the same label, so there is nothing to learn"
     if len(task.train) < len(task.labels):
         return f"it has fewer examples ({len(task.train)}) than labels ({len(task.labels)})"
-    num_examples = len(np.unique(units.examples))
-    if num_examples < 4:
-        return f"it has only {num_examples} examples"
     if np.ptp(units.features, axis=0).max() <= 1e-6 * np.abs(units.features).max():
         return "its features are the same for every example"
+    num_inputs = len(np.unique(units.examples))
+    if num_inputs < 4:
+        if num_inputs < len(task.train):
+            return f"it has only {num_inputs} different inputs"
+        return f"it has only {num_inputs} examples"
     return None
 
 
 def _directions(units: Units) -> Tensor:
     return main_directions(covariance(torch.from_numpy(units.features)))
-
-
-def _input_keys(task: Task) -> list[Hashable]:
-    """Inputs as something that can be compared; a text without the white space at its ends."""
-    keys: list[Hashable] = []
-    for item in task.train.inputs:
-        if isinstance(item, str):
-            keys.append(item.strip())
-        elif isinstance(item, np.ndarray):
-            keys.append(item.tobytes())
-        else:
-            keys.append(tuple(item))
-    return keys
 
 
 def _or_none(score: Callable[P, float], *arguments: P.args, **options: P.kwargs) -> float | None:

@@ -20,6 +20,7 @@ from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.task_gradients import PlacesGradients
 from crosstask.papers import Paper
+from crosstask.registry import HasPresets
 from crosstask.weighting.evidence import Evidence, Facts, GradientOverflowError, Need
 from crosstask.weighting.validation import check_known_tasks
 
@@ -68,7 +69,7 @@ class HeldOut:
     need: Need = Need.GRADIENTS
 
 
-class Weighting(ABC):
+class Weighting(HasPresets, ABC):
     """How much each task counts.
 
     In a loop of one's own, `backward(losses, shared=...)` replaces `.backward()`. The tasks may be named at once or
@@ -162,6 +163,9 @@ class Weighting(ABC):
         """
         self.reduce, self.num_ranks = reduce, num_ranks
 
+    def expect(self, num_steps: int) -> None:
+        """Take note, before the first call of `backward`, how many there will be: inspections may be placed by it."""
+
     # --- what a method says ---
 
     def needs(self, step: int) -> Need:
@@ -187,9 +191,7 @@ class Weighting(ABC):
         """Whether this step has the tasks that `coefficients` needs; if not, it is a plain step."""
         return True
 
-    def _learn_from_held_out(  # noqa: B027 - most methods need none
-        self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None
-    ) -> None:
+    def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:
         """What `after_step` does, for methods with `held_out`."""
 
     # --- what a loop asks and calls ---

@@ -22,18 +22,23 @@ def label_directions(features: Tensor, labels: Tensor, *, standardize: bool = Fa
 
     Args:
         features: X, [examples, dimension].
-        labels: one column, [examples], or several, [examples, columns]. Whole numbers in one column are classes and
-            become a column per class; an example whose class is negative has no label and is left out.
+        labels: one column, [examples], or several, [examples, columns]. Whole numbers in one column are classes: two, 0
+            and 1, stay one column, as in the paper; more become a column per class. An example whose class is negative
+            has no label and is left out.
         standardize: each column less its mean, all columns over one number that makes their variances add up to one,
             and the mean over examples instead of the sum. (With centered labels, centered features give the same.)
 
     >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> label_directions(X, torch.tensor([1.0, 2.0, 3.0])).tolist()
     [[4.0], [5.0]]
+    >>> label_directions(X, torch.tensor([1, 0, 1])).tolist()
+    [[2.0], [1.0]]
     """
     if not labels.is_floating_point() and labels.dim() == 1:
         features, labels = features[labels >= 0], labels[labels >= 0].long()
-        if len(labels):
+        # Two columns of a binary task would say the same twice: standardized, their weight is that of one column to the
+        # last digit; not standardized, the column of the other class would add what no label says.
+        if len(labels) and labels.max() > 1:
             labels = F.one_hot(labels).to(torch.float64)
     if labels.dim() == 1:
         labels = labels[:, None]
@@ -94,10 +99,12 @@ class SVDWeighting(StaticWeighting):
         normalise: the same as `normalize`.
 
     Differs from the paper: it needs one X for all tasks, as when one text has several labels; here (our extension) each
-    task has its own X_i, made by the same encoder, so that all thetas live in its space. A task with several classes
-    or labels has a theta per column; the SVD is over the columns of all tasks, and the task's weight is the norm of
-    its columns' alphas together: by Proposition 3 a column counts like a task of its own. With `standardize=False,
-    normalize=False`, one X and one column per task, it is Algorithm 2 as printed.
+    task has its own X_i, made by the same encoder, so that all thetas live in its space. A binary task has one column,
+    1 for the second of its labels and 0 for the first. A task with more classes, or with several labels, has a theta
+    per column; the SVD is over the columns of all tasks, and the task's weight is the norm of its columns' alphas
+    together: by Proposition 3 a column counts like a task of its own. With `standardize=False, normalize=False` it is
+    Algorithm 2 as printed, for binary tasks and tasks of one number on one X. Sums over labels that are not centered
+    count frequent labels more, and weights grow with the examples: mind `clip`, which limits the gradient.
 
     Needs features and labels of all training sets once (`fit_features`). Costs one pass of the encoder over them, and
     nothing in a step. Mind that the theta of n examples is noisy, the more the smaller n: a task with very few examples

@@ -24,6 +24,8 @@ from crosstask.weighting.validation import check_choice, check_count, check_numb
 Similarity = Literal["cosine", "dot", "exact"]
 MIN_WEIGHT = 1e-20
 """A weight below this counts as zero in a step: it could not change a float, and denormal numbers are slow."""
+DEFAULT_EVERY = 50
+"""Steps from one inspection to the next in a loop that says neither this nor how long it is."""
 MAX_SOLVE_STEPS = 10_000
 """Products with a Hessian, each as costly as a step."""
 
@@ -40,7 +42,7 @@ def effective_sample_size(weights: Mapping[str, float], sizes: Mapping[str, int]
 class TAWT(Weighting):
     """Target-aware weighted training: tasks whose gradients agree with the target's get more weight.
 
-    Every `every` steps one step of mirror descent on the weights (Chen et al. 2022, eq. 2.8),
+    A few times in a run, one step of mirror descent on the weights (Chen et al. 2022, eq. 2.8),
 
         omega_t <- omega_t exp(-eta g_t) / normalizer,
 
@@ -65,15 +67,20 @@ class TAWT(Weighting):
     of their gradients, those of the targets present in the step.
 
     The number of inspections matters: each multiplies the target's weight by exp(eta c) relative to a task whose
-    gradient is orthogonal to its own, so that in joint training it tends to one (0.87 to 0.99 in Table 5). Use a larger
-    `every` or a smaller `step_size` in a long run. "exact" amplifies the noise of small batches: set `fresh` to some
-    hundred examples.
+    gradient is orthogonal to its own, so that in joint training it tends to one (0.87 to 0.99 in Table 5), and many
+    inspections turn a run into single-task training. So their number is fixed, not their distance. "exact" amplifies
+    the noise of small batches: set `fresh` to some hundred examples.
 
     Args:
         similarity: "cosine" in the main experiments, "dot" for sample weights (App. B), "exact" in the derivation.
         step_size: eta; 1 in the paper.
         sharpness: c; 1 for joint training, the best of 1, 10, 30, 100 for pre-training, 5 with "dot".
-        every: calls of `backward` from one inspection of gradients to the next; once an epoch in the authors' code.
+        inspections: how often gradients are inspected in a run, at equal distances: 4 in the authors' code, once an
+            epoch. Counts where the run's length is known (`expect`, which the learner calls).
+        every: calls of `backward` from one inspection to the next, instead; 50 where neither it nor the length of the
+            run is known.
+        average: use the mean of the weights since the first inspection instead of the last ones (as DoReMi does).
+        smoothing: fraction of the weight that all tasks share evenly, so that none is lost; 1e-3 in DoReMi.
         fresh: None compares gradients of the step's own losses. A number compares those of fresh losses of so many
             examples per task, which are passed to `after_step`; 64 in the paper.
         damping: lambda in `(H + lambda I)^-1`, for "exact" alone; the paper assumes H to be invertible.
@@ -106,6 +113,7 @@ class TAWT(Weighting):
     name: ClassVar[str] = "tawt"
     summary: ClassVar[str] = "a task counts more the more its gradient agrees with the target's"
     paper: ClassVar[Paper | None] = TAWT_PAPER
+    paper_options: ClassVar[Mapping[str, Any]] = {"inspections": 4, "fresh": 64}
     is_delayed: ClassVar[bool] = True
 
     def __init__(
@@ -114,7 +122,10 @@ class TAWT(Weighting):
         similarity: Similarity = "cosine",
         step_size: float = 1.0,
         sharpness: float = 1.0,
-        every: int = 50,
+        inspections: int = 4,
+        every: int | None = None,
+        average: bool = False,
+        smoothing: float = 0.0,
         fresh: int | None = None,
         damping: float = 0.1,
         solve_steps: int = 10,
@@ -126,7 +137,11 @@ class TAWT(Weighting):
         self.similarity = check_choice(self.name, "similarity", similarity, get_args(Similarity))
         self.step_size = check_number(self.name, "step_size", step_size, above=0.0)
         self.sharpness = check_number(self.name, "sharpness", sharpness, above=0.0)
-        self.every = check_count(self.name, "every", every)
+        self.inspections = check_count(self.name, "inspections", inspections)
+        self.has_fixed_distance = every is not None
+        self.every = check_count(self.name, "every", DEFAULT_EVERY if every is None else every)
+        self.average = bool(average)
+        self.smoothing = check_number(self.name, "smoothing", smoothing, at_least=0.0, at_most=1.0)
         self.damping = check_number(self.name, "damping", damping, at_least=0.0)
         self.solve_steps = check_count(self.name, "solve_steps", solve_steps, at_most=MAX_SOLVE_STEPS)
         self.initial = check_choice(self.name, "initial", initial, (None, *get_args(Initial)))
@@ -161,8 +176,15 @@ class TAWT(Weighting):
         if initial != "uniform" and self._has_sizes:
             counts = to_vector(self.sizes, self.tasks)
             log_weights = (counts / counts.max()).log()
+        self._weight_sums = torch.zeros(len(self.tasks), dtype=torch.float64)  # [tasks], over all inspections
+        self._num_inspections = 0
         self._set_log_weights(log_weights)
         self.last_inspection = 0
+
+    def expect(self, num_steps: int) -> None:
+        """Place the inspections at equal distances from each other and from both ends of the run."""
+        if not self.has_fixed_distance:
+            self.every = max(1, num_steps // (self.inspections + 1))
 
     def needs(self, step: int) -> Need:
         """Gradients on every `every`-th step, and on those after it until an inspection was possible."""
@@ -221,6 +243,8 @@ class TAWT(Weighting):
         after = mirror_step_of_logs(before, to_vector(gradient, list(gradient)), self.step_size)
         updated = self._log_weights.clone()  # [tasks]
         updated[rows] = after + before.logsumexp(0) - after.logsumexp(0)
+        self._weight_sums += torch.softmax(updated, 0)
+        self._num_inspections += 1
         self._set_log_weights(updated - updated.max())
         # 3. The record.
         self._facts = {**alignment.facts(self.targets), "weight_gradient": gradient}
@@ -228,19 +252,38 @@ class TAWT(Weighting):
             self._facts["effective_sample_size"] = effective_sample_size(self.weights, self.sizes)
 
     def _set_log_weights(self, log_weights: Tensor) -> None:
+        """Take these as the point of mirror descent, and weigh tasks by it, by the mean of all points, or smoothed."""
         self._log_weights = log_weights
-        self._weights = by_task(self.tasks, torch.softmax(log_weights, 0))
+        weights = torch.softmax(log_weights, 0)  # [tasks]
+        if self.average and self._num_inspections:
+            weights = self._weight_sums / self._num_inspections
+        if self.smoothing:
+            weights = (1.0 - self.smoothing) * weights + self.smoothing / len(self.tasks)
+        self._weights = by_task(self.tasks, weights)
 
     def _step_weights(self) -> Mapping[str, float]:
-        weights = torch.softmax(self._log_weights, 0)
-        return by_task(self.tasks, torch.where(weights >= MIN_WEIGHT, weights, 0.0))
+        step_weights = dict(self._weights)
+        for task, weight in self._weights.items():
+            if weight < MIN_WEIGHT:
+                step_weights[task] = 0.0
+        return step_weights
 
     def state_dict(self) -> State:
-        """The logarithms of the weights, the largest zero; the number of steps, and of that at the last inspection."""
+        """The logarithms of the weights, the largest zero; the number of steps, and of that at the last inspection.
+
+        With `average` also the sum of the weights over inspections, and their number.
+        """
         log_weights = by_task(self.tasks, self._log_weights)
-        return {"log_weights": log_weights, "steps": self.steps, "last_look": self.last_inspection}
+        state: State = {"log_weights": log_weights, "steps": self.steps, "last_look": self.last_inspection}
+        if self.average:
+            state["weight_sums"] = by_task(self.tasks, self._weight_sums)
+            state["num_inspections"] = self._num_inspections
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore them."""
+        if self.average:
+            self._weight_sums = to_vector(state["weight_sums"], self.tasks)
+            self._num_inspections = int(state["num_inspections"])
         self._set_log_weights(to_vector(state["log_weights"], self.tasks))
         self.steps, self.last_inspection = int(state["steps"]), int(state["last_look"])

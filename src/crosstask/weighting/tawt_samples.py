@@ -111,6 +111,7 @@ class SampleTAWT(StaticWeighting):
     name: ClassVar[str] = "tawt-samples"
     summary: ClassVar[str] = "a source example counts more the more its gradient agrees with the target's"
     paper: ClassVar[Paper | None] = TAWT_PAPER
+    paper_options: ClassVar[Mapping[str, Any]] = {"similarity": "dot", "cap": math.inf}
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.batches import Prepared
 from crosstask.models.multitask import Model
 from crosstask.progress import Progress, make_progress, shown
+from crosstask.training.problem import without_overlap
 from crosstask_papers.linearized.linearized_model import Change, LinearUnits, fit
 from crosstask_papers.linearized.projected_gradients import ProjectedGradients
 
@@ -275,6 +276,8 @@ def task_affinity(
     if not sources:
         raise _no_sources()
     learner = learner or Learner()
+    if learner.drop_overlap:  # before the base model is trained, and for the linear models too
+        sources = without_overlap(sources, [target])
     training = learner.training
     updates = training.updates
     if updates is not None:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from crosstask.data.overlap import positions_outside
 from crosstask.data.task import Task
 from crosstask.studies.grid import RunKey, Scalar
-from crosstask_papers.data import as_key
 from crosstask_papers.experiment import Rows
 from crosstask_papers.rates import CHOOSING_SEED, trials
 
@@ -73,9 +73,9 @@ def trial_means(
 
 def judged_by_others(target: Task, all_examples: Task, seed: int) -> Task:
     """The target with examples of the training set that it does not use, instead of the test set."""
-    known_inputs = {as_key(text) for text in target.train.inputs}
+    known_examples = [target.train]
     if target.dev is not None:
-        known_inputs.update(as_key(text) for text in target.dev.inputs)
-    rest = [i for i, text in enumerate(all_examples.train.inputs) if as_key(text) not in known_inputs]
+        known_examples.append(target.dev)
+    rest = positions_outside(all_examples.train, known_examples)
     positions = np.random.default_rng(seed).permutation(rest)[:NUM_JUDGES].tolist()
     return replace(target, test=all_examples.train.take(positions))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from crosstask.data.overlap import positions_outside
 from crosstask.data.subsets import covering_subset
 from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
@@ -292,7 +293,7 @@ def sampled_tasks(
     """
     generator = np.random.default_rng(seed)
     train = covering_subset(target.train.labels, k, generator)
-    rest = sorted(set(range(len(target.train))) - set(train))
+    rest = positions_outside(target.train, [target.train.take(train)])
     dev = [rest[i] for i in covering_subset([target.train.labels[i] for i in rest], k, generator)]
     assert target.test is not None
     few = Task.assemble(

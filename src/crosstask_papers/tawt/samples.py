@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.data.overlap import input_key
 from crosstask.data.task import Examples, Task
 from crosstask.learner import Learner
 from crosstask.models.encoders.word_vectors import load_word_vectors
@@ -19,7 +20,7 @@ from crosstask.papers import TAWT, Paper
 from crosstask.runs.events import Row
 from crosstask.studies.grid import Scalar
 from crosstask.weighting.tawt_samples import Positions, SampleTAWT
-from crosstask_papers.data import EWT, as_key, path_of, tagging_task
+from crosstask_papers.data import EWT, path_of, tagging_task
 from crosstask_papers.experiment import Claim, Experiment, Figure, Rows, RunKey, Table, differences
 from crosstask_papers.rates import chosen_rate, trials, without_trials
 
@@ -265,13 +266,13 @@ def sampled_tasks(data: Path, seed: int) -> tuple[Task, Task]:
 @cache
 def entity_words(data: Path, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All words inside entities: vectors of their windows, types of entity, parts of speech."""
-    speech_tags = {as_key(words): tags for words, tags in _sentences(speech_task(data), split)}
+    speech_tags = {input_key(words): tags for words, tags in _sentences(speech_task(data), split)}
     table = word_table(data)
     vectors, entities, parts_of_speech = [], [], []
     for words, tags in _sentences(tagging_task(data, "NER"), split):
-        if as_key(words) not in speech_tags:
+        if input_key(words) not in speech_tags:
             continue
-        for position, (tag, part_of_speech) in enumerate(zip(tags, speech_tags[as_key(words)], strict=True)):
+        for position, (tag, part_of_speech) in enumerate(zip(tags, speech_tags[input_key(words)], strict=True)):
             if tag != "O":
                 vectors.append(window(words, position, table))
                 entities.append(tag.split("-", 1)[1])

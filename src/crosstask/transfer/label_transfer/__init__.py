@@ -373,7 +373,8 @@ class LabelTransfer(Transfer):
     def _split(self, moment: Moment, target: str) -> splits.Split:
         """Positions of the target's examples for the look-ahead step, and of those that are held out."""
         if self.hold == "batch":
-            return splits.split_batch(moment.step[target], self.split)
+            input_numbers = moment.data[target].distinct_inputs.numbers
+            return splits.split_batch(moment.step[target], self.split, input_numbers)
         if target not in self.held_out:
             self.held_out[target] = splits.held_out_positions(moment.data[target], self.split)
         return splits.sample_split(moment, target, self.held_out[target])

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crosstask.data.subsets import stratified_cut
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared
 
@@ -27,25 +26,40 @@ class Split(NamedTuple):
     held_out: np.ndarray
 
 
-def split_batch(positions: np.ndarray, fraction: float) -> Split:
-    """A batch in two, neither part empty unless it has one example.
+def split_batch(positions: np.ndarray, fraction: float, input_numbers: np.ndarray) -> Split:
+    """A batch in two, neither part empty unless all of it is one input; examples with one input stay together.
 
     What is held out is spread evenly over the batch, whose examples may be sorted by length.
+
+    Args:
+        positions: of the batch's examples in the training set.
+        fraction: of the inputs that is held out.
+        input_numbers: of all examples of the training set, the same for the same input.
     """
-    size = len(positions)
+    # Inputs are numbered anew, as they come in the batch.
+    number_of: dict[int, int] = {}
+    numbers: list[int] = []
+    for number in input_numbers[positions].tolist():
+        numbers.append(number_of.setdefault(number, len(number_of)))
+    size = len(number_of)
     num_held_out = min(max(1, round(fraction * size)), size - 1)
-    is_held_out = np.diff(np.arange(size + 1) * num_held_out // size) > 0  # [size]
+    is_held_out_input = np.diff(np.arange(size + 1) * num_held_out // size) > 0  # [inputs]
+    is_held_out = is_held_out_input[numbers]  # [batch]
     return Split(positions[~is_held_out], positions[is_held_out])
 
 
 def held_out_positions(target: Prepared, fraction: float) -> np.ndarray:
-    """Positions of a fraction of the target's training set, stratified where it has classes; the same for any seed."""
+    """Positions of a fraction of the target's training set, stratified where it has classes; the same for any seed.
+
+    All examples of an input are held out, or none.
+    """
     labels = None
     if target.spec.kind != "tagging":
         labels = np.asarray(target.labels).tolist()
-    count = min(max(1, round(fraction * len(target))), len(target) - 1)
-    _, positions = stratified_cut(labels, len(target), count, np.random.default_rng(0))
-    return np.asarray(positions)
+    distinct = target.distinct_inputs
+    count = min(max(1, round(fraction * len(distinct))), len(distinct) - 1)
+    _, positions = distinct.cut(labels, count, np.random.default_rng(0))
+    return np.asarray(positions, dtype=np.int64)
 
 
 def sample_split(moment: "Moment", target: str, held_out: np.ndarray) -> Split:

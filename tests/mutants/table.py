@@ -1,0 +1,12 @@
+"""All mutants, by the layer that they are in."""
+
+from mutants import gradients, learning, scores, transfers, weightings
+from mutants.mutant import Mutant
+
+MUTANTS: list[Mutant] = [
+    *weightings.MUTANTS,
+    *gradients.MUTANTS,
+    *transfers.MUTANTS,
+    *scores.MUTANTS,
+    *learning.MUTANTS,
+]
