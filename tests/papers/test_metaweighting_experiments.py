@@ -329,11 +329,25 @@ class TestReachOfWeights:
 
 
 def test_query_losses_at_the_beginning_at_the_lowest_and_at_the_end() -> None:
-    losses = [2.0, *[1.0] * 9, *[0.5] * 10, *[0.7] * 80]
-    rows = [{"event": "held_out", "losses": {"a": loss}} for loss in losses]
-    record = SimpleNamespace(of=lambda event: rows)
+    losses = [*[1.0] * 10, *[0.5] * 10, *[0.7] * 80]
+    rows = {
+        "held_out": [{"losses": {"a": loss}} for loss in losses],
+        "transfer": [{"name": runs.FirstLosses.name, "first": {"a": 2.0}}],
+    }
     expected = {"first": {"a": 2.0}, "lowest": {"a": 0.5}, "last": {"a": 0.7}}
-    assert runs.query_losses(SimpleNamespace(record=record)) == expected
+    assert runs.query_losses(SimpleNamespace(record=SimpleNamespace(of=rows.__getitem__))) == expected
+
+
+def test_the_first_query_losses_are_those_of_the_model_before_training(data: Path, monkeypatch) -> None:
+    monkeypatch.setitem(compared.TEXTCNN, "channels", 4)
+    experiment = compared.MetaWeightingTopics(Options(data))
+    first = [
+        experiment.run(RunKey.of(study="equal", text="whole", method=equal.MOVING, rate=rate, seed=0))["query_losses"]
+        for rate in (1e-3, 1e-1)
+    ]
+    assert first[0]["first"] == first[1]["first"]
+    assert first[0]["last"] != first[1]["last"]
+    assert all(0.5 < loss < 3.0 for loss in first[0]["first"].values())
 
 
 def test_the_latest_messages_of_every_group_are_dev(data: Path) -> None:

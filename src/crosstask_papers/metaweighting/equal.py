@@ -221,9 +221,9 @@ class EqualArms:
                     line: list[TableItem] = [f"{name}, {study}", f"{measured[0]['step_size']:g}"]
                     for moment in ("first", "lowest"):
                         line.append(mean_of(_mean_loss(row, moment) for row in measured))
-                    line.append(mean_of((reach.alike for reach in reaches), 4))
-                    line.append(mean_of((reach.most for reach in reaches), 4))
-                    line.append(mean_of((largest_move(row) for row in measured), 4))
+                    line.append(mean_of((reach.alike for reach in reaches), 5))
+                    line.append(mean_of((reach.most for reach in reaches), 5))
+                    line.append(mean_of((largest_move(row) for row in measured), 5))
                     lines.append(line)
         head = [
             "arm",

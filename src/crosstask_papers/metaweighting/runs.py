@@ -11,12 +11,12 @@ import numpy as np
 from crosstask.data.subsets import balanced_subset
 from crosstask.data.task import Task
 from crosstask.learner import Learner
-from crosstask.models.batches import Prepared
+from crosstask.models.batches import Prepared, Step
 from crosstask.models.evaluate import evaluate
 from crosstask.runs.events import Row
 from crosstask.runs.run import Run
 from crosstask.training.support_query import support_and_query
-from crosstask.transfer.base import Setup, Transfer
+from crosstask.transfer.base import Moment, Setup, Transfer
 from crosstask.validation import name_and_options
 from crosstask.weighting.base import HeldOut, Query
 from crosstask.weighting.metaweighting import MetaWeighting
@@ -236,10 +236,15 @@ def train_method(
         learner.weighting.held_out = HeldOut("query", query=QUERY_SHARE)  # a query set that it never asks for
     if watch and learner.weighting is not None and learner.weighting.held_out is not None:
         learner.transfer.append(LossWatch(learner.weighting.held_out.query, seed))
+    meta_weighting: MetaWeighting | None = None
+    if isinstance(learner.weighting, MetaWeighting) and learner.weighting.every == 1:
+        meta_weighting = learner.weighting
+        assert meta_weighting.held_out is not None
+        learner.transfer.append(FirstLosses(meta_weighting.held_out.query, seed))
     run = learner.fit(tasks)
     result = _accuracies([run]) | {"weights": trajectory(run)}
-    if isinstance(learner.weighting, MetaWeighting) and run.record.of("held_out"):
-        result |= {"query_losses": query_losses(run), "step_size": learner.weighting.step_size}
+    if meta_weighting is not None:
+        result |= {"query_losses": query_losses(run), "step_size": meta_weighting.step_size}
     evaluations = [row for row in run.record.of("transfer") if row["name"] == LossWatch.name]
     if evaluations:
         result["losses"] = [{key: row[key] for key in ("update", *PARTS)} for row in evaluations]
@@ -267,19 +272,55 @@ def trajectory(run: Run) -> list[Row]:
 
 
 def query_losses(run: Run) -> dict[str, dict[str, float]]:
-    """By task, the loss on the query set after the first update, at its lowest and at the end.
+    """By task, the loss on the query set before the first update, at its lowest and at the end.
 
-    The first is of one batch, on which a model that has learned nothing is as good as on all; the others are means over
-    a tenth of the run.
+    The first is over the whole query set; the others are means over the batches of a tenth of the run.
     """
+    (first,) = (row["first"] for row in run.record.of("transfer") if row["name"] == FirstLosses.name)
     rows = run.record.of("held_out")
     stretches = np.array_split(np.arange(len(rows)), min(STRETCHES, len(rows)))
-    losses: dict[str, dict[str, float]] = {"first": {}, "lowest": {}, "last": {}}
-    for task in rows[0]["losses"]:
+    losses: dict[str, dict[str, float]] = {"first": first, "lowest": {}, "last": {}}
+    for task in first:
         means = [statistics.fmean(rows[number]["losses"][task] for number in stretch) for stretch in stretches]
-        for moment, loss in (("first", rows[0]["losses"][task]), ("lowest", min(means)), ("last", means[-1])):
-            losses[moment][task] = round(loss, DIGITS)
+        losses["lowest"][task] = round(min(means), DIGITS)
+        losses["last"][task] = round(means[-1], DIGITS)
     return losses
+
+
+class FirstLosses(Transfer):
+    """Passes nothing between tasks: measures the query losses of the model before its first update, without dropout."""
+
+    name: ClassVar[str] = "first query losses"
+    summary: ClassVar[str] = "losses of query sets before training"
+
+    def __init__(self, query: Query, seed: int) -> None:
+        super().__init__()
+        self.query = query
+        self.seed = seed
+        self.query_sets: dict[str, Prepared] = {}
+        self.losses: dict[str, float] = {}
+
+    def start(self, setup: Setup) -> None:
+        """Split as the trainer does, which has the same seed."""
+        train: dict[str, Prepared] = {}
+        dev: dict[str, Prepared] = {}
+        for task in setup.tasks:
+            for prepared, examples in ((train, task.train), (dev, task.dev)):
+                if examples:
+                    prepared[task.name] = Prepared.of(setup.model.encoder, task.spec, examples)
+        _, self.query_sets = support_and_query(train, dev, list(setup.targets), self.query, self.seed)
+
+    def before_step(self, moment: Moment) -> Step:
+        """Before the first one, measure."""
+        if moment.update == 0:
+            for name, prepared in self.query_sets.items():
+                self.losses[name] = round(evaluate(moment.model, prepared)[1], DIGITS)
+        return moment.step
+
+    def facts(self) -> dict[str, Any]:
+        """Once, with the first evaluation."""
+        losses, self.losses = self.losses, {}
+        return {"first": losses} if losses else {}
 
 
 class LossWatch(Transfer):
