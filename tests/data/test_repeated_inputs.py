@@ -105,7 +105,7 @@ def test_one_input_cannot_be_cut():
     task = ct.Task.from_arrays("t", ["same"] * 20, ["a", "b"] * 10)
     assert (len(task.train), task.dev) == (20, None)
     assert task.notes[0] == "too few examples to cut a dev set from: the last epoch's model is kept"
-    with pytest.raises(ct.CrossTaskError, match="20 examples with 1 different inputs are too few for `split`"):
+    with pytest.raises(ct.CrossTaskError, match="20 examples with only 1 different inputs are too few for `split`"):
         ct.Task.from_arrays("t", ["same"] * 20, ["a", "b"] * 10, split=(0.8, 0.2))
 
 

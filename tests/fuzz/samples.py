@@ -55,8 +55,10 @@ def _csv(delimiter: str = ",") -> list[Sample]:
 
 
 def _quoted_csv() -> list[Sample]:
-    quoted = b"label,text\n" + b'good,"a ""nice"", new\nshoe"\nbad,"so, sad"\n' * 6
-    return [*_csv(), Sample(quoted, {"text": "text", "label": "label", "split": [0.5, 0.25, 0.25]})]
+    quoted = "label,text\n"
+    for number in range(6):  # a split keeps equal texts together
+        quoted += f'good,"a ""nice"", new\nshoe {number}"\nbad,"so, sad {number}"\n'
+    return [*_csv(), Sample(quoted.encode(), {"text": "text", "label": "label", "split": [0.5, 0.25, 0.25]})]
 
 
 def _jsonl() -> list[Sample]:

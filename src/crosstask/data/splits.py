@@ -105,13 +105,22 @@ class _Splits:
         sizes = []
         for role in roles:
             if not len(self.examples[role]):
-                num_inputs = len(self._distinct_inputs(train))
-                what = f"{total} examples"
-                if num_inputs < total:
-                    what += f" with {num_inputs} different inputs"
-                raise CrossTaskError(f"Task '{self.name}': {what} are too few for `split`: none is left for {role}.")
+                raise self._too_few_to_split(train, role)
             sizes.append(f"{role} {len(self.examples[role])}")
         self.notes.append("split into " + ", ".join(sizes))
+
+    def _too_few_to_split(self, train: Examples, role: str) -> CrossTaskError:
+        """What to say where nothing is left for a split."""
+        num_inputs = len(self._distinct_inputs(train))
+        if num_inputs == len(train):
+            return CrossTaskError(
+                f"Task '{self.name}': {len(train)} examples are too few for `split`: none is left for {role}."
+            )
+        return CrossTaskError(
+            f"Task '{self.name}': {len(train)} examples with only {num_inputs} different inputs are too few for "
+            f"`split`, which keeps equal inputs together: none is left for {role}. Add examples with other inputs, or "
+            "use `drop_overlap: false`, with which scores tell nothing about new inputs."
+        )
 
     def drop_overlap(self) -> None:
         """Take training examples out whose input is also in dev or test."""
