@@ -88,7 +88,7 @@ def main() -> None:
     """Run all arms, write after each run, print the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the data sets")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()

@@ -1,18 +1,21 @@
 """Every claim beside our own figure: docs/results.md, made from results/ and the texts of crosstask_papers alone.
 
-python docs/tools/results_page.py
+python docs/tools/results_page.py                # the page
+python docs/tools/results_page.py --up-to-date   # names of experiments whose results have their present settings
 """
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import crosstask_papers
 from crosstask.runs.estimate import DASH
-from crosstask_papers import EXPERIMENTS
-from crosstask_papers.experiment import Table, TableItem
+from crosstask.runs.record import finite
+from crosstask_papers import EXPERIMENTS, find
+from crosstask_papers.experiment import Options, Table, TableItem
 from crosstask_papers.pages import RESULTS_FILE, claims_table, markdown_table
 
 ROOT = Path(__file__).parent.parent.parent
@@ -67,21 +70,35 @@ COSTS = """\
 Minutes of a machine: the time of all runs over the number of processes that shared it (16 on the GPU, with MPS)."""
 NONE_YET = "Not run in full yet: {}."
 ASKED_OTHERWISE = "asked otherwise now, see above"
+OUTDATED = """\
+**From before its arms were made equal.** The experiment has other settings now, with which it has still to be run; these
+figures are of the settings before."""
+NOT_YET = "not measured yet"
+BEING_RUN = "Experiments whose arms were made equal are still to be run with them: {}."
 VERDICTS = ("holds", "same direction", "does not hold", "reversed", "in-sample")
 """Columns of the first table; all others have none to count."""
 
 
-def results_page(folder: Path = RESULTS) -> str:
-    """The page in Markdown."""
+def read_experiments(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """What there is of each experiment, and whether its settings have changed since."""
     experiments: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
         path = folder / name / RESULTS_FILE
         if path.is_file():
             experiments[name] = json.loads(path.read_text(encoding="utf-8"))
+            experiments[name]["is_outdated"] = is_outdated(experiments[name])
+    return experiments
+
+
+def results_page(folder: Path = RESULTS) -> str:
+    """The page in Markdown."""
+    experiments = read_experiments(folder)
     missing = [f"`{name}`" for name in EXPERIMENTS if name not in experiments]
     blocks = [OPENING, *_summary(experiments), READING, "## Claims"]
     for results in experiments.values():
         blocks += [f"### `{results['name']}`: {results['title']}", f"`{results['command']}`"]
+        if results["is_outdated"]:
+            blocks.append(OUTDATED)
         blocks.append(markdown_table(claims_table(results["claims"])))
     if missing:
         blocks.append(NONE_YET.format(", ".join(missing)))
@@ -91,6 +108,12 @@ def results_page(folder: Path = RESULTS) -> str:
     for results in experiments.values():
         blocks += _section(results)
     return "\n\n".join(blocks) + "\n"
+
+
+def is_outdated(results: Mapping[str, Any]) -> bool:
+    """Whether an experiment has other settings now than those that its results were measured with."""
+    settings = find(results["name"])(Options(Path("."))).settings()
+    return json.loads(json.dumps(finite(settings))) != results["settings"]
 
 
 def fill(text: str, experiments: Mapping[str, Mapping[str, Any]]) -> str:
@@ -108,6 +131,8 @@ def fill(text: str, experiments: Mapping[str, Mapping[str, Any]]) -> str:
         for claim in experiments[name]["claims"]:
             if claim["text"] == claim_text:
                 return claim["ours"].split(" ")[0].rstrip(",") if what == "mean" else claim[what]
+        if experiments[name].get("is_outdated"):
+            return NOT_YET
         raise ValueError(f"A text asks for the claim '{claim_text}' of {name}, which has no such claim.")
 
     return re.sub(r"\{(.*?)\}", figure, " ".join(text.split()))
@@ -120,9 +145,12 @@ def _summary(experiments: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     for key, paper in PAPERS.items():
         claims = []
         for name, results in experiments.items():
-            if name.split("-")[0] == key:
+            if name.split("-")[0] == key and not results["is_outdated"]:
                 claims += results["claims"]
         text = fill((TEXTS / f"summary-{key}.md").read_text(encoding="utf-8"), experiments)
+        outdated = [f"`{name}`" for name in experiments if experiments[name]["is_outdated"] and name.startswith(key)]
+        if outdated:
+            text += " " + BEING_RUN.format(", ".join(outdated))
         yield f"**{paper}.** {text}"
         verdicts = [claim["verdict"] for claim in claims]
         counts = [verdicts.count(verdict) for verdict in VERDICTS]
@@ -134,6 +162,8 @@ def _changes(experiments: Mapping[str, dict[str, Any]], before: Mapping[str, Any
     """By experiment, why verdicts changed, and which."""
     reasons = _by_heading((TEXTS / CHANGES_FILE).read_text(encoding="utf-8"))
     for name, results in experiments.items():
+        if results["is_outdated"]:
+            continue
         now = {claim["text"]: claim for claim in results["claims"]}
         lines = []
         for text, old in before.get(name, {}).items():
@@ -177,6 +207,8 @@ def _minutes(by_machine: Mapping[str, float]) -> str:
 
 def _section(results: dict[str, Any]) -> list[str]:
     blocks = [f"## {results['title']}", f"{results['paper']}. {results['about']}"]
+    if results["is_outdated"]:
+        blocks.append(OUTDATED)
     if results["why"]:
         blocks.append(f"*Where a claim does not hold.* {results['why']}")
     for data in results["tables"]:
@@ -188,4 +220,7 @@ def _section(results: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(results_page(), encoding="utf-8")
+    if "--up-to-date" in sys.argv:
+        print(*(name for name, results in read_experiments().items() if not results["is_outdated"]))
+    else:
+        PAGE.write_text(results_page(), encoding="utf-8")

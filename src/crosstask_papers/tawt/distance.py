@@ -67,7 +67,8 @@ class TAWTDistance(Experiment):
 
     def settings(self) -> dict[str, Any]:
         """Sizes and training."""
-        return dict(QUICK if self.options.quick else FULL)
+        sizes = QUICK if self.options.quick else FULL
+        return {**sizes, "distance": "best heads on both representations"}
 
     def cells(self) -> list[RunKey]:
         """Every source, and none; a run covers all sizes of the target, which need one representation."""

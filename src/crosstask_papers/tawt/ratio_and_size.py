@@ -1,7 +1,7 @@
 """TAWT by the ratio of source to target data, and by the size of the target (Chen et al. 2022, Tables 3 and 4)."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from crosstask.runs.events import Row
@@ -75,12 +75,12 @@ class Ratio(TaggingExperiment):
         title = f"Span F1 of entities by {self.varied}"
         return [
             self._table(title, self.chosen(rows)),
-            self._table(f"{title}, published learning rate", self.chosen(rows, self.published_rate)),
+            self._table(f"{title}, published learning rate", self.chosen(rows, self.published_rate), (PLAIN, LEARNED)),
         ]
 
-    def _table(self, title: str, rows: Rows) -> Table:
+    def _table(self, title: str, rows: Rows, methods: Sequence[str] = METHODS) -> Table:
         lines: list[list[Any]] = []
-        for method in METHODS:
+        for method in methods:
             means = [rows.mean(method=method, value=value) for value in self.values]
             if any(mean is not None for mean in means):
                 lines.append([method, *means])

@@ -157,6 +157,8 @@ class Table1(TaggingExperiment):
     def _score_lines(self, rows: Rows, targets: Sequence[str], rate: float | None) -> list[list[Any]]:
         lines: list[list[Any]] = []
         for method in self.methods:
+            if rate is not None and method.endswith(RANDOM):  # which are run at the chosen rates alone
+                continue
             means = [mean_of(self.scores(rows, target, method, rate).values()) for target in targets]
             if any(mean is not None for mean in means):
                 lines.append([method, *means, average(means)])
