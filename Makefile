@@ -48,7 +48,7 @@ reproduce-quick: $(INSTALLED) ## Run small versions of some experiments of the p
 	OMP_NUM_THREADS=1 $(BIN)/crosstask reproduce $(QUICK) --data "$(DATA)" --quick --jobs 2 $(ARGS)
 
 reproduce-pages: $(INSTALLED) ## Draw the HTML pages of all results from their runs; needs no data
-	$(BIN)/crosstask reproduce $(filter-out %-quick,$(patsubst results/%/cells.jsonl,%,$(wildcard results/*/cells.jsonl))) --minutes 0 $(ARGS)
+	$(BIN)/crosstask reproduce $$($(BIN)/python docs/tools/results_page.py --up-to-date) --minutes 0 $(ARGS)
 
 KILLS ?= 1000
 JOBS ?= 2

@@ -71,8 +71,8 @@ Minutes of a machine: the time of all runs over the number of processes that sha
 NONE_YET = "Not run in full yet: {}."
 ASKED_OTHERWISE = "asked otherwise now, see above"
 OUTDATED = """\
-**From before its arms were made equal.** The experiment has other settings now, with which it has still to be run; these
-figures are of the settings before."""
+**From before its arms were made equal.** The experiment has other settings now, with which it has still to be run;
+these figures are of the settings before."""
 NOT_YET = "not measured yet"
 BEING_RUN = "Experiments whose arms were made equal are still to be run with them: {}."
 VERDICTS = ("holds", "same direction", "does not hold", "reversed", "in-sample")
@@ -221,6 +221,7 @@ def _section(results: dict[str, Any]) -> list[str]:
 
 if __name__ == "__main__":
     if "--up-to-date" in sys.argv:
-        print(*(name for name, results in read_experiments().items() if not results["is_outdated"]))
+        names = [name for name, results in read_experiments().items() if not results["is_outdated"]]
+        sys.stdout.write(" ".join(names) + "\n")
     else:
         PAGE.write_text(results_page(), encoding="utf-8")

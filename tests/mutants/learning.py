@@ -32,8 +32,8 @@ MUTANTS = [
     Mutant(
         "support-query/judged-on-support",
         "training/trainer.py",
-        'data = self.query if held_out.kind == "query" else self.support',
-        "data = self.support",
+        "data, names = self.query, list(phase.tasks)",
+        "data, names = self.support, list(phase.tasks)",
         "training/test_weightings_in_the_loop.py::test_the_query_part_never_trains",
         "weights are judged on examples that train the model",
     ),
@@ -228,8 +228,8 @@ MUTANTS = [
     Mutant(
         "auto/sources-keep-held-out-inputs",
         "automl/folds.py",
-        "if input_key(item) not in hidden:",
-        "if item is not hidden:",
+        "positions = positions_outside(train, [held_out])",
+        "positions = list(range(len(train)))",
         "automl/test_auto_folds.py",
         "sources train on inputs that are held out of the target",
     ),

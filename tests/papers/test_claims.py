@@ -1,5 +1,6 @@
 """When a claim holds: one number per independent unit, and all p-values of an experiment corrected together."""
 
+import json
 import math
 import random
 from pathlib import Path
@@ -12,6 +13,7 @@ from crosstask.studies.significance import holm
 from crosstask_papers import EXPERIMENTS, find
 from crosstask_papers.claims import Claim, by_seed_mean, differences, equivalence_test, judged, paired
 from crosstask_papers.experiment import Options, Rows
+from results_page import is_outdated
 
 CLEAR, WEAK = [1.0, 1.2, 0.9, 1.1], [1.0, 1.2, -0.4, 0.2]
 
@@ -141,6 +143,8 @@ def test_no_experiment_depends_on_the_order_of_its_rows(name, tmp_path):
         pytest.skip("not run in full yet")
     rows = [row for row in read_history(path) if "cell" in row]
     experiment = find(name)(Options(tmp_path))
+    if is_outdated(json.loads((path.parent / "results.json").read_text(encoding="utf-8"))):
+        pytest.skip("not run with its present settings yet")
     claims = {claim.text: claim for claim in experiment.judged_claims(Rows(rows))}
     shuffled = rows.copy()
     random.Random(0).shuffle(shuffled)

@@ -344,9 +344,11 @@ class TestTAWTSamples:
         matrix = np.random.default_rng(0).normal(size=(len(WORDS), 4)).astype("float16")
         np.savez(tmp_path / tawt_samples.GLOVE, vocab=np.array("\n".join(WORDS).encode()), matrix=matrix)
         found = again("tawt-samples", tmp_path, tmp_path / "out", monkeypatch)
-        scores, worth = found["tables"]
+        scores, rates, worth, control = found["tables"]
         assert line(scores, "joint training")[2]["count"] == 1
-        assert line(scores, "target only")[2:] == [None, None]
+        assert line(scores, "target only")[2:] == [None, None, None]
+        assert line(rates, "target only")[1] == "0.0003"
+        assert line(control, "pre-training")[1] == 0.0  # frozen weights are plain training
         assert 0 < line(worth, "pre-training")[1]["mean"] <= 60
         vectors, entities, speech = tawt_samples.entity_words(tmp_path, "train")
         assert vectors.shape == (len(entities), 20)
@@ -356,13 +358,19 @@ class TestTAWTSamples:
     def test_claims(self):
         experiment = tawt_samples.TAWTSamples(Options(None, quick=True))
         scores = {"plain": (60.0, 61.0, 62.0), "weighted": (61.0, 62.5, 63.0), "weighted, scaled": (59.0, 60.5, 62.1)}
-        rows = [
-            {"cell": {"paradigm": "joint training", "weights": weights, "seed": seed}, "score": value}
-            for weights, values in scores.items() for seed, value in enumerate(values)
-        ]  # fmt: skip
-        claims = experiment.claims(Rows(rows))
-        assert [claim.verdict for claim in claims[:4]] == ["not measured", "holds", "not measured", "does not hold"]
-        assert claims[1].ours.startswith("+1.17 ± 0.29")
+        scores["random"] = (60.0, 61.2, 62.1)
+        rows = []
+        for weights, values in scores.items():
+            for seed, value in ((CHOOSING_SEED, 99.0), *enumerate(values)):
+                cell = {"paradigm": "joint training", "weights": weights, "rate": 3e-4, "seed": seed}
+                rows.append({"cell": cell, "score": value, "dev": 50.0})
+        claims = {claim.text: claim for claim in experiment.claims(Rows(rows))}
+        assert claims["Weights on examples help joint training"].ours.startswith("+1.17 ± 0.29 over 3 seeds")
+        assert claims["Weights on examples help joint training"].verdict == "holds"
+        assert claims["They are better than random ones in joint training"].ours.startswith("+1.07")
+        ours = claims["Weights on examples help joint training (scaled products, ours)"]
+        assert ours.verdict == "does not hold"
+        assert claims["Weights on examples help pre-training"].verdict == "not measured"
 
 
 class TestTAWTDistance:

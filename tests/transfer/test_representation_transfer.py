@@ -13,7 +13,6 @@ from crosstask.transfer.base import Setup
 from crosstask.transfer.representation_transfer import RepresentationTransferNetwork
 from helpers import WORDS, make_text
 
-
 PAPER = {"name": "label-transfer", "preset": "paper"}
 
 
