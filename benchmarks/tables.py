@@ -199,6 +199,27 @@ def killing(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"{note} run leaves. {_minutes(result)}, {result['jobs']} processes, seed {result['seed']}."]
 
 
+def inspections(result: dict[str, Any]) -> list[str]:
+    """How often TAWT inspects gradients, and what it makes of its weights."""
+    lines = ["## Inspections of TAWT in a long run", ""]
+    lines += ["| weights | dev accuracy | over plain | weight of the target |", "|---|---|---|---|"]
+    for arm, figures in result["summary"].items():
+        gain = f"{figures['gain']:+.2f} ± {figures['standard error over seeds']:.2f}"
+        lines.append(f"| {arm} | {figures['dev']:.2f} | {gain} | {figures['weight of the target']:.3f} |")
+    num_seeds = len({row["seed"] for row in result["rows"]})
+    settings = result["settings"]
+    note = (
+        f"Six sentence tasks, {settings['labels']} labels each, {settings['updates']:,} updates, {num_seeds} seeds; ±"
+    )
+    return [*lines, "", f"{note} is the standard error of the mean over seeds. {machine(result)}.", ""]
+
+
+def mutants(result: dict[str, Any]) -> list[str]:
+    """How many plausible mistakes the tests notice."""
+    counts = f"{result['mutants']} mistakes: {result['killed']} make a test fail, {result['survived']} do not"
+    return ["", "", "## Plausible mistakes in core formulas: `make mutants`", "", f"{counts}. {_minutes(result)}.", ""]
+
+
 def _minutes(result: dict[str, Any]) -> str:
     return f"{result['seconds'] / 60:.0f} minutes"
 
@@ -241,6 +262,9 @@ def main() -> None:
     path = RESULTS / "choose_every.json"
     if path.exists():
         lines += choices(json.loads(path.read_text()))
+    path = RESULTS / "tawt_inspections.json"
+    if path.exists():
+        lines += inspections(json.loads(path.read_text()))
     path = RESULTS / "known_label_map.json"
     if path.exists():
         lines += known_map(json.loads(path.read_text()))
@@ -318,6 +342,9 @@ def main() -> None:
     path = RESULTS / "torture.json"
     if path.exists():
         lines += killing(json.loads(path.read_text()))
+    path = RESULTS / "mutants.json"
+    if path.exists():
+        lines += mutants(json.loads(path.read_text()))
     (RESULTS / "README.md").write_text("\n".join(lines).rstrip() + "\n")
 
 
