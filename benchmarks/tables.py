@@ -208,10 +208,8 @@ def inspections(result: dict[str, Any]) -> list[str]:
         lines.append(f"| {arm} | {figures['dev']:.2f} | {gain} | {figures['weight of the target']:.3f} |")
     num_seeds = len({row["seed"] for row in result["rows"]})
     settings = result["settings"]
-    note = (
-        f"Six sentence tasks, {settings['labels']} labels each, {settings['updates']:,} updates, {num_seeds} seeds; ±"
-    )
-    return [*lines, "", f"{note} is the standard error of the mean over seeds. {machine(result)}.", ""]
+    note = f"Six sentence tasks, {settings['labels']} labels each, {settings['updates']:,} updates, {num_seeds} seeds"
+    return [*lines, "", f"{note}; ± is the standard error of the mean over seeds. {machine(result)}.", ""]
 
 
 def mutants(result: dict[str, Any]) -> list[str]:

@@ -38,6 +38,10 @@ PAPER = {
 }
 """Table 1."""
 PAPER_GAIN = 2.5
+PAPER_WEIGHTS = (
+    "The paper's are in its Table 5. They weigh batches that are drawn in proportion to the size of a task, these weigh "
+    "mean losses: other numbers for the same objective."
+)
 
 
 class Table1(TaggingExperiment):
@@ -70,8 +74,11 @@ class Table1(TaggingExperiment):
         return trials(arms, self.rates)
 
     def follow_up(self, rows: Rows) -> list[RunKey]:
-        """Sharpness of weighted pre-training, then all seeds at the chosen rates, then at the published one."""
-        sharpness_trials: list[RunKey] = []
+        """Sharpness of weighted pre-training first, then all seeds at the chosen rates, then at the published one."""
+        done = {RunKey.from_json(row["cell"]) for row in rows.rows}
+        missing_trials = [key for key in self._sharpness_trials(rows) if key not in done]
+        if missing_trials:
+            return missing_trials
         chosen: list[dict[str, Any]] = []
         published: list[dict[str, Any]] = []
         for method in self.methods:
@@ -81,18 +88,24 @@ class Table1(TaggingExperiment):
                 if rate != self.published_rate and not method.endswith(RANDOM):
                     settings.append((published, self.published_rate))
                 for arms, arm_rate in settings:
-                    if arm_rate is None:
-                        continue
-                    if method == SEARCHED:
-                        sharpness_trials += _sharpness_trials(target, arm_rate)
-                    sharpness = best_sharpness(rows, target, method, arm_rate)
+                    sharpness = None if arm_rate is None else best_sharpness(rows, target, method, arm_rate)
                     if sharpness is not None:
                         arms.append({**_arm(target, method), "sharpness": sharpness, "rate": arm_rate})
-        keys = sharpness_trials
+        keys: list[RunKey] = []
         for arms in (chosen, published):
             for seed in self.used_seeds:
                 keys += [RunKey.of(**arm, seed=seed) for arm in arms]
         return keys + self._controls(rows)
+
+    def _sharpness_trials(self, rows: Rows) -> list[RunKey]:
+        """The runs that choose the sharpness of weighted pre-training, at the chosen rate and at the published one."""
+        keys = []
+        for target in self.targets:
+            for rate in (chosen_rate(rows, _arm(target, SEARCHED), self.rates), self.published_rate):
+                if rate is not None:
+                    arm = {**_arm(target, SEARCHED), "rate": rate, "seed": CHOOSING_SEED}
+                    keys += [RunKey.of(**{**arm, "sharpness": sharpness}) for sharpness in SHARPNESS]
+        return list(dict.fromkeys(keys))
 
     def _controls(self, rows: Rows) -> list[RunKey]:
         """Frozen weights, one seed of each paradigm: they should give what plain training gives."""
@@ -145,7 +158,7 @@ class Table1(TaggingExperiment):
                 self._score_lines(rows, targets, self.published_rate),
             ),
             Table("Learning rates that dev sentences chose", ["method", *targets], rate_lines),
-            Table("Final weights", ["run", *TAGGING], weight_lines, "The paper's are in Table 5."),
+            Table("Final weights", ["run", *TAGGING], weight_lines, PAPER_WEIGHTS),
             Table(
                 "Control: frozen weights over plain training, the same seed",
                 ["paradigm", *targets],
@@ -243,13 +256,6 @@ class Table1(TaggingExperiment):
 
 def _arm(target: str, method: str) -> dict[str, Any]:
     return {"target": target, "method": method, "sharpness": 1.0}
-
-
-def _sharpness_trials(target: str, rate: float) -> list[RunKey]:
-    keys = []
-    for sharpness in SHARPNESS:
-        keys.append(RunKey.of(target=target, method=SEARCHED, sharpness=sharpness, rate=rate, seed=CHOOSING_SEED))
-    return keys
 
 
 def best_sharpness(rows: Rows, target: str, method: str, rate: float) -> float | None:
