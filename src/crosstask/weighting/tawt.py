@@ -68,8 +68,8 @@ class TAWT(Weighting):
 
     The number of inspections matters: each multiplies the target's weight by exp(eta c) relative to a task whose
     gradient is orthogonal to its own, so that in joint training it tends to one, and many inspections turn a run into
-    single-task training. So their number is fixed, not their distance. "exact" amplifies the noise of small batches: set
-    `fresh` to some hundred examples.
+    single-task training. So their number is fixed, not their distance. "exact" amplifies the noise of small batches:
+    set `fresh` to some hundred examples.
 
     Args:
         similarity: "cosine" in the main experiments, "dot" for sample weights (App. B), "exact" in the derivation.

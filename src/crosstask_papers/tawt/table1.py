@@ -39,8 +39,8 @@ PAPER = {
 """Table 1."""
 PAPER_GAIN = 2.5
 PAPER_WEIGHTS = (
-    "The paper's are in its Table 5. They weigh batches that are drawn in proportion to the size of a task, these weigh "
-    "mean losses: other numbers for the same objective."
+    "The paper's are in its Table 5. They weigh batches that are drawn in proportion to the size of a task, these "
+    "weigh mean losses: other numbers for the same objective."
 )
 
 
