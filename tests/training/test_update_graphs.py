@@ -66,10 +66,15 @@ CASES = {
         "weighting": {"name": "metaweighting", "query": 0.3, "normalize": True, "step_size": 0.5},
         "paradigm": "joint",
     },
-    "label transfer": {"weighting": "uniform", "transfer": ["label-transfer"], "paradigm": "joint"},
+    # Not from a probe: on an encoder of random weights that is a head so large that rounding shows.
+    "label transfer": {
+        "weighting": "uniform",
+        "transfer": [{"name": "label-transfer", "preset": "paper"}],
+        "paradigm": "joint",
+    },
     "label transfer after a warm-up": {
         "weighting": "uniform",
-        "transfer": [{"name": "label-transfer", "warmup": 0.5, "look_ahead": "adam"}],
+        "transfer": [{"name": "label-transfer", "preset": "paper", "warmup": 0.5, "look_ahead": "adam"}],
         "paradigm": "joint",
     },
     "gradnorm": {"weighting": "gradnorm", "paradigm": "joint"},

@@ -8,6 +8,7 @@ import crosstask as ct
 from crosstask.demo.problem import OPTIONS
 from crosstask.training import checkpoints
 from crosstask.training.forward import Stepper
+from crosstask.training.problem import without_overlap
 from crosstask.weighting import WEIGHTINGS
 
 SPECIAL = {**OPTIONS, "fixed": {"weights": {"target": 1.0, "helpful": 0.5, "noise": 0.5}}}
@@ -128,6 +129,7 @@ def what_is_shown(monkeypatch, **options):
     monkeypatch.setattr(Stepper, "run", watched)
     target, sources = tasks()
     sources = [ct.Task.from_arrays(task.name, task.train.inputs, task.train.labels, dev=False) for task in sources]
+    sources = without_overlap(sources, [target])  # as the learner would
     weighting = {"name": "metaweighting", **options}
     ct.Learner(
         {"name": "relu", "hidden": 8}, weighting=weighting, epochs=4, batch_size=8, progress=False
