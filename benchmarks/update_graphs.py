@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "mgda": {"weighting": "mgda"},
     "gradnorm": {"weighting": "gradnorm"},
     "metaweighting": {"weighting": "metaweighting"},
-    "label-transfer": {"weighting": "uniform", "transfer": ["label-transfer"]},
+    "label-transfer": {"weighting": "uniform", "transfer": [{"name": "label-transfer", "preset": "paper"}]},
 }
 WINDOW = 10
 UPDATES_TO_COMPARE = 20
