@@ -12,7 +12,7 @@ from crosstask.models.batches import Schedule
 from crosstask.training.devices import Precision
 from crosstask.validation import Count, Rate, check_options, check_values, shown
 
-HeadStart = Literal["trained", "reset"]
+HeadStart = Literal["trained", "reset", "probe"]
 MAX_CLIP = 1e30
 """Norms that are never reached; larger ones are none in float32."""
 
@@ -43,8 +43,13 @@ class Training:
         checkpoint_every: updates from one checkpoint to the next; at every evaluation when left out.
         finetune_epochs: epochs of the second phase of `pretrain`; as `epochs` when left out.
         finetune_learning_rate: of the second phase of `pretrain`; as `learning_rate` when left out.
-        head: what the target's head starts the second phase of `pretrain` from: "trained", on the target's labels
-            beside the sources, while these alone change the encoder; or "reset", its random weights from before.
+        head: what the target's head is when the target begins to train the encoder after the sources: "trained", on the
+            target's labels beside the sources, while these alone change the encoder; "reset", its random weights from
+            before; or "probe", a linear model that a solver fits to the encoder's features as they then are (Kumar et
+            al. 2022 probe before they fine-tune). A probe also starts a target that trains alone.
+        sources_first: fraction of the updates of joint training in which the sources train alone; 0, and a half with
+            `head: probe`, when left out.
+        finish: "target": joint training ends with a phase that trains the target alone, as `pretrain` does.
     """
 
     epochs: Count = 4
@@ -66,6 +71,8 @@ class Training:
     finetune_epochs: Count | None = None
     finetune_learning_rate: Rate | None = None
     head: HeadStart = "trained"
+    sources_first: Annotated[float, Field(ge=0, lt=1)] | None = None
+    finish: Literal["target"] | None = None
 
     def __post_init__(self) -> None:
         check_values("training", Training, vars(self))
@@ -107,6 +114,8 @@ class TrainingSettings(TypedDict, total=False):
     finetune_epochs: int | None
     finetune_learning_rate: float | None
     head: HeadStart
+    sources_first: float | None
+    finish: Literal["target"] | None
 
 
 def make_training(

@@ -23,6 +23,9 @@ from crosstask.weighting.base import Initial, Problem, Weighting
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import BySize, Uniform
 
+PROBED_SOURCES_FIRST = 0.5
+"""Fraction of joint training in which the sources train alone before the target's head is a probe."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -34,6 +37,15 @@ class Plan:
     settings: Training
     weighting: Weighting | None
     transfers: tuple[Transfer, ...] = ()
+
+    def num_updates(self, tasks: Sequence[str]) -> int:
+        """Of one phase over these tasks."""
+        settings = self.settings
+        if settings.updates is not None:
+            return settings.updates
+        num_batches = [-(-self.sizes[task] // settings.batch_size) for task in tasks]
+        steps = sum(num_batches) if settings.schedule == "mixed" else max(num_batches)
+        return settings.epochs * -(-steps // settings.accumulate)
 
     def phase(
         self,
@@ -74,43 +86,90 @@ def single(plan: Plan) -> list[Phase]:
             f"paradigm 'single' trains one target alone, but there are {len(plan.targets)} "
             f"({', '.join(plan.targets)}). Train each in a run of its own, or use 'joint'."
         )
-    return [plan.phase("single", plan.targets, Uniform, watched=plan.targets)]
+    return [*_probe_phases(plan), plan.phase("single", plan.targets, Uniform, watched=plan.targets)]
 
 
 def pretrain(plan: Plan) -> list[Phase]:
     """The sources first, every example counting the same; then everything is fine-tuned on the target.
 
     The target's head is trained beside the sources whatever the weights, and kept (Algorithm 1 of Chen et al. 2022
-    returns it) or reset before fine-tuning (as in their code): runs with and without weights differ by these alone.
+    returns it), reset before fine-tuning (as in their code) or solved for: runs with and without weights differ by
+    these alone.
     """
     _need_sources(plan, "pretrain")
-    settings = plan.settings
-    finetune = replace(
-        settings,
-        epochs=settings.finetune_epochs or settings.epochs,
-        learning_rate=settings.finetune_learning_rate or settings.learning_rate,
-    )
-    sources_phase = plan.phase(
-        "pretrain", plan.sources, BySize, watched=(), weighting=plan.weighting, trains_target_heads=True
-    )
-    target_phase = plan.phase("finetune", plan.targets, Uniform, watched=plan.targets, settings=finetune)
-    if settings.head == "reset":
-        target_phase = replace(target_phase, reset_heads=plan.targets)
-    return [sources_phase, target_phase]
+    return [*_sources_phases(plan, "pretrain", plan.settings), _target_phase(plan, "finetune")]
 
 
 def joint(plan: Plan) -> list[Phase]:
     """Sources and targets together; at the start every example counts the same."""
     _need_two_tasks(plan, "joint")
-    tasks = plan.targets + plan.sources
-    return [plan.phase("joint", tasks, BySize, watched=plan.targets, weighting=plan.weighting)]
+    return _joint_phases(plan, "joint", BySize)
 
 
 def normalized_joint(plan: Plan) -> list[Phase]:
     """Sources and targets together; at the start every task counts the same."""
     _need_two_tasks(plan, "normalized-joint")
+    return _joint_phases(plan, "normalized-joint", Uniform)
+
+
+def _joint_phases(plan: Plan, name: str, default: type[Weighting]) -> list[Phase]:
+    """All tasks together; before that perhaps the sources alone, and after it the targets."""
     tasks = plan.targets + plan.sources
-    return [plan.phase("normalized-joint", tasks, Uniform, watched=plan.targets, weighting=plan.weighting)]
+    settings, phases = plan.settings, []
+    fraction = settings.sources_first
+    if fraction is None:
+        fraction = PROBED_SOURCES_FIRST if settings.head == "probe" else 0.0
+    if fraction and plan.sources:
+        num_updates = plan.num_updates(tasks)
+        num_first = min(max(1, round(fraction * num_updates)), num_updates - 1)
+        if num_first:
+            phases += _sources_phases(plan, "sources", replace(settings, updates=num_first), default)
+            settings = replace(settings, updates=num_updates - num_first)
+    elif settings.head == "probe":
+        phases += _probe_phases(plan)
+    together = plan.phase(name, tasks, default, watched=plan.targets, weighting=plan.weighting, settings=settings)
+    if phases and settings.head == "reset":
+        together = replace(together, reset_heads=plan.targets)
+    phases.append(together)
+    if settings.finish == "target":
+        phases.append(replace(_target_phase(plan, "finish"), reset_heads=()))
+    return phases
+
+
+def _sources_phases(plan: Plan, name: str, settings: Training, default: type[Weighting] = BySize) -> list[Phase]:
+    """The sources alone, with the targets' heads beside them; then perhaps a solver for these."""
+    phase = plan.phase(
+        name,
+        plan.sources,
+        default,
+        watched=(),
+        weighting=plan.weighting,
+        settings=settings,
+        trains_target_heads=settings.head != "probe",
+    )
+    return [phase, *_probe_phases(plan)]
+
+
+def _probe_phases(plan: Plan) -> list[Phase]:
+    """With `head: probe`, a phase in which a solver fits the targets' heads to the features as they are."""
+    if plan.settings.head != "probe":
+        return []
+    phase = plan.phase("probe", plan.targets, Uniform, watched=plan.targets)
+    return [replace(phase, begin=partial(place_heads, targets=plan.targets, sources=()), solve=fit_probes)]
+
+
+def _target_phase(plan: Plan, name: str) -> Phase:
+    """The targets alone, with the settings of fine-tuning."""
+    settings = plan.settings
+    settings = replace(
+        settings,
+        epochs=settings.finetune_epochs or settings.epochs,
+        learning_rate=settings.finetune_learning_rate or settings.learning_rate,
+    )
+    phase = plan.phase(name, plan.targets, Uniform, watched=plan.targets, settings=settings)
+    if settings.head == "reset":
+        phase = replace(phase, reset_heads=plan.targets)
+    return phase
 
 
 def probe(plan: Plan) -> list[Phase]:

@@ -249,6 +249,11 @@ class LabelTransfer(Transfer):
             raise CrossTaskError(
                 "transfer 'label-transfer' needs a source and the target in every step: use `schedule: parallel`."
             )
+        if plan.settings.head == "probe" or plan.settings.sources_first:
+            raise CrossTaskError(
+                "transfer 'label-transfer' has a first part with the sources alone, and a probe after it, of its own "
+                "(`warmup`, `start: probe`): leave `head: probe` and `sources_first` out."
+            )
         if self.meta and plan.settings.batch_size < 2:
             raise CrossTaskError(
                 "transfer 'label-transfer' splits the target's batch in two, and a batch of one cannot be split: "
