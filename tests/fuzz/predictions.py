@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from fuzz.tiny_runs import finished_run
 
 FORMATS = ("csv", "tsv", "jsonl", "lines", "columns", "conllu")
 SUFFIXES = {"lines": ".txt", "columns": ".conll"}
+
+LONE_RETURN = re.compile(r"\r(?!\n)")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class PredictionCase:
         if not (self.name.endswith((".csv", ".jsonl")) and Path(name).suffix == Path(self.name).suffix):
             return
         before = self.content.decode("utf-8-sig")
+        if LONE_RETURN.search(before):  # whether that ends a row is a matter of opinion
+            return
         if name.endswith(".csv"):
             old = [row for row in csv.reader(io.StringIO(before, newline="")) if row]
             new = [row for row in csv.reader(io.StringIO(content, newline="")) if row]
