@@ -262,7 +262,7 @@ def line(key: str, layers: Sequence[Curves], style: LineStyle) -> Chart | None:
         points += curves.points
         chart.layers.append(_curves(chart, curves, style))
     # A rule with a name where each further phase begins.
-    starts = [{"update": update, "phase": phase} for phase, update in style.phases.items()][1:]
+    starts = _phase_starts(style.phases)
     if starts:
         import altair as alt
 
@@ -272,6 +272,18 @@ def line(key: str, layers: Sequence[Curves], style: LineStyle) -> Chart | None:
         chart.layers.append(text.encode(text="phase:N", y=alt.value(2)))
     legend = {short_name(name): style.colors[name] for name in last_values(points)}
     return Chart(key, chart.finish(style.height), legend, points, len(names) - len(names_to_draw))
+
+
+def _phase_starts(phases: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Where phases after the first begin; those at the same update, as a solver's before another, share a name.
+
+    >>> _phase_starts({"sources": 0, "probe": 10, "joint": 10})
+    [{'update': 10, 'phase': 'probe, joint'}]
+    """
+    names_by_update: dict[int, list[str]] = {}
+    for phase, update in list(phases.items())[1:]:
+        names_by_update.setdefault(update, []).append(phase)
+    return [{"update": update, "phase": ", ".join(names)} for update, names in names_by_update.items()]
 
 
 def _curves_to_draw(names: Sequence[str], bold: Sequence[str]) -> set[str]:
