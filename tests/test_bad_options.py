@@ -75,6 +75,12 @@ SECTIONS = {
     "setting of 5,000 letters": (f"training: {{? {LONG} : 1}}", ["unknown key 'training.xxx"]),
     "method with a line break": ('weighting: "ta\\nwt"', ["Unknown weighting 'ta\\nwt'"]),
     "method with a color": ('weighting: "\\e[31mtawt"', ["Unknown weighting '\\x1b[31mtawt'"]),
+    "a key of a comparison that is no text": ("compare: {0: []}", ["unknown key 'compare.0'"]),
+    "a key of training that is no text": ("training: {0: []}", ["unknown key", "0"]),
+    "a key of a weighting that is no text": ("weighting: {name: tawt, 0: 1}", ["`weighting`", "0: 1"]),
+    "a key of a transfer that is no text": ("transfer: [{name: label-transfer, 0: 1}]", ["`transfer`", "0: 1"]),
+    "a key of a tracker that is no text": ("track: {name: tensorboard, 0: 1}", ["0"]),
+    "a key of the recipe that is no text": ("0: 1", ["unknown key '0'"]),
     "seeds of a comparison": ("compare: {seeds: 1000000000000}", ["`compare.seeds` must be at most 1,000,000,000"]),
     "TorchJD without end": (
         "weighting: {name: torchjd, method: SDMGradWeighting, n_iter: 1000000000}",

@@ -172,7 +172,7 @@ def _plain_number(value: object) -> object:
 def explain(problem: ErrorDetails, model: type[BaseModel], prefix: str = "") -> str:
     """The sentence about a problem; `prefix` stands before the option's name, as in `compare.seeds`."""
     key, value = str(problem["loc"][0]), problem["input"]
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "invalid_key"):  # the latter is no text, such as `0:` in YAML
         return f"unknown key '{prefix}{brief(key)}'. {_known_options(key, model)}"
     if problem["type"] == "missing":
         return f"the key '{prefix}{key}' is missing."
