@@ -53,6 +53,15 @@ def test_weights_that_never_move_are_plain_pretraining(weighting, head):
     assert not torch.equal(vector(plain.head("target")), vector(start.head("target")))
 
 
+@pytest.mark.parametrize("name", ["uniform", "by-size", "uncertainty", "bandit", "dwa", "random", "svd"])
+def test_a_step_may_hold_the_observed_target_alone(name):
+    """With one task a step, some steps train the target's head and no task that counts: no weight is learned there."""
+    target, sources = problem()
+    model, start = fit(target, sources, weighting=name, schedule="mixed", epochs=3)
+    assert all(torch.isfinite(tensor).all() for tensor in model.state_dict().values())
+    assert not torch.equal(vector(model.head("target")), vector(start.head("target")))
+
+
 def test_the_head_is_trained_beside_the_sources_and_changes_nothing_else():
     target, sources = problem()
     settings = {"finetune_learning_rate": 1e-12, "weight_decay": 0.0, "clip": 0.0}

@@ -244,8 +244,9 @@ class Weighting(HasPresets, ABC):
         weights_before = evidence.weights
         if Need.REPRESENTATIONS in need:
             evidence.representations = representations
-        # 2. A step without inspection is a plain one with the weights as they are.
-        if not need & (Need.LOSSES | Need.GRADIENTS) or not self._can_learn_from(evidence):
+        # 2. A step without inspection is a plain one with the weights as they are; so is one of observed targets alone.
+        is_inspection = bool(need & (Need.LOSSES | Need.GRADIENTS)) and bool(evidence.tasks)
+        if not is_inspection or not self._can_learn_from(evidence):
             evidence.put_in_place(weights_before)
             return
         # 3. The method reads what it needs; then gradients go to `.grad`, unless that has happened on the way.
