@@ -19,15 +19,15 @@ _QUOTATION = re.compile(r"(?<!\w)'([^']*)'(?!\w)")
 def readable(message: str) -> str:
     """A message that can be printed and read, on one line, whatever it quotes."""
     message = re.sub(r"\s*\n\s*", " ", message.strip())
-    message = _LONG_WORD.sub(lambda word: _cut(word[0]), message)
-    message = _QUOTATION.sub(lambda quotation: f"'{_cut(quotation[1])}'", message)
+    message = _LONG_WORD.sub(lambda word: ends_of(word[0]), message)
+    message = _QUOTATION.sub(lambda quotation: f"'{ends_of(quotation[1])}'", message)
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 4 :]}"
     return _CONTROL.sub(lambda character: repr(character[0])[1:-1], message)
 
 
-def _cut(text: str) -> str:
-    """Both ends of a text that is too long to be read."""
+def ends_of(text: str) -> str:
+    """A text, or only both ends of one that is too long to be read."""
     if len(text) < MAX_WORD:
         return text
     return f"{text[:MAX_SHOWN]}...{text[-MAX_SHOWN:]}"

@@ -1,5 +1,6 @@
 """Comparisons that were stopped, changed or run side by side end with the same table, or say why not."""
 
+import errno
 import itertools
 import json
 import subprocess
@@ -12,7 +13,7 @@ from compare_problem import QUICK, table, tiny
 
 import crosstask as ct
 from command_line import crosstask
-from crosstask.studies.compare_runs import run_key
+from crosstask.studies.compare_runs import run_folder, run_key
 from crosstask.studies.grid import CELLS_FILE
 
 HOW = {**QUICK, "targets": ["a", "b"], "methods": ["single", "joint", "tawt"]}
@@ -194,3 +195,20 @@ def test_damaged_metrics_of_a_run_are_measured_again(tmp_path, content):
     forget_cells(tmp_path / "out")
     ct.compare(tiny(), output=tmp_path / "out", **HOW)
     assert table(tmp_path / "out") == whole
+
+
+def test_a_full_disk_when_a_killed_run_is_taken_up_is_a_sentence(tmp_path, monkeypatch):
+    """The run is left out of this table and tried again the next time."""
+    ct.compare(tiny(), ["single"], targets="a", output=tmp_path / "out", **QUICK)
+    killed = tmp_path / "out" / run_folder(run_key("joint", "a", 0))
+    killed.mkdir(parents=True)
+
+    def full(path, *, patience):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("crosstask.studies.compare_runs.lock_folder", full)
+        comparison = ct.compare(tiny(), ["single", "joint"], targets="a", output=tmp_path / "out", **QUICK)
+    assert "The disk is full" in comparison.lines[-1].refused
+    comparison = ct.compare(tiny(), ["single", "joint"], targets="a", output=tmp_path / "out", **QUICK)
+    assert [line.refused for line in comparison.lines] == [None, None]

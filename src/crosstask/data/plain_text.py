@@ -1,6 +1,6 @@
 """What can be text in a file or on a line of a message, and what cannot."""
 
-from crosstask.quoting import shown
+from crosstask.quoting import ends_of, shown
 
 
 def has_lone_surrogate(text: str) -> bool:
@@ -31,9 +31,9 @@ def text_of(value: object) -> str:
 
 
 def one_line(path: str) -> str:
-    r"""A path as it stands in a message, whole but on one line; the error itself cuts what is too long.
+    r"""A path as it stands in a message: on one line, and whole unless it is longer than anybody reads.
 
-    >>> one_line("data/a.csv"), one_line("a\nb")
-    ('data/a.csv', 'a\\nb')
+    >>> one_line("data/a.csv"), one_line("a\nb"), len(one_line("a b/" * 1000))
+    ('data/a.csv', 'a\\nb', 123)
     """
-    return path if path.isprintable() else repr(path)[1:-1]
+    return ends_of(path if path.isprintable() else repr(path)[1:-1])

@@ -18,7 +18,7 @@ from crosstask.report import write_missing_page
 from crosstask.runs.events import Row
 from crosstask.runs.record import METRICS_FILE, MODEL_FOLDER
 from crosstask.runs.run import Run, RunFolder
-from crosstask.storage import DamagedFileError, lock_folder, read_json, remove_scratch
+from crosstask.storage import DamagedFileError, explain_write_errors, lock_folder, read_json, remove_scratch
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
@@ -144,7 +144,8 @@ class MethodStudy:
         remove_scratch(folder)
         if folder.is_dir():
             # A worker of a comparison that was killed lives on for a second.
-            lock_folder(folder, patience=ORPHAN_SECONDS).release()
+            with explain_write_errors(folder):
+                lock_folder(folder, patience=ORPHAN_SECONDS).release()
         if not self.keep_models:
             shutil.rmtree(folder, ignore_errors=True)
         return RunFolder(folder).checkpoints.exists()
