@@ -179,8 +179,10 @@ def newton_step(
         # The Hessian times the direction: through the logits, the probabilities, and back to the weights.
         change = problems.logits(direction)
         hessian_product = problems.sums(problems.derivative(probabilities, change)) + problems.is_penalized * direction
-        length = product / _dot(direction, hessian_product).clamp(min=tiny)
-        length = length.masked_fill(product <= enough, 0.0)
+        curvature = _dot(direction, hessian_product)
+        # Curvatures are positive; one that is not is rounding, and the step is as precise as it can get.
+        enough = enough.masked_fill(curvature <= 0.0, torch.inf)
+        length = (product / curvature).masked_fill(product <= enough, 0.0)
         step = step + length * direction
         logit_step = logit_step + length * change
         residual = residual - length * hessian_product
@@ -226,7 +228,8 @@ class Preconditioner:
         """At these probabilities."""
         if problems.is_exclusive:
             products = probabilities @ probabilities.mT / probabilities.shape[3]
-            variances, vectors = torch.linalg.eigh(torch.diag_embed(probabilities.mean(3)) - products)
+            spread = _without_mean(torch.diag_embed(probabilities.mean(3)) - products)
+            variances, vectors = (part.to(products) for part in torch.linalg.eigh(spread))
         else:
             variances = (probabilities * (1.0 - probabilities)).mean(3)
             vectors = torch.ones_like(variances)[..., None]
@@ -246,6 +249,17 @@ class Preconditioner:
         if residual.shape[2] == 1:
             return residual / self.diagonal
         return self.vectors @ (self.vectors.mT @ residual / self.diagonal)
+
+
+def _without_mean(matrices: Tensor) -> Tensor:
+    """Without the part along a vector of ones, [.., outputs, outputs], in double precision.
+
+    Probabilities sum to 1, so that nothing varies along it but rounding errors. Where all probabilities are almost 0 or
+    1 these are as large as the variances.
+    """
+    matrices = matrices.double()
+    matrices = matrices - matrices.mean(-1, keepdim=True)
+    return matrices - matrices.mean(-2, keepdim=True)
 
 
 def _dot(first: Tensor, second: Tensor) -> Tensor:
