@@ -138,6 +138,16 @@ def fill(text: str, experiments: Mapping[str, Mapping[str, Any]]) -> str:
     return re.sub(r"\{(.*?)\}", figure, " ".join(text.split()))
 
 
+def measured_sentences(text: str) -> str:
+    """A text without the sentences that wait for figures.
+
+    >>> measured_sentences("The first gains +1.0 (p. 3). The second gains not measured yet (not measured yet).")
+    'The first gains +1.0 (p. 3).'
+    """
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+    return " ".join(sentence for sentence in sentences if NOT_YET not in sentence)
+
+
 def _summary(experiments: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     """What holds and what does not, paper by paper, in words and in numbers."""
     yield "## What holds, and what does not"
@@ -147,10 +157,10 @@ def _summary(experiments: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         for name, results in experiments.items():
             if name.split("-")[0] == key and not results["is_outdated"]:
                 claims += results["claims"]
-        text = fill((TEXTS / f"summary-{key}.md").read_text(encoding="utf-8"), experiments)
+        text = measured_sentences(fill((TEXTS / f"summary-{key}.md").read_text(encoding="utf-8"), experiments))
         outdated = [f"`{name}`" for name in experiments if experiments[name]["is_outdated"] and name.startswith(key)]
         if outdated:
-            text += " " + BEING_RUN.format(", ".join(outdated))
+            text = f"{text} {BEING_RUN.format(', '.join(outdated))}".strip()
         yield f"**{paper}.** {text}"
         verdicts = [claim["verdict"] for claim in claims]
         counts = [verdicts.count(verdict) for verdict in VERDICTS]
