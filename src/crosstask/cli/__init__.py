@@ -19,6 +19,7 @@ from crosstask.cli import (  # noqa: F401  # isort: skip
     auto,
     compare,
     reproduce,
+    bench,
     methods,
     schema,
     cache,

@@ -1,0 +1,181 @@
+"""What the bench compares, by name: one entry of `METHODS` each. A method that is new is an entry more.
+
+All that train take the same number of updates, phases together, and choose from the same learning rates. Those that
+differ by one thing stand side by side as arms in `ablations`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from crosstask.automl import auto
+from crosstask.data.examples import KINDS, Kind
+from crosstask.learner import Learner
+from crosstask.methods import Named, make_transfer, make_weighting
+from crosstask.runs.events import Row
+from crosstask.training.config import Training
+from crosstask.training.paradigms import Plan, find_paradigm, plan_phases
+from crosstask_papers.bench.opponents import tfidf
+from crosstask_papers.bench.problems import Problem
+from crosstask_papers.bench.suites import Suite
+
+CLASSES: tuple[Kind, ...] = ("classification",)
+DISCRETE: tuple[Kind, ...] = ("classification", "tagging")
+AUTO_MINUTES = 2.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is trained: the suite's updates and batch, the rate of the run key, the encoder that was asked for."""
+
+    encoder: Named
+    training: Training
+    minutes: float = AUTO_MINUTES
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The target's scores by metric, and the updates that they took."""
+
+    scores: Mapping[str, float | None]
+    updates: int = 0
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to a model of the target.
+
+    - `summary`: one line for people;
+    - `learner`: options of `Learner`, or else `measure`: a function of its own;
+    - `training`: settings of the loop that differ from those of all;
+    - `has_rate`: whether a learning rate has to be chosen; `rate_of`: the method whose rate it has, of which it is a
+      control;
+    - `kinds`: of targets; `min_labels`: of these, at least.
+    """
+
+    summary: str
+    learner: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    measure: Callable[[Problem, Settings], Outcome] | None = None
+    has_rate: bool = True
+    rate_of: str | None = None
+    kinds: tuple[Kind, ...] = KINDS
+    min_labels: int = 1
+
+    def fits(self, suite: Suite, labels: int) -> bool:
+        """Whether it can be run on the targets of a suite with so many labels."""
+        return suite.kind in self.kinds and (labels >= self.min_labels or suite.per_class)
+
+    def run(self, problem: Problem, settings: Settings) -> Outcome:
+        """Train and measure."""
+        if self.measure is not None:
+            return self.measure(problem, settings)
+        return self._train(problem, settings)
+
+    def _train(self, problem: Problem, settings: Settings) -> Outcome:
+        sources = list(problem.sources) if find_paradigm(self.learner["paradigm"]).uses_sources else []
+        training = self.same_updates(problem, replace(settings.training, **self.training))
+        learner = Learner(settings.encoder, training=training, seed=problem.seed, progress=False, **self.learner)
+        run = learner.fit(problem.target, sources)
+        updates = sum(row["updates"] for row in run.record.of("phase_end"))
+        return Outcome(run.scores[problem.target.name]["test"], updates)
+
+    def same_updates(self, problem: Problem, training: Training) -> Training:
+        """Settings with which all phases together take the updates that `training` names, or one or two fewer."""
+        sizes = {task.name: len(task.train) for task in (problem.target, *problem.sources)}
+        plan = Plan(
+            (problem.target.name,),
+            tuple(source.name for source in problem.sources),
+            sizes,
+            training,
+            make_weighting(self.learner.get("weighting")),
+            tuple(make_transfer(item) for item in self.learner.get("transfer", ())),
+        )
+        total = 0
+        for phase in plan_phases(self.learner["paradigm"], plan):
+            if phase.solve is None:
+                total += phase.settings.updates or 0
+        if not total or training.updates is None:  # a solver takes none
+            return training
+        return replace(training, updates=max(1, training.updates**2 // total))
+
+    def to_json(self) -> Row:
+        """All that can change a result, as plain data."""
+        data: Row = {"learner": dict(self.learner), "training": dict(self.training), "rate_of": self.rate_of}
+        if self.measure is not None:
+            data["measure"] = self.measure.__name__
+        return data
+
+
+def train(paradigm: str, **options: Any) -> dict[str, Any]:
+    """Options of the learner."""
+    return {"paradigm": paradigm, **options}
+
+
+def carried(**changes: Any) -> dict[str, Any]:
+    """Label transfer from a probe, with these options changed."""
+    return train("normalized-joint", transfer=[{"name": "label-transfer", **changes}])
+
+
+def best_within_minutes(problem: Problem, settings: Settings) -> Outcome:
+    """What `crosstask auto` finds, with nothing chosen by hand."""
+    training = replace(settings.training, updates=None, learning_rate=None)
+    found = auto(
+        problem.target,
+        problem.sources,
+        minutes=settings.minutes,
+        seed=problem.seed,
+        encoder=settings.encoder,
+        training=training,
+        progress=False,
+    )
+    return Outcome(found.run.scores[problem.target.name]["test"])
+
+
+def linear_words(problem: Problem, settings: Settings) -> Outcome:
+    """TF-IDF of words and a logistic regression."""
+    return Outcome(tfidf(problem.target, problem.seed))
+
+
+METHODS: dict[str, Method] = {
+    # The target alone, and solvers.
+    "probe": Method("a linear model on features of the frozen encoder", train("probe"), has_rate=False),
+    "tfidf": Method(
+        "logistic regression on words and pairs of words", measure=linear_words, has_rate=False, kinds=CLASSES
+    ),
+    "stacking": Method("the probe, which also reads what probes of the sources say", train("stacking"), has_rate=False),
+    "single": Method("the target alone, with a fresh head", train("single")),
+    "single-probed": Method("the target alone, its head begun as a probe", train("single"), {"head": "probe"}),
+    # Sources and target.
+    "normalized-joint": Method("all tasks in every step, each counting the same", train("normalized-joint")),
+    "pretrain": Method("the sources, then the target", train("pretrain")),
+    "joint-then-target": Method(
+        "half of the updates all tasks, then the target", train("normalized-joint"), {"finish": "target"}
+    ),
+    "sources-first": Method(
+        "half of the updates the sources, a probe as head, then all tasks", train("normalized-joint"), {"head": "probe"}
+    ),
+    "label-transfer": Method("source labels as soft labels of the target, from a probe", carried(), kinds=DISCRETE),
+    "joint": Method("all tasks in every step, each example counting the same", train("joint")),
+    "tawt": Method("normalized joint, weights by how gradients agree", train("normalized-joint", weighting="tawt")),
+    "metaweighting": Method(
+        "normalized joint, weights by losses on held-out examples",
+        train("normalized-joint", weighting="metaweighting"),
+        min_labels=100,
+    ),
+    "auto": Method(f"`crosstask auto` in {AUTO_MINUTES:g} minutes", measure=best_within_minutes, has_rate=False),
+    # Controls: a method with one thing switched off.
+    "pretrain-probed": Method("the sources, a probe as head, then the target", train("pretrain"), {"head": "probe"}),
+    "sources-first-then-target": Method(
+        "sources, a probe as head, all tasks, then the target",
+        train("normalized-joint"),
+        {"head": "probe", "finish": "target"},
+    ),
+    "label-transfer-fixed": Method(
+        "soft labels stay those of the probe", carried(learning_rate=0.0), rate_of="label-transfer", kinds=DISCRETE
+    ),
+    "label-transfer-off": Method(
+        "no soft labels", carried(learning_rate=0.0, gamma_2=0.0), rate_of="label-transfer", kinds=DISCRETE
+    ),
+}
+"""By name, in order of importance."""
