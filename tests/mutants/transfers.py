@@ -188,15 +188,15 @@ MUTANTS = [
     Mutant(
         "forkmerge/judged-by-what-trained",
         "transfer/forkmerge.py",
-        "positions = self._positions(target, moment, copy, held_out=True)",
-        "positions = self._positions(target, moment, copy, held_out=False)",
+        "positions = self._examples(target, moment, copy, held_out=True)",
+        "positions = self._examples(target, moment, copy, held_out=False)",
         "transfer/test_forkmerge.py::test_a_copy_never_trains_on_its_part",
         "branches are judged by the examples that trained them",
     ),
     Mutant(
         "forkmerge/probe-of-all-labels",
         "transfer/forkmerge.py",
-        "training = self._positions(target, moment, copy, held_out=False)\n                    fill_head",
+        "training = self._examples(target, moment, copy, held_out=False)\n                    fill_head",
         "training = list(range(len(moment.data[target])))\n                    fill_head",
         "transfer/test_forkmerge.py::test_a_copy_never_trains_on_its_part",
         "the head of a copy knows the labels that judge it",
@@ -220,7 +220,7 @@ MUTANTS = [
     Mutant(
         "forkmerge/later-branches-slower",
         "transfer/forkmerge.py",
-        "update = place.round * length + place.update",
+        "update = position.round * length + position.update",
         "update = moment.update // (self.parts * len(self.branch_names))",
         "transfer/test_forkmerge.py::test_branches_of_a_round_have_the_same_learning_rates",
         "branches differ in more than their tasks",

@@ -129,7 +129,7 @@ def test_a_copy_never_trains_on_its_part(monkeypatch):
     def watched(self, moment):
         step = before_step(self, moment)
         if self._is_forking:
-            present[:] = [self._place(moment).copy]
+            present[:] = [self._position(moment).copy]
             trained.setdefault(present[0], set()).update(step["target"].tolist())
         return step
 
@@ -240,8 +240,8 @@ def test_branches_of_a_round_have_the_same_learning_rates(monkeypatch):
     after_update = ct.ForkMerge.after_update
 
     def watched(self, moment):
-        place = self._place(moment)
-        rates.setdefault((place.round, place.copy, place.branch), []).append(moment.learning_rate)
+        position = self._position(moment)
+        rates.setdefault((position.round, position.copy, position.branch), []).append(moment.learning_rate)
         after_update(self, moment)
 
     monkeypatch.setattr(ct.ForkMerge, "after_update", watched)
@@ -260,7 +260,7 @@ def test_a_branch_begins_with_a_new_optimizer(monkeypatch):
 
     def watched(self, moment):
         steps = {int(state["step"]) for state in moment.optimizer.state.values()}
-        counts.append((steps, {self._place(moment).update + 1}))
+        counts.append((steps, {self._position(moment).update + 1}))
         after_update(self, moment)
 
     monkeypatch.setattr(ct.ForkMerge, "after_update", watched)

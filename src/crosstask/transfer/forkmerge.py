@@ -83,7 +83,7 @@ def search_weights(loss: Callable[[Tensor], float], num_branches: int) -> Tensor
 
 
 @dataclass(frozen=True)
-class Place:
+class BranchPosition:
     """Where in training an update is: which copy of the model, which of its branches, and how far that one is.
 
     - `round`: number of merges before;
@@ -246,23 +246,23 @@ class ForkMerge(Transfer):
         if not self._is_forking:
             return moment.step
         # 1. The model of this branch.
-        place, length = self._place(moment), self._length(moment)
+        position, length = self._position(moment), self._length(moment)
         num_forks = moment.update // length + 1
         if int(self.num_forks) < num_forks:  # several steps may make one update
-            self._fork(place, moment)
+            self._fork(position, moment)
             self.num_forks.fill_(num_forks)
         # 2. Its learning rate: the updates that lead to it are those of one branch in each round.
         assert self._settings is not None
-        update = place.round * length + place.update
+        update = position.round * length + position.update
         set_rates(moment.optimizer, self._settings.rate_factor(update, self.merges * length))
         # 3. Its examples.
         step: Step = {}
         for task, positions in moment.step.items():
             if task in self.targets:
-                training = self._positions(task, moment, place.copy, held_out=False)
+                training = self._examples(task, moment, position.copy, held_out=False)
                 # The positions say which examples others would train on, the same on all ranks.
                 step[task] = np.random.default_rng(positions).permutation(training)[: len(positions)]
-            elif place.branch and task == self.sources[place.branch - 1]:
+            elif position.branch and task == self.sources[position.branch - 1]:
                 step[task] = positions
         return step
 
@@ -270,12 +270,12 @@ class ForkMerge(Transfer):
         """Keep a branch that has ended, and merge when all have."""
         if not self._is_forking:
             return
-        place = self._place(moment)
+        position = self._position(moment)
         self.is_ready = False
-        if place.update + 1 < self._length(moment):
+        if position.update + 1 < self._length(moment):
             return
-        self.branches[place.copy, place.branch] = _flat(moment.model)
-        if place.copy + 1 == self.parts and place.branch + 1 == len(self.branch_names):
+        self.branches[position.copy, position.branch] = _flat(moment.model)
+        if position.copy + 1 == self.parts and position.branch + 1 == len(self.branch_names):
             self._merge(moment)
 
     def graph_key(self) -> Hashable | None:
@@ -291,24 +291,24 @@ class ForkMerge(Transfer):
         """Updates of a branch."""
         return moment.num_updates // self._num_branches
 
-    def _place(self, moment: Moment) -> Place:
+    def _position(self, moment: Moment) -> BranchPosition:
         """Branches of a copy follow each other, then those of the next copy."""
         number, update = divmod(moment.update, self._length(moment))
         number, branch = divmod(number, len(self.branch_names))
         number, copy = divmod(number, self.parts)
-        return Place(number, copy, branch, update)
+        return BranchPosition(number, copy, branch, update)
 
-    def _positions(self, target: str, moment: Moment, copy: int, *, held_out: bool) -> list[int]:
+    def _examples(self, target: str, moment: Moment, copy: int, *, held_out: bool) -> list[int]:
         """The training examples that are held out of a copy, or all others."""
         if target not in self._part_of:
             self._part_of[target] = moment.data[target].deal(self.parts)
         return np.flatnonzero((self._part_of[target] == copy) == held_out).tolist()
 
-    def _fork(self, place: Place, moment: Moment) -> None:
+    def _fork(self, position: BranchPosition, moment: Moment) -> None:
         """Begin a branch from the parameters of its copy, with a new optimizer."""
         if moment.update == 0:
             self._start_copies(moment)
-        _load(moment.model, self.copies[place.copy])
+        _load(moment.model, self.copies[position.copy])
         moment.optimizer.state.clear()
 
     def _start_copies(self, moment: Moment) -> None:
@@ -317,7 +317,7 @@ class ForkMerge(Transfer):
         for copy in range(self.parts):
             if self._settings.head == "probe":
                 for target in self.targets:
-                    training = self._positions(target, moment, copy, held_out=False)
+                    training = self._examples(target, moment, copy, held_out=False)
                     fill_head(moment.model, target, probe_of(moment.model, moment.data[target].take(training)))
             self.copies[copy] = _flat(moment.model)
 
@@ -329,7 +329,7 @@ class ForkMerge(Transfer):
         for copy in range(self.parts):
             held_out.append([])
             for target in self.targets:
-                positions = self._positions(target, moment, copy, held_out=True)
+                positions = self._examples(target, moment, copy, held_out=True)
                 fraction = len(positions) / len(moment.data[target])
                 held_out[copy].append((moment.data[target].take(positions), fraction))
         losses: list[float] = []
