@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import crosstask as ct
-from crosstask.automl.folds import NUM_FOLDS, Folds, check_labels, deal, pooled, strata_of
+from crosstask.automl.folds import Folds, check_labels, pooled, strata_of
+from crosstask.data.subsets import NUM_FOLDS, deal
 
 
 def task(labels, **options):

@@ -21,7 +21,7 @@ from html_page import Page
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SECTIONS = {
     "Similarity of gradients", "Effective sample size", "Losses", "Label map", "Alignment",
-    "Attention over adapters", "To cite",
+    "Attention over adapters", "Merges of branches", "To cite",
 }  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def everything(label="5 stars"):
         transfer(2, label_map={"a": {"b": shares}}),
         transfer(2, similarity={"a": {"b": 0.75}}, similarity_before={"a": {"b": 0.25}}),
         transfer(2, attention={"a": {"a": [0.7, 0.5], "b": [0.3, 0.5]}}),
+        transfer(2, merge_weights={"a": 0.4, "b": 0.6}, branch_losses={"a": 0.9, "b": None}, merged_loss=0.8),
         {"event": "phase_end", "name": "joint", "updates": 2, "stopped_early": False, "kept": "last"},
     ]
 
@@ -139,6 +140,15 @@ class TestRows:
         (aligned,) = found.alignments
         assert (aligned.source, aligned.before, aligned.after) == ("b", 0.25, 0.75)
         assert [(row.adapter, row.layers) for row in found.attention] == [("a", (0.7, 0.5)), ("b", (0.3, 0.5))]
+
+    def test_merges_count_updates_over_all_phases(self):
+        rows = [
+            transfer(number, merge_weights={"a": 1.0}, branch_losses={"a": 0.5}, merged_loss=0.5) for number in (2, 4)
+        ]
+        found = diagnosed(*rows, transfer(4, similarity={}), offset={"joint": 10}).merges
+        assert [merge.update for merge in found] == [12, 14]
+        (merge,) = view_of(everything()).diagnostics.merges
+        assert (merge.weights, merge.losses, merge.merged_loss) == ({"a": 0.4, "b": 0.6}, {"a": 0.9, "b": None}, 0.8)
 
     def test_many_lines_share_the_points_of_a_chart(self):
         points = [Point("joint", update, f"task {i}", 1.0) for i in range(20) for update in range(1000)]
@@ -240,6 +250,7 @@ class TestPage:
         ("weighting: {name: metaweighting, every: 4}", {"Similarity of gradients"}),
         ("transfer: [label-transfer]", {"Label map"}),
         ("transfer: [alignment]", {"Alignment"}),
+        ("transfer: [{name: forkmerge, merges: 2, parts: 2}]", {"Merges of branches"}),
     ],
 )
 def test_sections_of_real_runs(star_files, method, titles):

@@ -9,7 +9,7 @@ from pathlib import Path
 from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import Candidate, make_candidates
 from crosstask.automl.evaluator import Evaluator
-from crosstask.automl.folds import NUM_FOLDS, check_labels, pooled, with_note_on_repeats
+from crosstask.automl.folds import check_labels, pooled, with_note_on_repeats
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
 from crosstask.automl.search import AXES, FoldRow, Search
@@ -22,6 +22,7 @@ from crosstask.automl.source_selection import (
     features_per_second,
     limited_target,
 )
+from crosstask.data.subsets import NUM_FOLDS
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named

@@ -1,6 +1,6 @@
 """Repeated stratified folds of a target's labels, and the tasks that each fold makes."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,11 +9,9 @@ import numpy as np
 
 from crosstask.data.examples import Examples, Inputs, Kind
 from crosstask.data.overlap import DistinctInputs, positions_outside
+from crosstask.data.subsets import NUM_FOLDS, deal
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
-
-NUM_FOLDS = 5
-"""Subsets of the labels; one is held out at a time."""
 
 
 def pooled(task: Task) -> Task:
@@ -65,41 +63,6 @@ def with_note_on_repeats(task: Task) -> Task:
         f"{len(task.train):,} examples): a fold holds out all examples of an input, or none"
     )
     return replace(task, notes=(*task.notes, note))
-
-
-def deal(
-    strata: Sequence[Hashable],
-    generator: np.random.Generator,
-    num_folds: int = NUM_FOLDS,
-    counts: np.ndarray | None = None,
-) -> np.ndarray:
-    """The fold of each input, [inputs]: sizes of folds differ by at most one, and so do those of a stratum in them.
-
-    `counts` are the examples of each input where some have several, [inputs]; sizes, which count examples, then are as
-    equal as these allow.
-
-    >>> folds = deal(["a"] * 10 + ["b"] * 5, np.random.default_rng(0))
-    >>> [int((folds[:10] == fold).sum()) for fold in range(5)], sorted(folds[10:].tolist())
-    ([2, 2, 2, 2, 2], [0, 1, 2, 3, 4])
-    """
-    if counts is None:
-        counts = np.ones(len(strata), dtype=np.int64)
-    names = list(dict.fromkeys(strata))
-    # One stratum after the other, inputs with many examples first, and otherwise in random order.
-    stratum_order = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
-    random_order = generator.permutation(len(strata))
-    order = sorted(range(len(strata)), key=lambda i: (stratum_order[strata[i]], -counts[i], random_order[i]))
-    # The next one goes to the fold with the fewest examples of its stratum, then to the one with the fewest of all.
-    folds = np.empty(len(strata), dtype=np.int64)
-    sizes = [0] * num_folds
-    stratum_sizes: dict[Hashable, list[int]] = defaultdict(lambda: [0] * num_folds)
-    for i in order:
-        in_stratum = stratum_sizes[strata[i]]
-        fold = min(range(num_folds), key=lambda number: (in_stratum[number], sizes[number]))
-        folds[i] = fold
-        in_stratum[fold] += int(counts[i])
-        sizes[fold] += int(counts[i])
-    return folds
 
 
 def strata_of(kind: Kind, labels: Sequence[Any], num_folds: int = NUM_FOLDS) -> list[Hashable]:

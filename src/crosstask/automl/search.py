@@ -9,9 +9,9 @@ from typing_extensions import TypedDict
 from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affordable_updates
 from crosstask.automl.candidates import LEVELS, NUM_EVALUATIONS, Candidate, Level, evaluate_every
 from crosstask.automl.evaluator import Evaluator
-from crosstask.automl.folds import NUM_FOLDS
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
 from crosstask.automl.selection import FIRST_FOLDS, Choice, Standing, better_half, choose, stopped
+from crosstask.data.subsets import NUM_FOLDS
 from crosstask.errors import CrossTaskError
 from crosstask.runs.estimate import Estimate
 from crosstask.runs.events import Row

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from crosstask.automl.folds import NUM_FOLDS
+from crosstask.data.subsets import NUM_FOLDS
 from crosstask.runs.estimate import Estimate
 
 FIRST_FOLDS = 3

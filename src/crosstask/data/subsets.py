@@ -5,6 +5,9 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+NUM_FOLDS = 5
+"""Subsets of the labels; one is held out at a time."""
+
 
 def balanced_subset(labels: Sequence[Hashable], size: int, generator: np.random.Generator) -> list[int]:
     """Positions of `size` examples with classes as equal in number as the data allows, in their original order.
@@ -104,3 +107,38 @@ def stratified_cut(
     for label, group in groups.items():
         cut.update(group[: sizes[label]])
     return sorted(set(range(count)) - cut), sorted(cut)
+
+
+def deal(
+    strata: Sequence[Hashable],
+    generator: np.random.Generator,
+    num_folds: int = NUM_FOLDS,
+    counts: np.ndarray | None = None,
+) -> np.ndarray:
+    """The fold of each input, [inputs]: sizes of folds differ by at most one, and so do those of a stratum in them.
+
+    `counts` are the examples of each input where some have several, [inputs]; sizes, which count examples, then are as
+    equal as these allow.
+
+    >>> folds = deal(["a"] * 10 + ["b"] * 5, np.random.default_rng(0))
+    >>> [int((folds[:10] == fold).sum()) for fold in range(5)], sorted(folds[10:].tolist())
+    ([2, 2, 2, 2, 2], [0, 1, 2, 3, 4])
+    """
+    if counts is None:
+        counts = np.ones(len(strata), dtype=np.int64)
+    names = list(dict.fromkeys(strata))
+    # One stratum after the other, inputs with many examples first, and otherwise in random order.
+    stratum_order = dict(zip(names, generator.permutation(len(names)).tolist(), strict=True))
+    random_order = generator.permutation(len(strata))
+    order = sorted(range(len(strata)), key=lambda i: (stratum_order[strata[i]], -counts[i], random_order[i]))
+    # The next one goes to the fold with the fewest examples of its stratum, then to the one with the fewest of all.
+    folds = np.empty(len(strata), dtype=np.int64)
+    sizes = [0] * num_folds
+    stratum_sizes: dict[Hashable, list[int]] = defaultdict(lambda: [0] * num_folds)
+    for i in order:
+        in_stratum = stratum_sizes[strata[i]]
+        fold = min(range(num_folds), key=lambda number: (in_stratum[number], sizes[number]))
+        folds[i] = fold
+        in_stratum[fold] += int(counts[i])
+        sizes[fold] += int(counts[i])
+    return folds

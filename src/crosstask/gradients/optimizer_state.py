@@ -1,4 +1,4 @@
-"""The tensors of an optimizer as one flat mapping, for files that hold nothing but named tensors."""
+"""The tensors of an optimizer as one flat mapping, for files that hold nothing but named tensors; and its rates."""
 
 from collections.abc import Mapping
 
@@ -22,3 +22,13 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         index, name = key.split("/")
         state.setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def set_rates(optimizer: torch.optim.Optimizer, fraction: float) -> None:
+    """Set the learning rates as a fraction of each group's `full_rate`; as numbers they stand in its `rate`."""
+    for group in optimizer.param_groups:
+        group["rate"] = group["full_rate"] * fraction
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(group["rate"])  # where CUDA graphs read it
+        else:
+            group["lr"] = group["rate"]

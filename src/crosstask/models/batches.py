@@ -13,6 +13,7 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, Examples, Inputs, TaskSpec, select
 from crosstask.data.overlap import DistinctInputs
+from crosstask.data.subsets import deal
 from crosstask.errors import unknown
 from crosstask.models.arrays import PreparedInput, column, gather, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
@@ -79,6 +80,18 @@ class Prepared:
         if self.inputs is None:
             return DistinctInputs.all_of(len(self))
         return DistinctInputs.of(self.inputs)
+
+    def deal(self, num_parts: int) -> np.ndarray:
+        """The part of each example, [examples], where parts are held out in turn; the same for any seed of a run.
+
+        Parts are stratified where there are classes, and all examples of an input are in the same one.
+        """
+        distinct = self.distinct_inputs
+        classes: list[int] = [0] * len(self)
+        if self.spec.kind in ("classification", "pair"):
+            classes = np.asarray(self.labels).tolist()
+        parts = deal(distinct.rarest(classes), np.random.default_rng(0), num_parts, distinct.counts)  # [inputs]
+        return parts[distinct.numbers]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,8 @@ MAX_ROWS, MAX_COLUMNS = 40, 25
 """Of one label map: the target labels with the largest sums stay, and the first source labels."""
 MAX_PATHS = 8
 """Source labels whose entries are plotted over time."""
+MAX_MERGES, MAX_BRANCHES = 100, 20
+"""Merges that are shown, the last ones, and of each the first branches."""
 TRAINING, HELD_OUT, DEV = "training", "held out", "dev"
 BETWEEN_TASKS, WITH_TARGET = "pairs of tasks", "sources against the target"
 EFFECTIVE = "effective sample size"
@@ -82,6 +84,19 @@ class AdapterAttention:
 
 
 @dataclass(frozen=True)
+class Merge:
+    """A merge of branches: by branch its weight and its held-out loss alone, and the loss of what they were merged to.
+
+    `update` counts over all phases.
+    """
+
+    update: int
+    weights: Mapping[str, float]
+    losses: Mapping[str, float | None]
+    merged_loss: float | None
+
+
+@dataclass(frozen=True)
 class Diagnostics:
     """All diagnostics of a run; points are over updates, counted over all phases."""
 
@@ -92,6 +107,7 @@ class Diagnostics:
     label_maps: tuple[LabelMap, ...] = ()
     alignments: tuple[Alignment, ...] = ()
     attention: tuple[AdapterAttention, ...] = ()
+    merges: tuple[Merge, ...] = ()
 
 
 def diagnose(history: History) -> Diagnostics:
@@ -113,6 +129,7 @@ def diagnose(history: History) -> Diagnostics:
         label_maps=tuple(_label_maps(history)),
         alignments=tuple(_alignments(history)),
         attention=tuple(_attention(history)),
+        merges=tuple(_merges(history)),
     )
 
 
@@ -230,6 +247,18 @@ def _attention(history: History) -> list[AdapterAttention]:
         for adapter, layers in adapters.items():
             attention.append(AdapterAttention(target, adapter, tuple(layers)))
     return attention
+
+
+def _merges(history: History) -> list[Merge]:
+    """The merges of branches, in their order."""
+    merges = []
+    for event in history.of(TransferFacts):
+        facts = event.facts
+        if facts.get("merge_weights"):
+            update = history.first_updates.get(event.phase, 0) + event.update
+            weights = dict(list(facts["merge_weights"].items())[:MAX_BRANCHES])
+            merges.append(Merge(update, weights, facts.get("branch_losses") or {}, facts.get("merged_loss")))
+    return merges[-MAX_MERGES:]
 
 
 def _last_facts(history: History, key: str) -> Mapping[str, Any]:

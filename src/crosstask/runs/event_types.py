@@ -19,6 +19,9 @@ FACT_TYPES: dict[str, Any] = {
     "similarity": dict[str, dict[str, float]],
     "similarity_before": dict[str, dict[str, float]],
     "attention": dict[str, dict[str, list[float]]],
+    "merge_weights": dict[str, float],
+    "branch_losses": dict[str, float],
+    "merged_loss": float,
 }
 """Those facts of weightings and transfers that others read."""
 

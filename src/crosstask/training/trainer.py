@@ -16,6 +16,7 @@ from crosstask.data.metrics import Metric, chosen_metric, score
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
+from crosstask.gradients.optimizer_state import set_rates
 from crosstask.gradients.task_gradients import ids_of
 from crosstask.models.batches import Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
@@ -142,15 +143,6 @@ class PhaseRun:
     started: float = 0.0
     graphs: UpdateGraphs | None = None
 
-    def set_rate(self, fraction: float) -> None:
-        """Set the learning rates of the next update, as a fraction of the full ones."""
-        for group in self.optimizer.param_groups:
-            group["rate"] = group["full_rate"] * fraction
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(group["rate"])  # where CUDA graphs read it
-            else:
-                group["lr"] = group["rate"]
-
     @property
     def learning_rate(self) -> float:
         """The model's at this update."""
@@ -264,9 +256,11 @@ class Trainer:
             epoch, update_in_epoch = divmod(run.num_done, schedule.updates_per_epoch)
             if not steps or update_in_epoch == 0:  # a resumed run starts in the middle of an epoch
                 steps = stream.epoch(epoch)
-            run.set_rate(settings.rate_factor(run.num_done, schedule.num_updates))
+            set_rates(run.optimizer, settings.rate_factor(run.num_done, schedule.num_updates))
             first_step = update_in_epoch * settings.accumulate
             losses = self._update(run, steps[first_step : first_step + settings.accumulate])
+            for transfer in self.stepper.transfers:
+                transfer.after_update(self._moment(run, {}))
             run.num_done += 1
             self._record_update(run, losses)
             if run.graphs is None:  # which pause while the device computes
@@ -479,25 +473,28 @@ class Trainer:
     def _begin_step(self, run: PhaseRun, step: Step) -> Step:
         """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
+        for transfer in self.stepper.transfers:
+            step = transfer.before_step(self._moment(run, step))
+        return step
+
+    def _moment(self, run: PhaseRun, step: Step) -> Moment:
+        """The state of training as transfers see it."""
         weighting = run.phase.weighting
         example_weights = None
         if Need.EXAMPLE_WEIGHTS in weighting.needs(weighting.steps):
             example_weights = weighting.example_weights
-        for transfer in self.stepper.transfers:
-            moment = Moment(
-                model=self.model,
-                data=self.support,
-                step=step,
-                update=run.num_done,
-                num_updates=run.schedule.num_updates,
-                optimizer=run.optimizer,
-                weights=weighting.weights,
-                devices=self.devices,
-                graphs=self.cuda_graphs,
-                example_weights=example_weights,
-            )
-            step = transfer.before_step(moment)
-        return step
+        return Moment(
+            model=self.model,
+            data=self.support,
+            step=step,
+            update=run.num_done,
+            num_updates=run.schedule.num_updates,
+            optimizer=run.optimizer,
+            weights=weighting.weights,
+            devices=self.devices,
+            graphs=self.cuda_graphs,
+            example_weights=example_weights,
+        )
 
     def _backward(self, run: PhaseRun, step: Step, scale: float) -> tuple[Step, dict[str, float]]:
         """Put the gradients of one step in place, as the weighting decides.

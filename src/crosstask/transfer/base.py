@@ -93,7 +93,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """The state of training just before a step of the model.
+    """The state of training just before a step of the model, or after an update.
 
     - `step`: positions by task in `data`, the training sets;
     - `update`, `num_updates`: number of this update, from 0, and of all updates;
@@ -183,6 +183,9 @@ class Transfer(HasPresets, nn.Module):
     def before_step(self, moment: Moment) -> "Step":
         """Do what comes before the model's step, such as a step on meta-parameters; returns the step to be taken."""
         return moment.step
+
+    def after_update(self, moment: Moment) -> None:
+        """Do what comes after an update of the model, before anything is evaluated; the moment's step is empty."""
 
     def terms(self, forward: Pass) -> Terms:
         """Terms of the losses of this forward pass."""
