@@ -18,6 +18,7 @@ TRANSFERS: "Registry[Transfer]" = Registry(
         "alignment": "alignment:Alignment",
         "adapters": "adapters:Adapters",
         "adapter-fusion": "adapter_fusion:AdapterFusion",
+        "contrast": "contrast:Contrast",
     },
 )
 
