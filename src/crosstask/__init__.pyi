@@ -18,6 +18,7 @@ from crosstask.transfer.adversarial import Adversarial as Adversarial
 from crosstask.transfer.adversarial import TchebycheffAdversarial as TchebycheffAdversarial
 from crosstask.transfer.alignment import Alignment as Alignment
 from crosstask.transfer.base import Transfer as Transfer
+from crosstask.transfer.contrast import Contrast as Contrast
 from crosstask.transfer.forkmerge import ForkMerge as ForkMerge
 from crosstask.transfer.label_transfer import LabelTransfer as LabelTransfer
 from crosstask.transfer.representation_transfer import RepresentationTransfer as RepresentationTransfer

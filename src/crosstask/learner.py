@@ -14,7 +14,7 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, CrossTaskWarning
 from crosstask.methods import make_transfer, make_weighting, papers_of
 from crosstask.models.batches import Prepared
-from crosstask.models.build import build_encoder, feature_section, trusts_remote_code
+from crosstask.models.build import build_encoder, feature_section, mean_section, trusts_remote_code
 from crosstask.models.evaluate import evaluate
 from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
@@ -49,8 +49,8 @@ class Learner:
     Args:
         encoder: "minilm", a folder or hub id, "textcnn", "lstm", "mlp", "linear", "relu", or a mapping with `name` and
             options.
-        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe" or "stacking"; by default
-            normalized-joint, or single where there is no source.
+        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking" or "contrastive"; by
+            default normalized-joint, or single where there is no source.
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.
         drop_overlap: leave training examples out whose input stands in dev or test of a target that is another task: a
@@ -221,6 +221,8 @@ class Learner:
         """The encoder that the paradigm reads, and notes on options that it does not use."""
         if paradigm.frozen_features:
             return feature_section(self.encoder)
+        if paradigm.mean_vectors:
+            return mean_section(self.encoder), []
         return self.encoder, []
 
     def _make_model(self, tasks: Sequence[Task], section: Named | None = None) -> Model:
@@ -248,7 +250,11 @@ class Learner:
             self.weighting,
             tuple(self.trained_transfers),
         )
-        return plan_phases(problem.paradigm.name, plan)
+        phases = plan_phases(problem.paradigm.name, plan)
+        for phase in phases:
+            if phase.objective is not None:
+                phase.objective.check(model, phase.tasks)
+        return phases
 
     @property
     def _has_frozen_encoder(self) -> bool:

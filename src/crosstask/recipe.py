@@ -152,7 +152,8 @@ class Recipe(Options):
         EncoderSection, Field(description="minilm, a hub id or folder, textcnn, lstm, mlp, linear, relu")
     ] = "minilm"
     paradigm: Annotated[
-        ParadigmName | None, Field(description="single, pretrain, joint, normalized-joint, probe, stacking")
+        ParadigmName | None,
+        Field(description="single, pretrain, joint, normalized-joint, probe, stacking, contrastive"),
     ] = None
     weighting: Annotated[
         WeightingSection | None, Field(description="how much each task counts; the paradigm's own when left out")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosstask.errors import CrossTaskError
-from crosstask.models.batches import Stream, in_batches, split_over_ranks
+from crosstask.models.batches import LabelStream, Stream, in_batches, split_over_ranks
 
 
 def lengths_of(sizes, seed=0):
@@ -79,6 +79,28 @@ def test_buckets_save_padding_and_stay_random():
     stream = Stream(lengths, batch_size=32)
     first, second = ({frozenset(step["a"]) for step in stream.epoch(epoch)} for epoch in (0, 1))
     assert not first & second
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 90), st.integers(1, 9), st.integers(2, 16), st.integers(2, 6))
+def test_batches_by_label_show_every_example_once_an_epoch(size, num_labels, batch_size, per_label):
+    labels = np.random.default_rng(size).integers(0, num_labels, size)
+    stream = LabelStream({"a": np.ones(size)}, {"a": labels}, per_label, batch_size=batch_size)
+    batches = [step["a"] for step in stream.epoch(2)]
+    assert sorted(np.concatenate(batches)) == list(range(size))
+    assert max(map(len, batches)) <= batch_size
+
+
+def test_batches_by_label_hold_several_examples_of_a_label():
+    """With ten labels of four texts each, a batch of eight holds two labels; at random it would hold six."""
+    labels = np.repeat(np.arange(10), 4)
+    stream = LabelStream({"a": np.ones(40), "b": np.ones(3)}, {"a": labels, "b": np.zeros(3)}, 4, batch_size=8)
+    for step in stream.epoch(0):
+        assert len(set(labels[step["a"]])) == 2
+        assert len(step["b"]) == 3
+    small = LabelStream({"a": np.ones(40)}, {"a": labels}, 4, batch_size=4)
+    assert all(len(set(labels[step["a"]])) > 1 for step in small.epoch(0))  # something to repel
+    assert [tuple(step["a"]) for step in stream.epoch(0)] != [tuple(step["a"]) for step in stream.epoch(1)]
 
 
 def test_ranks_share_a_step():

@@ -267,11 +267,15 @@ class Stream:
             window = min(BUCKET_BATCHES, self.num_batches[task] // 4) * self.batch_size
         batches: list[np.ndarray] = []
         while len(batches) < count:
-            order = generator.permutation(len(lengths))
+            order = self._order(task, generator)
             if window:
                 order = _sorted_in_windows(order, lengths, window)
             batches.extend(_slices(order, self.batch_size))
         return batches[:count]
+
+    def _order(self, task: str, generator: np.random.Generator) -> np.ndarray:
+        """All examples of a task, once each, at random."""
+        return generator.permutation(len(self.lengths[task]))
 
     def _longest_first(self, task: str, batches: list[np.ndarray]) -> list[np.ndarray]:
         """The same batches, window by window from long to short, so that long ones meet long ones of other tasks."""
@@ -280,6 +284,43 @@ class Stream:
 
     def _generator(self, epoch: int, purpose: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch, zlib.crc32(purpose.encode())])
+
+
+class LabelStream(Stream):
+    """Batches that hold several examples of a label, for losses that compare these; otherwise as `Stream`.
+
+    The examples of each label are cut at random into groups of `per_label` or a little fewer, and whole groups follow
+    one another in random order. Batches are not sorted by length, which would take groups apart.
+
+    Args:
+        lengths: number of positions of each example, by task.
+        labels: index of each example's label, by task.
+        per_label: examples of a label in a group.
+        batch_size: examples of one task in one step.
+        seed: of all orders.
+    """
+
+    def __init__(
+        self,
+        lengths: Mapping[str, np.ndarray],
+        labels: Mapping[str, np.ndarray],
+        per_label: int,
+        *,
+        batch_size: int,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(lengths, batch_size=batch_size, seed=seed, buckets=False)
+        self.labels = labels
+        self.per_label = max(1, min(per_label, batch_size // 2))  # so that a batch holds two labels
+
+    def _order(self, task: str, generator: np.random.Generator) -> np.ndarray:
+        labels = self.labels[task]
+        groups: list[np.ndarray] = []
+        for label in np.unique(labels):
+            positions = generator.permutation(np.flatnonzero(labels == label))
+            groups.extend(np.array_split(positions, -(-len(positions) // self.per_label)))
+        order = generator.permutation(len(groups))
+        return np.concatenate([groups[index] for index in order])
 
 
 def split_over_ranks(step: Step, rank: int, num_ranks: int) -> Step:

@@ -85,6 +85,21 @@ def feature_section(section: Section) -> FeatureSection:
     return cls.feature_section(*name_and_options("encoder", section))
 
 
+def mean_section(section: Section) -> Section:
+    """The section of a method that compares vectors: a Hugging Face encoder gives the mean of its token vectors.
+
+    What its own head would read was made for that head, and says little of a text before it is trained.
+
+    >>> mean_section("minilm"), mean_section("lstm")
+    ({'pooling': 'mean', 'name': 'minilm'}, 'lstm')
+    """
+    cls, _ = class_and_options(section)
+    if cls is not encoder_class("hugging-face"):
+        return section
+    name, options = name_and_options("encoder", section)
+    return {"pooling": "mean", **options, "name": name}
+
+
 def features_on_disk(
     section: Options, tasks: Sequence[Task], samples: Sequence[Task]
 ) -> dict[str, list[PreparedInput]] | None:

@@ -177,7 +177,9 @@ class MethodStudy:
         """Settings with which all phases together take as many updates as any other method."""
         training = method.settings(target, self.training)
         updates = same_budget(training, list(tasks.values())).updates or 1
-        return replace(training, updates=max(1, updates // method.num_phases(target, tasks, training)))
+        training = replace(training, updates=updates)
+        total = method.num_updates(target, tasks, training) or updates  # a solver takes none
+        return replace(training, updates=max(1, updates * updates // total))
 
     def open(self, seeds: Sequence[int]) -> Grid:
         """The runs that are there already; methods, targets and seeds can be added later."""

@@ -78,14 +78,20 @@ class Method:
             changes = {"updates": None, **changes}
         return replace(training, **changes)
 
-    def num_phases(self, target: str, tasks: Mapping[str, Task], training: Training) -> int:
-        """How many phases share the updates of a run."""
+    def num_updates(self, target: str, tasks: Mapping[str, Task], training: Training) -> int:
+        """Updates of all phases together, where the settings have this number of `updates`: each phase as many, or a
+        part of them.
+        """
         # Planned as the learner does, since transfers add phases too.
         sources = tuple(name for name in tasks if name != target)
         sizes = {name: len(task.train) for name, task in tasks.items()}
         transfers = tuple(make_transfer(item) for item in self.transfer)
         plan = Plan((target,), sources, sizes, training, make_weighting(self.weighting), transfers)
-        return len(plan_phases(self.paradigm, plan))
+        total = 0
+        for phase in plan_phases(self.paradigm, plan):
+            if phase.solve is None:
+                total += phase.settings.updates or 0
+        return total
 
     def check(self) -> None:
         """A wrong option is an error before anything is trained; weighting and transfers are made for that alone."""

@@ -16,7 +16,7 @@ from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
 from crosstask.models.per_example import batch_products, target_direction
 from crosstask.training.devices import Devices
-from crosstask.transfer.base import ExampleWeights, Pass, Terms, Transfer
+from crosstask.transfer.base import ExampleWeights, Objective, Pass, Terms, Transfer
 from crosstask.weighting.base import Weighting
 from crosstask.weighting.evidence import Need
 
@@ -48,6 +48,7 @@ class PassOptions:
     - `graphs`: one for all losses, or one per task;
     - `keep_representations`: return them for the weighting;
     - `example_weights`: what each example counts within its task; all the same when left out;
+    - `objective`: what is trained instead of the heads' losses, where there is such a thing; no term joins it;
     - `with_transfers`: whether terms of transfers are added; held-out losses are those of the tasks alone;
     - `scale`: factor of the terms that no weighting touches, which go into `.grad` at once.
     """
@@ -55,6 +56,7 @@ class PassOptions:
     graphs: Graphs = Graphs.ONE_FOR_ALL
     keep_representations: bool = False
     example_weights: ExampleWeights | None = None
+    objective: Objective | None = None
     with_transfers: bool = True
     scale: float = 1.0
 
@@ -150,6 +152,8 @@ class Stepper:
 
     def _loss_sums(self, forward: Pass, options: PassOptions) -> dict[str, tuple[Tensor, Tensor]]:
         """By task the sum of the losses of a batch, changed by the transfers, and the number of labeled units."""
+        if options.objective is not None:
+            return options.objective.loss_sums(forward)
         terms = self._transfer_terms(forward, options)
         sums: dict[str, tuple[Tensor, Tensor]] = {}
         for task in forward.batch.rows:

@@ -2,7 +2,8 @@
 
 The first four are those of Chen et al. (2022, Sec. 4). Joint and normalized joint training differ only in the weights
 they start from: every example counts the same, or every task does. A weighting that the user chooses replaces those
-starting weights. The last two take no gradient steps: a solver fits linear models to features that stay as they are.
+starting weights. Of the others, `probe` and `stacking` take no gradient steps: a solver fits linear models to features
+that stay as they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +13,23 @@ from functools import partial
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.papers import PROBES, STACKING, TAWT, Paper
+from crosstask.papers import PROBES, SETFIT, STACKING, TAWT, Paper
 from crosstask.probing.heads import place_heads
 from crosstask.probing.probe import fit_probes
 from crosstask.probing.stacking import fit_stacking, limited_source
 from crosstask.training.config import Training
 from crosstask.training.trainer import Phase
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Ability, Transfer
+from crosstask.transfer.contrast import Contrast
 from crosstask.weighting.base import Initial, Problem, Weighting
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import BySize, Uniform
 
 PROBED_SOURCES_FIRST = 0.5
 """Fraction of joint training in which the sources train alone before the target's head is a probe."""
+
+CONTRASTIVE_UPDATES = 100
+"""Updates of the paradigm `contrastive` where no number is set: epochs of few texts would be over at once."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,11 @@ class Plan:
         initial: Initial = "by-size" if default is BySize else "uniform"
         weighting.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
         return Phase(name, tuple(tasks), weighting, settings or self.settings, tuple(watched), observed)
+
+    def probe_phases(self, tasks: Sequence[str] = ()) -> list[Phase]:
+        """A phase in which a solver fits heads to the features as they are: the targets' unless others are named."""
+        phase = self.phase("probe", tuple(tasks) or self.targets, Uniform, watched=self.targets)
+        return [replace(phase, begin=partial(place_heads, targets=self.targets, sources=()), solve=fit_probes)]
 
 
 def single(plan: Plan) -> list[Phase]:
@@ -154,8 +164,7 @@ def _probe_phases(plan: Plan) -> list[Phase]:
     """With `head: probe`, a phase in which a solver fits the targets' heads to the features as they are."""
     if plan.settings.head != "probe":
         return []
-    phase = plan.phase("probe", plan.targets, Uniform, watched=plan.targets)
-    return [replace(phase, begin=partial(place_heads, targets=plan.targets, sources=()), solve=fit_probes)]
+    return plan.probe_phases()
 
 
 def _target_phase(plan: Plan, name: str) -> Phase:
@@ -183,16 +192,37 @@ def stacking(plan: Plan) -> list[Phase]:
     return [_solved(plan, "stacking", plan.sources)]
 
 
-def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
-    """A phase in which a solver fits linear models; nothing in it can be weighted, nor changed by a transfer."""
-    without_effect = [f"the transfer '{transfer.name}'" for transfer in plan.transfers]
+def contrastive(plan: Plan) -> list[Phase]:
+    """Texts of one label move together and others apart, then a solver fits a linear model: SetFit, with sources too.
+
+    All updates are those of the transfer `contrast`, whose options it takes where a run names it; without
+    `updates`, there are 100. Heads of sources are linear models as well.
+    """
+    without_effect = [transfer for transfer in plan.transfers if Ability.CONTRAST not in transfer.provides]
+    _refuse(plan, "contrastive", without_effect, "trains no head by gradient steps")
+    if plan.settings.updates is None:
+        plan = replace(plan, settings=replace(plan.settings, updates=CONTRASTIVE_UPDATES))
+    phases = plan.probe_phases(plan.targets + plan.sources)
+    if plan.transfers:  # which puts its phase in front
+        return phases
+    return Contrast().plan(plan, phases)
+
+
+def _refuse(plan: Plan, paradigm: str, transfers: Sequence[Transfer], reason: str) -> None:
+    """A weighting or transfer that a paradigm has no use for is an error, and no wish that goes unheard."""
+    without_effect = [f"the transfer '{transfer.name}'" for transfer in transfers]
     if plan.weighting is not None:
         without_effect.insert(0, f"the weighting '{plan.weighting.name}'")
     if without_effect:
         raise CrossTaskError(
-            f"paradigm '{paradigm}' takes no gradient steps, which {' and '.join(without_effect)} would act on: a "
+            f"paradigm '{paradigm}' {reason}, which {' and '.join(without_effect)} would act on: a "
             "solver fits linear models to features that stay as they are. Leave it out, or use the paradigm 'joint'."
         )
+
+
+def _solved(plan: Plan, paradigm: str, sources: tuple[str, ...] = ()) -> Phase:
+    """A phase in which a solver fits linear models; nothing in it can be weighted, nor changed by a transfer."""
+    _refuse(plan, paradigm, plan.transfers, "takes no gradient steps")
     phase = plan.phase(paradigm, plan.targets, Uniform, watched=plan.targets)
     begin = partial(place_heads, targets=plan.targets, sources=sources)
     solve = fit_stacking if sources else fit_probes
@@ -222,6 +252,7 @@ class Paradigm:
     - `counterpart`: the paradigm to use instead where there is no source, or, of one that uses none, where there is;
     - `uses_sources`: whether it reads the sources;
     - `frozen_features`: whether it reads features of an encoder that stays as it is;
+    - `mean_vectors`: whether a Hugging Face encoder gives the mean of its token vectors, unless `pooling` is set;
     - `limit_source`: reduces a source, by a seed, to the examples that the paradigm reads of it.
     """
 
@@ -231,6 +262,7 @@ class Paradigm:
     counterpart: str
     uses_sources: bool = True
     frozen_features: bool = False
+    mean_vectors: bool = False
     limit_source: Callable[[Task, int], Task] | None = None
 
     @property
@@ -259,6 +291,7 @@ PARADIGMS: dict[str, Paradigm] = {
         Paradigm("normalized-joint", normalized_joint, TAWT, "single"),
         Paradigm("probe", probe, PROBES, "stacking", uses_sources=False, frozen_features=True),
         Paradigm("stacking", stacking, STACKING, "probe", frozen_features=True, limit_source=limited_source),
+        Paradigm("contrastive", contrastive, SETFIT, "contrastive", mean_vectors=True),
     )
 }
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.optimizer_state import set_rates
 from crosstask.gradients.task_gradients import ids_of
-from crosstask.models.batches import Prepared, Step, Stream
+from crosstask.models.batches import LabelStream, Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
 from crosstask.models.modes import twice_differentiable, without_dropout
 from crosstask.models.multitask import Model
@@ -46,7 +47,7 @@ from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.training.state import PhasePosition, TrainingState, all_finite
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
 from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
-from crosstask.transfer.base import Moment, Transfer
+from crosstask.transfer.base import Moment, Objective, Transfer
 from crosstask.weighting.base import HeldOut, Weighting
 from crosstask.weighting.evidence import Need
 
@@ -68,7 +69,8 @@ class Phase:
     - `observed`: targets of which the heads alone are trained, and which the weighting sees;
     - `reset_heads`: tasks whose heads start this phase with the weights that they had when the run began;
     - `begin`: prepares the model, for instance by setting which parameters learn;
-    - `solve`: replaces gradient steps where a solver does all the work.
+    - `solve`: replaces gradient steps where a solver does all the work;
+    - `objective`: what is trained instead of the heads' losses; transfers have no part in such a phase.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Phase:
     reset_heads: tuple[str, ...] = ()
     begin: Callable[[Model], None] = lambda model: None
     solve: Callable[[SolverSession], None] | None = None
+    objective: Objective | None = None
 
     @property
     def tasks_with_batches(self) -> list[str]:
@@ -164,6 +167,7 @@ class Trainer:
         self.data = data
         self.devices, self.record, self.progress = context.devices, context.record, context.progress
         self.folder, self.seed = context.folder, context.seed
+        self.transfers = list(transfers)
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
         self.failures = Failures(self.state, context.record, data.targets)
@@ -231,19 +235,13 @@ class Trainer:
         settings = phase.settings
         phase.weighting.connect(self.devices.sum, self.devices.num_ranks)
         self._split_data(phase)
-        lengths = {task: self.support[task].lengths() for task in phase.tasks_with_batches}
-        stream = Stream(
-            lengths,
-            batch_size=settings.batch_size,
-            schedule=settings.schedule,
-            seed=self.seed,
-            buckets=settings.length_buckets,
-        )
+        self.stepper.transfers = self.transfers if phase.objective is None else []
+        stream = self._stream_of_batches(phase)
         schedule = PhaseSchedule(settings, stream.steps_per_epoch)
         phase.weighting.expect(schedule.num_updates * settings.accumulate)
         run = PhaseRun(phase, number, self._make_optimizer(settings), schedule, stream.probabilities)
         run.num_done = self._start_phase(run, resumed)
-        if self.cuda_graphs is not None:
+        if self.cuda_graphs is not None and phase.objective is None:
             self.cuda_graphs.forget()  # parameters of the phase before may not learn any more
             run.graphs = UpdateGraphs(self.stepper, run.optimizer, settings, self.cuda_graphs)
         run.started = clock()
@@ -277,6 +275,22 @@ class Trainer:
                 self._save_checkpoint(number, PhasePosition(phase.weighting, run.optimizer, run.num_done))
         # 3. The best model.
         self._finish_phase(run, stops_early)
+
+    def _stream_of_batches(self, phase: Phase) -> Stream:
+        """Which examples come when; with an objective that compares them, batches hold several of a label."""
+        settings = phase.settings
+        lengths = {task: self.support[task].lengths() for task in phase.tasks_with_batches}
+        if phase.objective is not None:
+            labels = {task: np.asarray(self.support[task].labels) for task in lengths}
+            per_label = phase.objective.per_label
+            return LabelStream(lengths, labels, per_label, batch_size=settings.batch_size, seed=self.seed)
+        return Stream(
+            lengths,
+            batch_size=settings.batch_size,
+            schedule=settings.schedule,
+            seed=self.seed,
+            buckets=settings.length_buckets,
+        )
 
     def _solve_phase(self, phase: Phase, solve: Callable[[SolverSession], None]) -> None:
         """A phase without gradient steps: no model is selected, and no checkpoint is needed within it."""
@@ -333,7 +347,7 @@ class Trainer:
     def _make_optimizer(self, settings: Training) -> torch.optim.Optimizer:
         """AdamW without weight decay of vectors: biases and normalizations."""
         separate: set[int] = set()  # parameters that a transfer trains with its own optimizer
-        for transfer in self.stepper.transfers:
+        for transfer in self.transfers:
             separate |= ids_of(transfer.own_parameters())
         matrices: list[torch.nn.Parameter] = []
         vectors: list[torch.nn.Parameter] = []
@@ -509,6 +523,7 @@ class Trainer:
             graphs=Graphs.for_need(need),
             keep_representations=Need.REPRESENTATIONS in need,
             example_weights=weighting.example_weights if Need.EXAMPLE_WEIGHTS in need else None,
+            objective=run.phase.objective,
             scale=scale,
         )
         with twice_differentiable(Need.SECOND_ORDER in need):
@@ -530,7 +545,8 @@ class Trainer:
         example_weights = None
         if Need.EXAMPLE_WEIGHTS in weighting.needs(weighting.steps - 1):
             example_weights = weighting.example_weights
-        result = self.stepper.run(self.support, step, PassOptions(example_weights=example_weights, scale=scale))
+        options = PassOptions(example_weights=example_weights, objective=run.phase.objective, scale=scale)
+        result = self.stepper.run(self.support, step, options)
         shared = self.model.shared_parameters()
         weighting.plain_backward(result.losses, shared=shared, probabilities=run.probabilities, scale=scale)
 

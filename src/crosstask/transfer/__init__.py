@@ -19,6 +19,7 @@ TRANSFERS: "Registry[Transfer]" = Registry(
         "adapters": "adapters:Adapters",
         "adapter-fusion": "adapter_fusion:AdapterFusion",
         "forkmerge": "forkmerge:ForkMerge",
+        "contrast": "contrast:Contrast",
     },
 )
 

@@ -45,6 +45,8 @@ class Ability(StrEnum):
     """The provider is a `StateAdapter`."""
     TRANSFERRED_TERM = "transferred-term"
     """Source examples train the target's head."""
+    CONTRAST = "contrast"
+    """A first phase compares examples with one another."""
 
 
 class StateAdapter(Protocol):
@@ -89,6 +91,21 @@ class Terms:
         for term in self.added.get(task, ()):
             total = total + term
         return total
+
+
+class Objective(Protocol):
+    """What a phase trains instead of the heads' losses: a loss of the examples of a batch that have labels in common.
+
+    - `per_label`: examples of a label that a batch should hold.
+    """
+
+    per_label: int
+
+    def check(self, model: "Model", tasks: Sequence[str]) -> None:
+        """Raise an error that says why these tasks cannot be trained so, if they cannot."""
+
+    def loss_sums(self, forward: Pass) -> dict[str, tuple[Tensor, Tensor]]:
+        """By task the sum of its losses over a batch, and what the sum over all ranks is divided by."""
 
 
 @dataclass(frozen=True, eq=False)
