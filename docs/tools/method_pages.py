@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 
 from crosstask import catalogue
+from crosstask.method_card import SOLVERS
 from crosstask.models.encoders import ENCODERS, encoder_class
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.encoders.partly_frozen import PartlyFrozenEncoder
 from crosstask.papers import Paper
-from crosstask.probing.probe import fit_probes
-from crosstask.probing.stacking import fit_stacking
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer import TRANSFERS
 from crosstask.weighting import WEIGHTINGS
@@ -17,8 +16,6 @@ from options_table import option_table
 
 FILLED_IN = ("tasks", "target")
 """Options of every weighting that a learner fills in; a loop of one's own gives them."""
-SOLVERS = {"probe": fit_probes, "stacking": fit_stacking}
-"""Of paradigms that train nothing step by step: what they do instead."""
 INTRODUCTIONS = {
     "paradigms": "Who trains when. A recipe names one by `paradigm`.",
     "weightings": "How much each task counts. A recipe names one by `weighting`; without it the paradigm has its own.",

@@ -202,20 +202,29 @@ def _limits(field: FieldInfo) -> str:
     """The bounds of a number in words."""
     constraints = list(field.metadata)
     for member in get_args(field.annotation):  # of a union with None, the number has them
-        for info in getattr(member, "__metadata__", ()):
-            constraints += info.metadata
+        constraints += getattr(member, "__metadata__", ())
+    return limits_in_words(constraints) or "a number"
+
+
+def limits_in_words(constraints: Iterable[object]) -> str:
+    """The lower bound that an annotation's constraints set, and an upper one beside it; empty without any.
+
+    >>> limits_in_words([Field(ge=0, lt=1)]), limits_in_words(["unit: seconds"])
+    ('from 0 to below 1', '')
+    """
     bounds: dict[str, float] = {}
     for constraint in constraints:
-        for name in ("ge", "gt", "lt"):
-            if hasattr(constraint, name):
-                bounds[name] = getattr(constraint, name)
+        for single in getattr(constraint, "metadata", (constraint,)):  # a pydantic field holds several
+            for name in ("ge", "gt", "lt"):
+                if hasattr(single, name):
+                    bounds[name] = getattr(single, name)
     if "lt" in bounds:
         return f"from {bounds['ge']} to below {bounds['lt']}"
     if "gt" in bounds:
         return f"above {bounds['gt']}"
     if "ge" in bounds:
         return f"at least {bounds['ge']}"
-    return "a number"
+    return ""
 
 
 def describe(hint: object) -> str:

@@ -383,6 +383,35 @@ def test_methods_lists_all_there_is():
             assert all(re.search(rf"^{re.escape(name)}\b", shown, re.MULTILINE) for name in names)
 
 
+@pytest.mark.parametrize("name", [*PARADIGMS, *WEIGHTINGS, *TRANSFERS, "minilm", *ENCODERS])
+def test_methods_shows_one_in_full(name):
+    outcome = crosstask("methods", name)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.startswith(f"{name}\n")
+    card = json.loads(crosstask("methods", name, "--json").out)
+    assert card["name"] == name
+    assert card["recipe"].split(":")[0] in Recipe.model_fields
+    for option in card["options"]:
+        assert re.search(rf"^{re.escape(option['name'])}: ", outcome.out, re.MULTILINE)
+        assert option["values"], option
+
+
+def test_methods_says_formula_bounds_and_paper(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = crosstask("methods", "tawt").out
+    for expected in (
+        "    omega_t <- omega_t exp(-eta g_t) / normalizer,",
+        "smoothing: a number of at least 0 and at most 1; 0.0 when left out",
+        "similarity: 'cosine' or 'dot' or 'exact'; cosine when left out",
+        "Differs from the paper",
+        "Weighted Training for Cross-Task Learning",
+    ):
+        assert expected in shown
+    assert "query: a number above 0 or 'dev'; 0.1 when left out" in crosstask("methods", "metaweighting").out
+    outcome = crosstask("methods", "twat")
+    assert (outcome.code, outcome.err) == (2, "Error: Unknown method 'twat'. Did you mean 'tawt'?\n")
+
+
 def test_schema_of_a_recipe(star_files):
     """A recipe that trains is valid by the schema, and one with a mistake is not."""
     outcome = crosstask("schema")

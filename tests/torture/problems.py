@@ -61,6 +61,7 @@ PROBLEMS = [
     _train("stacking", paradigm="stacking", encoder=FROZEN_ENCODER),
     _train("accumulate", paradigm="joint", training={**TRAINING, "accumulate": 2, "epochs": 6}),
     _train("patience", paradigm="joint", training={**TRAINING, "patience": 2, "epochs": 30, "learning_rate": 0.1}),
+    _train("by-time", paradigm="joint", training={**TRAINING, "checkpoint_every": "0.001 s"}),
     _compare("compare", jobs=1, seeds=1, more=("--search", "learning_rate=0.001,0.1")),
     _compare("compare-keep", jobs=1, more=("--keep-runs",)),
     _compare("compare-workers", jobs=2, more=("--keep-runs",)),

@@ -14,6 +14,7 @@ from crosstask.papers import PAPERS
 from crosstask.weighting import WEIGHTINGS, BySize, Fixed, Uniform, Weighting
 from crosstask.weighting.bandit import BanditMTL
 from crosstask.weighting.dwa import DWA
+from crosstask.weighting.evidence import Need
 from crosstask.weighting.getmtl import GetMTL
 from crosstask.weighting.gradnorm import GradNorm
 from crosstask.weighting.metaweighting import MetaWeighting
@@ -46,7 +47,15 @@ class Case:
     def make(self, names: Sequence[str] = NAMES, sizes: Sequence[int] = SIZES) -> Weighting:
         weighting = self.method(**self.options(sorted(names)))
         weighting.bind(names, sorted(names)[0], sizes=dict(zip(names, sizes, strict=True)))
+        show_features(weighting)
         return weighting
+
+
+def show_features(weighting: Weighting) -> None:
+    """Features, where a method needs some; labels without a direction leave its weights as they are."""
+    if Need.FEATURES in weighting.needs(0):
+        nothing = dict.fromkeys(weighting.tasks, torch.zeros(1, 1))
+        weighting.fit_features(nothing, nothing)
 
 
 CASES = {
@@ -289,6 +298,7 @@ def test_a_task_may_be_absent_now_and_then(case):
 def test_one_task_alone(case):
     weighting = case.method(**case.options(NAMES))
     weighting.bind(["a"], "a", sizes={"a": 10})
+    show_features(weighting)
     problem = TinyProblem()
     for _ in range(3):
         problem.step(weighting, ("a",))

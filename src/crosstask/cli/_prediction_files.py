@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from crosstask.cli._device import device_named
 from crosstask.cli._prediction_rows import CellRows, ObjectRows, Rows, exact_records, with_members
 from crosstask.data.examples import Form, Inputs, TaskSpec
 from crosstask.data.readers import READERS, format_of
@@ -20,6 +21,7 @@ from crosstask.data.readers.stream import HEAD, Limits, Replayed
 from crosstask.data.readers.table import Table, listed
 from crosstask.data.readers.table_examples import unlabeled_inputs
 from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.progress import make_progress, shown
 from crosstask.quoting import brief
 from crosstask.runs.loading import load, task_options
@@ -47,7 +49,8 @@ class PredictOptions:
     - `probabilities`: whether to write the probability of each label too;
     - `trust_remote_code`: whether code that comes with the model may run;
     - `column`: the name of the new column;
-    - `raw`: whether cells that a spreadsheet would run as formulas are written as they are.
+    - `raw`: whether cells that a spreadsheet would run as formulas are written as they are;
+    - `device`, `batch_size`: where and how many inputs at a time the model computes.
     """
 
     task: str | None = None
@@ -59,6 +62,8 @@ class PredictOptions:
     column: str = PREDICTION
     raw: bool = False
     max_bytes: int | None = None
+    device: str | None = None
+    batch_size: int = PREDICTION_BATCH
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,10 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
 
     Columns, delimiter and encoding are those of the run's recipe unless `options` name others.
     """
+    device = device_named(options.device)
     model = load(folder, trust_remote_code=options.trust_remote_code)
+    if device is not None:
+        model.model.to(device)
     spec = model.spec(options.task)
     recipe = task_options(folder, spec.name)
     input_format = _input_format(data, options.format, spec, recipe)
@@ -156,7 +164,7 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
     if output_format in TABLES:
         labels = spec.labels if options.probabilities else ()
         columns.check_free(file.rows, labels, output_format)
-    predictions = _predict(model, spec, file.inputs, options.probabilities, show_progress=data is not None)
+    predictions = _predict(model, spec, file.inputs, options, show_progress=data is not None)
     if output_format == "jsonl":
         content = _as_json_lines(file, predictions, columns)
     elif output_format in TABLES:
@@ -316,14 +324,14 @@ def _usual_columns(table: Table, form: Form) -> tuple[int, ...]:
 
 
 def _predict(
-    model: Predictor, spec: TaskSpec, inputs: Inputs, with_probabilities: bool, *, show_progress: bool
+    model: Predictor, spec: TaskSpec, inputs: Inputs, options: PredictOptions, *, show_progress: bool
 ) -> list[Prediction]:
     progress = make_progress(None if show_progress else False)
     with shown(progress):
         progress.start("predict", len(inputs))
-        predictions = model.predictions(inputs, spec.name, progress=progress.advance)
+        predictions = model.predictions(inputs, spec.name, batch_size=options.batch_size, progress=progress.advance)
     labels = decisions(predictions)
-    if not with_probabilities:
+    if not options.probabilities:
         return [Prediction(label) for label in labels]
     probabilities = probabilities_by_name(predictions)
     return [Prediction(label, probabilities[i]) for i, label in enumerate(labels)]

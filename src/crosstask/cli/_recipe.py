@@ -3,9 +3,9 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import typer
 
@@ -42,8 +42,10 @@ class RecipeTasks:
         return [task for name, task in self.tasks.items() if name != target]
 
 
-def read_recipe(path: Path, seed: int | None = None, *, quiet: bool = False) -> "RecipeFile":
-    """Read and check a recipe; a seed given on the command line replaces the recipe's."""
+def read_recipe(
+    path: Path, seed: int | None = None, *, precision: str | None = None, quiet: bool = False
+) -> "RecipeFile":
+    """Read and check a recipe; a seed or a precision given on the command line replaces the recipe's."""
     with shown(make_progress(show_progress(quiet))) as progress:
         # Shown at once: the packages that a recipe needs take seconds to load.
         progress.start(f"read {path.name[-30:]}", 1)
@@ -54,6 +56,12 @@ def read_recipe(path: Path, seed: int | None = None, *, quiet: bool = False) -> 
     if seed is not None:
         check_value("--seed", "seed", Seed, seed)
         file.recipe.seed = seed
+    if precision is not None:
+        from crosstask.training.devices import Precision
+        from crosstask.validation import check_value
+
+        check_value("--precision", "precision", Precision, precision)
+        file.recipe.training = replace(file.recipe.training, precision=cast(Precision, precision))
     return file
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from crosstask.cli._app import JsonOption, QuietOption, RecipeArgument, app, flag
+from crosstask.cli._device import DeviceOption, PrecisionOption, train_on
 from crosstask.cli._recipe import (
     PADDING,
     check_task_name,
@@ -68,6 +69,8 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the comparison.")
     ] = None,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -80,6 +83,7 @@ def compare(
     [dim]crosstask compare stars.yaml --targets stars,polarity --seeds 10 --jobs 4[/dim]
     [dim]crosstask compare stars.yaml --search learning_rate=5e-5,2e-4 --on ray[/dim]
     """
+    train_on(device)
     from crosstask.report import write_comparison_page, write_if_possible
     from crosstask.runs.record import REPORT_FILE
     from crosstask.studies import compare as study
@@ -89,7 +93,7 @@ def compare(
     from crosstask.studies.method import DEFAULT_METHODS, Definitions
 
     # 1. Options win over the recipe's section `compare`.
-    file = read_recipe(recipe, quiet=quiet)
+    file = read_recipe(recipe, precision=precision, quiet=quiet)
     section = file.recipe.compare
     section_methods = section.methods
     if section_methods is None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from crosstask.cli._app import MaxBytesOption, RunArgument, TaskOption, TrustOption, app, flag
+from crosstask.cli._device import DeviceOption
 
 
 @app.command()
@@ -43,6 +44,10 @@ def predict(
         bool, flag("--raw", help="CSV and TSV without the apostrophe before cells that a spreadsheet would run.")
     ] = False,
     max_bytes: MaxBytesOption = None,
+    device: DeviceOption = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, max=65536, metavar="NUMBER", help="Inputs that the model takes at a time.")
+    ] = 64,
 ) -> None:
     """Label new data.
 
@@ -69,5 +74,7 @@ def predict(
         column=column,
         raw=raw,
         max_bytes=max_bytes,
+        device=device,
+        batch_size=batch_size,
     )
     predict_file(run, data, output, options)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crosstask.cli._app import QuietOption, RecipeArgument, SeedOption, app, flag
+from crosstask.cli._device import DeviceOption, PrecisionOption, train_on
 from crosstask.cli._recipe import read_recipe, score_text, show_progress
+from crosstask.errors import CrossTaskError
 
 if TYPE_CHECKING:
     from crosstask.runs.run import Run
@@ -20,19 +22,25 @@ def train(
         typer.Option("--output", "-o", metavar="FOLDER", help="Run folder, instead of the recipe's or runs/NAME."),
     ] = None,
     resume: Annotated[bool, flag("--resume", help="Go on with a run that was stopped.")] = False,
+    force: Annotated[bool, flag("--force", help="Put the run in the place of one that is in the folder.")] = False,
+    device: DeviceOption = None,
+    precision: PrecisionOption = None,
     seed: SeedOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Train the model that a recipe describes.
 
     Everything goes to the run folder: the recipe as resolved, history, metrics, checkpoints, the model and a page.
-    A folder that exists is never written over.
+    A folder that exists is never written over, unless --force says so: the old run goes when the new one begins.
 
     [dim]crosstask train stars.yaml[/dim]
     [dim]crosstask train stars.yaml --resume[/dim]
-    [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1[/dim]
+    [dim]crosstask train stars.yaml --seed 1 -o runs/stars-1 --device cuda:1[/dim]
     """
-    file = read_recipe(recipe, seed, quiet=quiet)
+    if force and resume:
+        raise CrossTaskError("--force starts anew and --resume goes on: name one of them.")
+    train_on(device)
+    file = read_recipe(recipe, seed, precision=precision, quiet=quiet)
     # After the recipe, which shows at once that something happens: these take seconds to load.
     from crosstask.learner import reopen
     from crosstask.models.build import trusts_remote_code
@@ -41,7 +49,7 @@ def train(
 
     path = check_path(output or file.output, "--output")
     # Before any data is read.
-    folder = RunFolder.checked(path, file.resolved(), resume=resume)
+    folder = RunFolder.checked(path, file.resolved(), resume=resume, force=force)
     if folder.is_finished:
         typer.echo(f"The run in '{folder.path}' had finished already; there was nothing left to do.", err=True)
         _print_run(reopen(folder, trusts_remote_code(file.recipe.encoder)), folder.path)

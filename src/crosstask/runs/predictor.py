@@ -12,7 +12,7 @@ from crosstask.data.metrics import Predictions, score
 from crosstask.data.plain_text import has_lone_surrogate
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.batches import Prepared
-from crosstask.models.evaluate import evaluate, predict_scores
+from crosstask.models.evaluate import PREDICTION_BATCH, evaluate, predict_scores
 from crosstask.models.multitask import Model
 from crosstask.storage import check_path
 from crosstask.validation import shown
@@ -51,19 +51,24 @@ class Predictor:
         return self.model.specs[task]
 
     def predictions(
-        self, inputs: Inputs, task: str | None = None, *, progress: Callable[[int], None] = lambda num_inputs: None
+        self,
+        inputs: Inputs,
+        task: str | None = None,
+        *,
+        batch_size: int = PREDICTION_BATCH,
+        progress: Callable[[int], None] = lambda num_inputs: None,
     ) -> Predictions:
-        """Scores of every label for every input."""
+        """Scores of every label for every input, computed in batches of inputs of like length."""
         spec = self.spec(task)
         examples = _as_form(inputs, spec)
         if spec.form != "tokens":
-            return predict_scores(self.model, spec.name, examples, progress=progress)
+            return predict_scores(self.model, spec.name, examples, batch_size=batch_size, progress=progress)
         # A sentence without words has no tags; encoders need not know of such.
         nonempty = [i for i, words in enumerate(examples) if len(words)]
         predictions = None
         if nonempty:
             sentences = [examples[i] for i in nonempty]
-            predictions = predict_scores(self.model, spec.name, sentences, progress=progress)
+            predictions = predict_scores(self.model, spec.name, sentences, batch_size=batch_size, progress=progress)
         return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
     def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:

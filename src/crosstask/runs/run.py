@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from crosstask.errors import CrossTaskError
 from crosstask.models.multitask import Model
+from crosstask.quoting import brief
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row, TransferFacts, read_events
 from crosstask.runs.predictor import Predictor
@@ -35,6 +36,7 @@ from crosstask.runs.record import (
     write_rows,
 )
 from crosstask.runs.remarks import warnings_of
+from crosstask.runs.tracking import IDS_FILE, TENSORBOARD_FOLDER
 from crosstask.storage import (
     FolderExistsError,
     FolderLock,
@@ -51,9 +53,11 @@ from crosstask.storage import (
     remove_scratch,
     write_text,
 )
-from crosstask.storage.lock import PATIENCE
+from crosstask.storage.lock import LOCK_FILE, PATIENCE
 from crosstask.validation import shown
 
+OTHER_RUN_FILES = (TENSORBOARD_FOLDER, IDS_FILE, LOCK_FILE)
+"""What a run folder may hold beside `RUN_FILES`."""
 Scores = dict[str, dict[str, dict[str, float]]]
 """By task, split and metric."""
 PlainRecipe = dict[str, Any]
@@ -225,17 +229,26 @@ class RunFolder:
         self.path = path
         self.recipe = recipe or {}
         self.keep_model = keep_model
-        self.resumes = False
+        self.resumes = self.replaces = False
         self.checkpoints = path / CHECKPOINTS_FOLDER
         self.lock: FolderLock | None = None
 
     @classmethod
     def checked(
-        cls, path: str | Path, recipe: PlainRecipe, *, resume: bool = False, keep_model: bool = True
+        cls,
+        path: str | Path,
+        recipe: PlainRecipe,
+        *,
+        resume: bool = False,
+        force: bool = False,
+        keep_model: bool = True,
     ) -> "RunFolder":
-        """The folder of a run about to be trained: a new one, or, to resume, one that was begun with this recipe."""
+        """The folder of a run about to be trained: a new one, or, to resume, one that was begun with this recipe.
+
+        With `force` it takes the place of another run, which is removed when the new one is about to begin.
+        """
         folder = cls(Path(path), recipe, keep_model=keep_model)
-        folder.resumes = resume
+        folder.resumes, folder.replaces = resume, force
         if resume:
             folder.check_recipe()
             check_not_locked(folder.path)
@@ -244,11 +257,25 @@ class RunFolder:
         return folder
 
     def check_new(self) -> None:
-        """A folder that exists is never written over."""
-        if _exists(self.path):
+        """A folder that exists is never written over, but for that of a run that is to be replaced."""
+        if self.replaces and _exists(self.path):
+            check_not_locked(self.path)
+            self._check_replaceable()
+        elif _exists(self.path):
             raise CrossTaskError(
                 f"The run folder '{self.path}' exists; nothing was written over. "
-                "Continue that run with --resume, or choose another folder with --output."
+                "Continue that run with --resume, replace it with --force, or choose another folder with --output."
+            )
+
+    def _check_replaceable(self) -> None:
+        """Whether the folder is that of a run and holds nothing else: nobody's other files are removed."""
+        names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
+        others = sorted(names - {*RUN_FILES, *OTHER_RUN_FILES})
+        if not {RECIPE_FILE, ENVIRONMENT_FILE} <= names or others:
+            reason = f"it holds '{brief(others[0])}'" if others else f"it has no {RECIPE_FILE} and {ENVIRONMENT_FILE}"
+            raise CrossTaskError(
+                f"--force replaces runs alone, and '{self.path}' is something else: {reason}. Nothing was removed; "
+                "choose another folder with --output."
             )
 
     def check_recipe(self) -> None:
@@ -291,6 +318,10 @@ class RunFolder:
         """Begin the folder, with what is known before training."""
         self.check_new()  # again: another run may have created it while this one read its data
         remove_scratch(self.path)
+        if self.replaces and _exists(self.path):
+            check_not_locked(self.path)
+            remove_folder(self.path)
+        self.replaces = False
         try:
             with create_folder(self.path) as (scratch, lock):
                 write_text(scratch / RECIPE_FILE, dump_yaml(self.recipe))
@@ -336,7 +367,7 @@ class RunFolder:
     @property
     def is_finished(self) -> bool:
         """Whether everything is written; checkpoints go last."""
-        return (self.path / METRICS_FILE).is_file() and not self.checkpoints.exists()
+        return not self.replaces and (self.path / METRICS_FILE).is_file() and not self.checkpoints.exists()
 
 
 def _exists(path: Path) -> bool:

@@ -13,6 +13,8 @@ from crosstask.training.devices import Precision
 from crosstask.validation import Count, Rate, check_options, check_values, shown
 
 HeadStart = Literal["trained", "reset", "probe"]
+TimeText = Annotated[str, Field(pattern=r"^\d{1,6}(\.\d{1,6})? ?(s|min|h)$")]
+"""A time as people write it."""
 MAX_CLIP = 1e30
 """Norms that are never reached; larger ones are none in float32."""
 
@@ -40,7 +42,9 @@ class Training:
             left out.
         patience: stop after this many evaluations without a better dev score; never when left out.
         keep: "best", the model of the best dev score, or "last".
-        checkpoint_every: updates from one checkpoint to the next; at every evaluation when left out.
+        checkpoint_every: updates from one checkpoint to the next, or a time such as "90 s" or "5 min". When left out, a
+            checkpoint is written at every evaluation, within the first minute, and three minutes after the last one.
+            (By time in a run of one process; several keep step by updates.)
         finetune_epochs: epochs of the second phase of `pretrain`; as `epochs` when left out.
         finetune_learning_rate: of the second phase of `pretrain`; as `learning_rate` when left out.
         head: what the target's head is when the target begins to train the encoder after the sources: "trained", on the
@@ -67,7 +71,7 @@ class Training:
     evaluate_every: Count | None = None
     patience: Count | None = None
     keep: Literal["best", "last"] = "best"
-    checkpoint_every: Count | None = None
+    checkpoint_every: Count | TimeText | None = None
     finetune_epochs: Count | None = None
     finetune_learning_rate: Rate | None = None
     head: HeadStart = "trained"
@@ -92,6 +96,16 @@ class Training:
         return (num_updates - update) / max(num_updates - warmup_updates, 1)
 
 
+def seconds_of(text: str) -> float:
+    """A time in seconds.
+
+    >>> seconds_of("90 s"), seconds_of("1.5min"), seconds_of("2 h")
+    (90.0, 90.0, 7200.0)
+    """
+    number = text.rstrip(" abcdefghijklmnopqrstuvwxyz")
+    return float(number) * {"s": 1, "min": 60, "h": 3600}[text.removeprefix(number).strip()]
+
+
 class TrainingSettings(TypedDict, total=False):
     """The fields of `Training` as keyword arguments, for editors and type checkers."""
 
@@ -110,7 +124,7 @@ class TrainingSettings(TypedDict, total=False):
     evaluate_every: int | None
     patience: int | None
     keep: Literal["best", "last"]
-    checkpoint_every: int | None
+    checkpoint_every: int | str | None
     finetune_epochs: int | None
     finetune_learning_rate: float | None
     head: HeadStart

@@ -39,6 +39,7 @@ from crosstask.runs.events import (
 from crosstask.runs.record import Record
 from crosstask.storage import DamagedFileError
 from crosstask.training import checkpoints
+from crosstask.training.checkpoint_timer import CheckpointTimer
 from crosstask.training.checkpoints import Checkpoint
 from crosstask.training.config import Training
 from crosstask.training.devices import Devices
@@ -122,7 +123,15 @@ class PhaseSchedule:
         self.num_updates = settings.updates or settings.epochs * self.updates_per_epoch
         tenth_of_updates = (settings.updates or 0) // 10
         self.evaluate_every = settings.evaluate_every or max(self.updates_per_epoch, tenth_of_updates)
-        self.checkpoint_every = settings.checkpoint_every or self.evaluate_every
+        self.checkpoint_every: int | None = self.evaluate_every
+        if isinstance(settings.checkpoint_every, int):
+            self.checkpoint_every = settings.checkpoint_every
+        elif settings.checkpoint_every is not None:  # a time
+            self.checkpoint_every = None
+
+    def saves(self, update: int) -> bool:
+        """Whether there is a checkpoint after so many updates, whatever the time."""
+        return self.checkpoint_every is not None and update % self.checkpoint_every == 0
 
     def evaluates(self, update: int) -> bool:
         """Whether there is an evaluation after so many updates."""
@@ -172,6 +181,7 @@ class Trainer:
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
         self.failures = Failures(self.state, context.record, data.targets)
         self.cuda_graphs = graphs_for(context.devices, context.record)
+        self.checkpoint_timer = CheckpointTimer()
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
         self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
@@ -263,7 +273,7 @@ class Trainer:
             self._record_update(run, losses)
             if run.graphs is None:  # which pause while the device computes
                 self.devices.pause()
-            saves = run.num_done % schedule.checkpoint_every == 0
+            saves = schedule.saves(run.num_done)
             if (saves or schedule.evaluates(run.num_done)) and not self._is_finite():
                 self._give_up(run)
                 break
@@ -271,7 +281,8 @@ class Trainer:
                 self._evaluate(run)
                 num_evaluations = self.state.selection.evaluations_since_best
                 stops_early = settings.patience is not None and num_evaluations >= settings.patience
-            if saves:
+            # What the loop does must not depend on the time, so a checkpoint by time changes nothing else.
+            if saves or (self.devices.num_ranks == 1 and self.checkpoint_timer.is_due(settings)):
                 self._save_checkpoint(number, PhasePosition(phase.weighting, run.optimizer, run.num_done))
         # 3. The best model.
         self._finish_phase(run, stops_early)
@@ -640,6 +651,7 @@ class Trainer:
         # A run that goes on from weights that are not finite learns nothing.
         if self.folder is None or not self.state.is_finite:
             return
+        began = clock()
         self.state.num_checkpoints += 1
         # Every rank takes part, since the states of all random number generators are gathered; one writes.
         checkpoint = self.state.capture(phase_number, self.record, position)
@@ -647,6 +659,7 @@ class Trainer:
             self.record.flush_to_disk()
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
+        self.checkpoint_timer.note_save(began)
 
 
 def graphs_for(devices: Devices, record: Record) -> PlainGraphs | None:

@@ -22,6 +22,7 @@ from crosstask.gradients.task_gradients import PlacesGradients
 from crosstask.papers import Paper
 from crosstask.registry import HasPresets
 from crosstask.weighting.evidence import Evidence, Facts, GradientOverflowError, Need
+from crosstask.weighting.own_loop import OwnLoop
 from crosstask.weighting.validation import check_known_tasks
 
 State = dict[str, Any]
@@ -114,6 +115,7 @@ class Weighting(HasPresets, ABC):
         self._weights: dict[str, float] = {}
         self._facts: Facts = {}
         self._num_refused = 0
+        self._own_loop: OwnLoop | None = None
         if tasks is not None:
             self.bind(tasks, target)
 
@@ -130,6 +132,7 @@ class Weighting(HasPresets, ABC):
         if isinstance(target, str):  # not a sequence of letters
             targets = (target,)
         self.start(Problem(tuple(tasks), targets, dict(sizes or {})))
+        self._own_loop = OwnLoop(self.name, self.tasks, self.targets)
 
     def start(self, problem: Problem) -> None:
         """Begin with the first weights, 1 / T each unless a method says otherwise."""
@@ -140,6 +143,7 @@ class Weighting(HasPresets, ABC):
         if problem.all_tasks:
             self.check_names(problem.all_tasks)
         self.tasks, self.targets = problem.tasks, problem.targets
+        self._own_loop = None
         self.steps = 0
         self._weights = dict.fromkeys(self.tasks, 1.0 / len(self.tasks))
 
@@ -237,7 +241,13 @@ class Weighting(HasPresets, ABC):
                 `Need.REPRESENTATIONS`.
         """
         self.check_losses(losses)
+        shared = list(shared or ())
         need = self.needs(self.steps)
+        if self._own_loop is not None:
+            waits_for_after_step = self.steps > 0 and self.wants_held_out
+            # Methods that weigh examples get the target's gradient by `update_examples`.
+            needs_target_loss = Need.TARGETS in need and Need.EXAMPLE_WEIGHTS not in need
+            self._own_loop.begin_step(losses, shared, waits_for_after_step, needs_target_loss)
         self.steps += 1  # before anything else: an inspection notes the number of its step
         # 1. What the step can show.
         evidence = self._evidence(losses, shared, probabilities, scale)
@@ -246,7 +256,10 @@ class Weighting(HasPresets, ABC):
             evidence.representations = representations
         # 2. A step without inspection is a plain one with the weights as they are; so is one of observed targets alone.
         is_inspection = bool(need & (Need.LOSSES | Need.GRADIENTS)) and bool(evidence.tasks)
-        if not is_inspection or not self._can_learn_from(evidence):
+        can_learn = is_inspection and self._can_learn_from(evidence)
+        if self._own_loop is not None and is_inspection:
+            self._own_loop.note_tasks(are_enough=can_learn)
+        if not can_learn:
             evidence.put_in_place(weights_before)
             return
         # 3. The method reads what it needs; then gradients go to `.grad`, unless that has happened on the way.
@@ -332,6 +345,8 @@ class Weighting(HasPresets, ABC):
         """
         if learning_rate is not None:
             self.learning_rate = learning_rate
+        if self._own_loop is not None:
+            self._own_loop.hear("after_step")
         weights_before = self._weights
         self._learn_from_held_out(held_out_losses, shared)
         if self._refuse_if_not_finite(self._weights):

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from crosstask.errors import CrossTaskError
 from crosstask.papers import INFORMATION_TRANSFER, Paper
+from crosstask.weighting.base import Problem
 from crosstask.weighting.evidence import Need, by_task
 from crosstask.weighting.static import StaticWeighting
 from crosstask.weighting.validation import check_count, renamed
@@ -85,8 +86,8 @@ class SVDWeighting(StaticWeighting):
     - `alpha_i`: `weights[i]`, the factor of the loss in eq. 2; they stay through training;
     - `r`: `rank`.
 
-    In the code: line 1 is `label_directions`, lines 2 and 3 are `svd_weights`. Until `fit_features` has been called,
-    every task counts the same.
+    In the code: line 1 is `label_directions`, lines 2 and 3 are `svd_weights`. `fit_features` must have
+    been called before the first step.
 
     Args:
         rank: from 1, which keeps the one direction that is shared most, to the number of tasks, where nothing is left
@@ -141,9 +142,29 @@ class SVDWeighting(StaticWeighting):
         self.normalize = renamed(normalize, normalise)
         super().__init__(tasks, target)
 
+    def start(self, problem: Problem) -> None:
+        """Every task counts the same until there are features."""
+        super().start(problem)
+        self._is_fitted = False
+
+    def check_losses(self, losses: Mapping[str, Tensor]) -> None:
+        """Refuse a step that nothing weighs."""
+        super().check_losses(losses)
+        if not self._is_fitted:
+            raise CrossTaskError(
+                "weighting 'svd' finds its weights from features, and has not been shown any: call "
+                "`fit_features(features, labels)` before the first step."
+            )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the weights that were found."""
+        super().load_state_dict(state)
+        self._is_fitted = True
+
     def fit_features(self, features: Mapping[str, Tensor], labels: Mapping[str, Tensor]) -> None:
         """Set the weights. Where all label directions are zero, they stay as they are."""
         self._check(features, labels)
+        self._is_fitted = True
         thetas = []  # [dimension, columns] each
         for task in self.tasks:
             theta = label_directions(features[task], labels[task], standardize=self.standardize)
