@@ -107,13 +107,13 @@ class DatasetSplits:
             dev = next((name for name in DEV_NAMES if name in names), dev)
         if test is None and "test" in names:
             test = "test"
-        used = {train, *(split for split in (dev, test) if isinstance(split, str))}
-        for split in used:
+        role_names = {train, *(split for split in (dev, test) if isinstance(split, str))}
+        for split in role_names:
             if split not in names:
                 raise CrossTaskError(
                     f"Task '{task}': the data set has no split {shown(split)}. {did_you_mean(split, names)}"
                 )
-        unused = tuple(name for name in names if name not in used)
+        unused = tuple(name for name in names if name not in role_names)
         dev_split = data[dev] if isinstance(dev, str) else dev
         test_split = data[test] if isinstance(test, str) else test
         return cls(data[train], dev_split, test_split, unused)
