@@ -12,7 +12,7 @@ import torch
 from crosstask.data.metrics import Predictions, score
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, CrossTaskWarning
-from crosstask.methods import make_transfer, make_weighting, papers_of
+from crosstask.methods import make_transfers, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section, mean_section, trusts_remote_code
 from crosstask.models.evaluate import evaluate
@@ -34,7 +34,7 @@ from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
 from crosstask.transfer import Transfer
 from crosstask.transfer.base import Ability, copies_for_run, start_transfers
-from crosstask.validation import Named, Seed, check_value, items_of, name_and_options
+from crosstask.validation import Named, Seed, check_value, name_and_options
 from crosstask.weighting import Weighting
 
 FINE_TUNING_RATE = 5e-5
@@ -69,7 +69,7 @@ class Learner:
         *,
         paradigm: str | None = None,
         weighting: Weighting | Named | None = None,
-        transfer: Sequence[Transfer | Named] = (),
+        transfer: Sequence[Transfer | Named] | Transfer | Named | None = (),
         drop_overlap: bool = True,
         training: Training | Mapping[str, Any] | None = None,
         track: Track = None,
@@ -86,7 +86,7 @@ class Learner:
         self.encoder = encoder
         self.paradigm = paradigm
         self.weighting = make_weighting(weighting)
-        self.transfer = [make_transfer(item) for item in items_of("Learner", "transfer", transfer, object)]
+        self.transfer = make_transfers("Learner", transfer)
         self.drop_overlap = drop_overlap
         self.trained_transfers: list[Transfer] = []  # copies of `transfer` that the last fit trained
         self.training = make_training(training, settings)
@@ -99,7 +99,7 @@ class Learner:
     def fit(
         self,
         target: Task | Sequence[Task],
-        sources: Sequence[Task] = (),
+        sources: Task | Sequence[Task] | None = (),
         *,
         output: str | Path | RunFolder | None = None,
         resume: bool = False,
@@ -108,7 +108,7 @@ class Learner:
 
         Args:
             target: the task that matters, or several.
-            sources: tasks that may help.
+            sources: tasks that may help, or one.
             output: run folder; without one nothing is written. `RunFolder.checked` makes one that holds another recipe
                 than the learner's settings, or no model.
             resume: go on from the last checkpoint in `output`.

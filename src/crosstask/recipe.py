@@ -13,8 +13,10 @@ from pydantic_core import CoreSchema, ErrorDetails
 
 from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
-from crosstask.data.options import SPLIT_OPTIONS, TASK_KEYS, SplitOptions
+from crosstask.data.options import TASK_KEYS, SplitOptions
 from crosstask.data.readers import READERS, file_options
+from crosstask.data.readers.keywords import ReadKeywords
+from crosstask.data.readers.several import HUB, fitting_files, has_pattern
 from crosstask.data.splits import check_name
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -97,8 +99,11 @@ def _encoder_schema() -> JsonSchemaValue:
 def _task_schema() -> JsonSchemaValue:
     """The files of a task, the options of its splits, and those of all formats."""
     properties: JsonSchemaValue = {}
-    for function in (Task.read, SplitOptions, file_options, *(reader.read for reader in READERS.values())):
-        schema = options_model(function, ("name", "folder", "source")).model_json_schema()
+    formats = [reader.read for reader in READERS.values()]
+    reader_keys = tuple(key for key in ReadKeywords.__annotations__ if key not in TASK_KEYS)
+    for function in (Task.read, SplitOptions, file_options, *formats):
+        without = ("name", "folder", "source", *(reader_keys if function == Task.read else ()))
+        schema = options_model(function, without).model_json_schema()
         for name, option in schema.get("properties", {}).items():
             if name in properties and properties[name] != option:  # formats may give it other types
                 option = {"anyOf": [properties[name], option]}
@@ -303,8 +308,16 @@ class RecipeFile:
         for section in data["tasks"].values():
             for key in ("train", "dev", "test"):
                 if key in section:
-                    section[key] = self._absolute(section[key], is_file=section.get("format") != "hub")
+                    section[key] = self._absolute_files(section[key], section.get("format"))
         return {**data, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
+
+    def _absolute_files(self, files: object, format: str | None) -> object:
+        """The absolute paths of files, and those that a pattern fits today: a run is resumed with the same ones."""
+        if isinstance(files, list):
+            return [self._absolute_files(file, format) for file in files]
+        if not isinstance(files, str) or not has_pattern(files, format, self.path.parent):
+            return self._absolute(files, is_file=format != HUB)
+        return [self._absolute(path, is_file=True) for path in fitting_files(files, self.path.parent)]
 
     def _absolute(self, value: object, is_file: bool = False) -> object:
         """The absolute path of a file, or of whatever else exists beside the recipe; anything else as it is."""
@@ -385,7 +398,7 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
     for key in section:
         if not isinstance(key, str) or key in ("name", "folder"):
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
-    check_values(where, Task.read, {key: value for key, value in section.items() if key not in SPLIT_OPTIONS})
+    check_values(where, Task.read, {key: section[key] for key in ("train", "dev", "test", "format") if key in section})
     check_values(where, SplitOptions, section)
     with _naming(where):
         LabelMap(section.get("map"))

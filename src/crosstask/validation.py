@@ -259,21 +259,30 @@ def _choices(hint: object) -> list[str]:
     return choices
 
 
-def items_of(where: str, name: str, values: Iterable[object], kind: type[Item]) -> tuple[Item, ...]:
+def items_of(where: str, name: str, values: Iterable[object] | object | None, kind: type[Item]) -> tuple[Item, ...]:
     """What a list, or anything else that can be gone through, holds, if all of it is of one class.
+
+    An object of ours stands for a list of it, and None for an empty list.
 
     >>> items_of("rank", "sources", ("a", "b"), str)
     ('a', 'b')
     """
     items: list[Item] = []
+    if kind not in (object, str):
+        if isinstance(values, kind):
+            return (values,)
+        if values is None:
+            return ()
     is_list = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
-    for item in values if is_list else ():
+    for item in values if is_list else ():  # type: ignore[attr-defined]
         if isinstance(item, kind):
             items.append(item)
         else:
             is_list = False
     if not is_list:
         words = {object: "a list", str: "a list of names"}.get(kind, f"a list of objects of `{kind.__name__}`")
+        if kind not in (object, str):
+            words = f"a `{kind.__name__}` or {words}"
         raise CrossTaskError(f"{where}: `{name}` must be {words}; found {shown(values)}.")
     return tuple(items)
 

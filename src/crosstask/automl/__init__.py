@@ -14,7 +14,7 @@ from crosstask.methods import Named
 from crosstask.storage import check_path
 from crosstask.studies.method import Section
 from crosstask.training.config import Training, TrainingSettings, make_training
-from crosstask.validation import Seed, check_value, shown
+from crosstask.validation import Seed, check_value, items_of, shown
 
 __all__ = ["Found", "auto"]
 
@@ -36,7 +36,7 @@ class AutoOptions(TrainingSettings, total=False):
 
 def auto(
     target: Task,
-    sources: Sequence[Task] = (),
+    sources: Task | Sequence[Task] | None = (),
     *,
     minutes: float = 10.0,
     seed: int = 0,
@@ -73,7 +73,10 @@ def auto(
     check_value("auto", "drop_overlap", bool, drop_overlap)
     training = make_training(options.pop("training", None), dict(options))
     folder = None if output is None else check_path(output, "`output`")
-    request = Request(target, sources, encoder, training, seed, folder, clock, drop_overlap=drop_overlap)
+    targets, sources = items_of("auto", "target", target, Task), items_of("auto", "sources", sources, Task)
+    if len(targets) != 1:
+        raise CrossTaskError(f"auto: `target` must be a `Task`, the one that matters; found {shown(target)}.")
+    request = Request(targets[0], sources, encoder, training, seed, folder, clock, drop_overlap=drop_overlap)
     return find_model(request, make_board(progress))
 
 

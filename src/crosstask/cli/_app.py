@@ -89,6 +89,20 @@ MaxBytesOption = Annotated[
         metavar="BYTES", min=1, help="Of the input, unpacked, at most; the recipe's, or 4 GiB, when left out."
     ),
 ]
+TextOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of the text, the words or a number, where the recipe's is not meant; again for each other one.",
+    ),
+]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Column of the label, likewise; again for each where labels are columns."),
+]
+EncodingOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
+]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
 JobsOption = Annotated[

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,13 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
+from crosstask.cli._columns import INPUT_OPTIONS, columns_of, first_file, suffix_of
 from crosstask.cli._device import device_named
 from crosstask.cli._prediction_rows import CellRows, ObjectRows, Rows, exact_records, with_members
 from crosstask.data.examples import Form, Inputs, TaskSpec
+from crosstask.data.in_memory import plain
+from crosstask.data.label_map import LabelMap
+from crosstask.data.plain_text import one_line, text_of
 from crosstask.data.readers import READERS, format_of
+from crosstask.data.readers.arff import Attribute, arff_table
 from crosstask.data.readers.column_roles import InputColumns, guess_columns
 from crosstask.data.readers.csv import csv_table
+from crosstask.data.readers.hub import hub_table
 from crosstask.data.readers.jsonl import jsonl_table
+from crosstask.data.readers.parquet import parquet_table
 from crosstask.data.readers.source import TAB, Source
 from crosstask.data.readers.stream import HEAD, Limits, Replayed
 from crosstask.data.readers.table import Table, listed
@@ -25,16 +35,18 @@ from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.progress import make_progress, shown
 from crosstask.quoting import brief
 from crosstask.runs.loading import load, task_options
-from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_name
+from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_label
 from crosstask.storage import check_path, write_new_text
 from crosstask.storage.spreadsheet import csv_line, escape_formula
 
 TABLES = ("csv", "tsv", "jsonl")
+# Tables that are not written, and what they come back as.
+READ_ONLY = {"parquet": "jsonl", "hub": "jsonl", "arff": "csv"}
 SENTENCES = ("columns", "conllu")
-FORMATS = ("lines", *TABLES, *SENTENCES)
+FORMATS = ("lines", *TABLES, *READ_ONLY, *SENTENCES)
 PREDICTION = "prediction"
-# The options of a recipe that name the columns of inputs.
-COLUMN_OPTIONS: dict[Form, str] = {"text": "text", "pair": "text", "tokens": "tokens", "vector": "features"}
+MIN_LABELED_LINES = 2
+"""One line may begin with a label by chance."""
 
 ReaderOptions = Mapping[str, Any]
 """The section of a task in the recipe of a run."""
@@ -46,6 +58,7 @@ class PredictOptions:
 
     - `format`: one of `FORMATS`;
     - `text`: the column of the text, or the two columns of a pair;
+    - `label`: columns that are no input;
     - `probabilities`: whether to write the probability of each label too;
     - `trust_remote_code`: whether code that comes with the model may run;
     - `column`: the name of the new column;
@@ -56,6 +69,7 @@ class PredictOptions:
     task: str | None = None
     format: str | None = None
     text: Sequence[str] | None = None
+    label: Sequence[str] | None = None
     probabilities: bool = False
     encoding: str | None = None
     trust_remote_code: bool = False
@@ -159,7 +173,10 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
         source: Source = StandardInput(spec.name, "standard input", Path("-"), encoding, limits)
     else:
         source = Source(spec.name, str(data), data, encoding, limits)
-    file = _read(source, input_format, spec, recipe, options.text)
+    if options.label:
+        recipe = {**recipe, "label": columns_of(options.label)}
+    is_inferred = data is not None and options.format is None
+    file = _read(source, input_format, spec, recipe, options.text, is_inferred=is_inferred)
     columns = NewColumns(options.column)
     if output_format in TABLES:
         labels = spec.labels if options.probabilities else ()
@@ -184,10 +201,8 @@ def _input_format(data: Path | None, format: str | None, spec: TaskSpec, recipe:
         if data is not None:
             format = format_of(data.name) or "lines"
             recipe_format = recipe.get("format")
-            if recipe_format in FORMATS and _suffix(data) == _suffix(Path(recipe["train"])):
+            if recipe_format in FORMATS and suffix_of(data) == suffix_of(Path(first_file(recipe["train"]))):
                 format = recipe_format
-    if format in READERS and format not in FORMATS:
-        raise CrossTaskError(f"{data or '--format'}: predict reads {', '.join(FORMATS)}, not {format}.")
     if format not in FORMATS:
         raise CrossTaskError(f"--format: unknown format '{format}'. {did_you_mean(format, FORMATS)}")
     if format in SENTENCES and spec.form != "tokens":
@@ -201,17 +216,13 @@ def _input_format(data: Path | None, format: str | None, spec: TaskSpec, recipe:
 def _output_format(output: Path | None, input_format: str) -> str:
     """As the file's name says; like the input where it says nothing."""
     if output is None:
-        return input_format
+        return READ_ONLY.get(input_format, input_format)
     if os.path.lexists(check_path(output, "--output")):
         raise CrossTaskError(f"'{output}' exists; nothing was written over. Choose another file.")
     if output.suffix == ".gz":
         raise CrossTaskError(f"--output: '{output}' would be written as plain text; leave .gz out.")
     named = format_of(output.name)
-    return named if named in TABLES else input_format
-
-
-def _suffix(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
+    return named if named in TABLES else READ_ONLY.get(input_format, input_format)
 
 
 def _check_probabilities(spec: TaskSpec, output_format: str) -> None:
@@ -224,18 +235,33 @@ def _check_probabilities(spec: TaskSpec, output_format: str) -> None:
         )
 
 
-def _read(source: Source, format: str, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputFile:
+def _read(
+    source: Source,
+    format: str,
+    spec: TaskSpec,
+    recipe: ReaderOptions,
+    text: Sequence[str] | None,
+    *,
+    is_inferred: bool,
+) -> InputFile:
     if format == "lines":
         lines = list(source.lines())
-        inputs = [_line_input(source, number, line, spec) for number, line in enumerate(lines, start=1)]
+        texts: Sequence[str] = lines
+        if is_inferred and recipe.get("format") == "lines":
+            texts = _without_labels(source, lines, spec, recipe)
+        inputs = [_line_input(source, number, line, spec) for number, line in enumerate(texts, start=1)]
         return InputFile(inputs, CellRows(source, ["text"], [[line] for line in lines]))
     reader_options = {}
     if recipe.get("format", format) == format:  # another format shares nothing with the recipe's
         reader_options = {key: recipe[key] for key in READERS[format].options if key in recipe}
         for key in ("encoding", "max_bytes"):
             reader_options.pop(key, None)
+    if format in READ_ONLY:
+        return _read_only_table(source, format, reader_options, spec, recipe, text)
     if format in SENTENCES:
         token = reader_options.get("token", 0 if format == "columns" else "form")
+        if text:
+            token = columns_of(text)
         # New sentences need no labels: the words take their place.
         sentences = READERS[format].read(source, **{**reader_options, "token": token, "label": token}).inputs
         texts = [json.dumps({"tokens": words}, ensure_ascii=False) for words in sentences]
@@ -269,6 +295,77 @@ def _read_table(
     return InputFile(unlabeled_inputs(table, columns, recipe.get("strip")), rows)
 
 
+def _read_only_table(
+    source: Source,
+    format: str,
+    options: ReaderOptions,
+    spec: TaskSpec,
+    recipe: ReaderOptions,
+    text: Sequence[str] | None,
+) -> InputFile:
+    """A file whose rows come back in another format."""
+    if isinstance(source, StandardInput):
+        raise CrossTaskError(f"--format: {format} is not read from standard input; name a file.")
+    if format == "arff":
+        table, attributes = arff_table(source)
+        columns = table.columns_but(_label_attributes(attributes, spec, recipe))
+        if text:
+            columns = table.find_all(list(text), "--text")
+        cells = zip(*(table.column(index) for index in range(len(table.names))), strict=True)
+        rows: Rows = CellRows(source, table.names, [list(row) for row in cells])
+        return InputFile(unlabeled_inputs(table, InputColumns(spec.form, columns), None), rows)
+    if format == "hub":
+        return _as_objects(hub_table(source, options.get("config")), spec, recipe, text)
+    with parquet_table(source) as table:
+        return _as_objects(table, spec, recipe, text)
+
+
+def _as_objects(table: Table, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputFile:
+    """A table whose rows come back as JSON objects."""
+    columns = _input_columns(table, spec, recipe, text)
+    texts = []
+    for row in table.rows():
+        cells = {name: plain(value) for name, value in row.items()}
+        texts.append(json.dumps(cells, ensure_ascii=False, default=text_of))
+    rows = ObjectRows(table.source, texts, table.lines)
+    return InputFile(unlabeled_inputs(table, columns, recipe.get("strip")), rows)
+
+
+def _label_attributes(attributes: Sequence[Attribute], spec: TaskSpec, recipe: ReaderOptions) -> list[int]:
+    """The attributes of an ARFF file that are labels, if it has some: new data may come without."""
+    label = recipe.get("label")
+    names = set(spec.labels if spec.kind == "multilabel" else ())
+    if isinstance(label, str | list | tuple):
+        names.update(str(name) for name in listed(label))
+    positions = [position for position, attribute in enumerate(attributes) if attribute.name in names]
+    if not positions and attributes[-1].classes:
+        positions = [len(attributes) - 1]  # as in training
+    return positions
+
+
+def _without_labels(source: Source, lines: Sequence[str], spec: TaskSpec, recipe: ReaderOptions) -> Sequence[str]:
+    """The texts of lines that all begin with a label of the task, as those that it was trained on; else the lines."""
+    separator: str | None = recipe.get("separator")
+    pattern = "[ \t]"
+    if separator is not None:
+        pattern = re.escape(TAB.get(separator, separator))
+    label_map = LabelMap(recipe.get("map"))
+    texts: list[str] = []
+    for line in lines:
+        label, *rest = re.split(pattern, line, maxsplit=1)
+        if not rest or label_map.rename(label.strip()) not in spec.labels:
+            return lines
+        texts.append(rest[0])
+    if len(lines) < MIN_LABELED_LINES:
+        return lines
+    typer.echo(
+        f"Note: every line of {one_line(source.name)} begins with a label of '{spec.name}', as in the files that it "
+        "was trained on; these labels are left out of the texts. --format lines reads them as text.",
+        err=True,
+    )
+    return texts
+
+
 def _line_input(
     source: Source, number: int, line: str, spec: TaskSpec
 ) -> str | tuple[str, ...] | list[str] | list[float]:
@@ -292,14 +389,14 @@ def _line_input(
 
 def _input_columns(table: Table, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputColumns:
     """The columns to read: as --text says, else as the run's recipe says, else by the names that they usually have."""
-    option = COLUMN_OPTIONS[spec.form]
+    option = INPUT_OPTIONS[spec.form]
     names = list(text) if text else recipe.get(option)
     if names == "rest":
         excluded = {str(name) for name in (*listed(recipe.get("label")), *(recipe.get("where") or ()))}
         rest = tuple(index for index, name in enumerate(table.names) if name not in excluded)
         return InputColumns(spec.form, rest)
     named_by = "--text" if text else f"{option} in the run's recipe; --text names another"
-    columns = table.find_all(names, named_by) or _usual_columns(table, spec.form)
+    columns = table.find_all(names, named_by) or _usual_columns(table, spec.form, recipe)
     num_columns = 2 if spec.form == "pair" else 1
     if spec.form == "vector" or len(columns) == num_columns:
         return InputColumns(spec.form, columns)
@@ -312,9 +409,10 @@ def _input_columns(table: Table, spec: TaskSpec, recipe: ReaderOptions, text: Se
     )
 
 
-def _usual_columns(table: Table, form: Form) -> tuple[int, ...]:
+def _usual_columns(table: Table, form: Form, recipe: ReaderOptions) -> tuple[int, ...]:
     if form == "vector":
-        return tuple(range(len(table.names)))
+        labels = {str(name) for name in listed(recipe.get("label"))}
+        return tuple(index for index, name in enumerate(table.names) if name not in labels)
     columns = guess_columns(table, form)
     if form == "tokens":
         columns = columns or guess_columns(table, "text")  # a text is cut into words at white space
@@ -330,10 +428,10 @@ def _predict(
     with shown(progress):
         progress.start("predict", len(inputs))
         predictions = model.predictions(inputs, spec.name, batch_size=options.batch_size, progress=progress.advance)
-    labels = decisions(predictions)
+    labels = decisions(predictions, spec.labels)  # texts, as files hold them
     if not options.probabilities:
         return [Prediction(label) for label in labels]
-    probabilities = probabilities_by_name(predictions)
+    probabilities = probabilities_by_label(predictions, spec.labels)
     return [Prediction(label, probabilities[i]) for i, label in enumerate(labels)]
 
 
@@ -361,9 +459,9 @@ def _as_sentence(words: Sequence[str], prediction: Prediction) -> str:
     """Lines of a word and its tag."""
     lines = []
     for position, word in enumerate(words):
-        cells = [word, prediction.label[position]]  # type: ignore[index]
+        cells = [word, str(prediction.label[position])]  # type: ignore[index]
         if prediction.probabilities is not None:
-            cells += _named(prediction.probabilities[position])  # type: ignore[index]
+            cells += _named(prediction.probabilities[position])
         lines.append("\t".join(cells) + "\n")
     return "".join(lines)
 
@@ -374,7 +472,7 @@ def _as_table(
     header, rows = file.rows.cells()
     header = [*header, columns.prediction]
     if predictions and isinstance(predictions[0].probabilities, Mapping):
-        header += [columns.probability(label) for label in predictions[0].probabilities]
+        header += [columns.probability(str(label)) for label in predictions[0].probabilities]
     table = [header]
     for row, prediction in zip(rows, predictions, strict=True):
         cells = [*row, _cell(prediction.label, " ")]
@@ -407,9 +505,9 @@ def _named(probabilities: object) -> list[str]:
 def _cell(label: Decision, separator: str) -> str:
     """A prediction as text, with `separator` between several labels."""
     if isinstance(label, list):  # tags
-        return " ".join(label)
+        return " ".join(map(str, label))
     if isinstance(label, tuple):  # several labels
-        return separator.join(label)
+        return separator.join(map(str, label))
     if isinstance(label, float):
         return f"{label:.6g}"
     return str(label)

@@ -1,11 +1,24 @@
 """`crosstask evaluate`."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crosstask.cli._app import MaxBytesOption, RunArgument, TaskOption, TrustOption, app, flag
+from crosstask.cli._app import (
+    EncodingOption,
+    LabelOption,
+    MaxBytesOption,
+    RunArgument,
+    TaskOption,
+    TextOption,
+    TrustOption,
+    app,
+    flag,
+)
+from crosstask.cli._columns import column_option_of, columns_of, first_file, shared_options, suffix_of
 from crosstask.cli._recipe import print_json, score_text
 from crosstask.errors import CrossTaskError
 
@@ -20,23 +33,32 @@ def evaluate(
         Path | None, typer.Argument(metavar="DATA", help="Labeled file; the recipe's test set when left out.")
     ] = None,
     task: TaskOption = None,
+    format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Of the file; from its name or the recipe when left out.")
+    ] = None,
+    text: TextOption = None,
+    label: LabelOption = None,
+    encoding: EncodingOption = None,
     json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
     trust_remote_code: TrustOption = False,
     max_bytes: MaxBytesOption = None,
 ) -> None:
     """Score a trained model on labeled data.
 
-    The file is read with the options that the run's recipe gives for the task.
+    The file may have any format that `train` reads. It is read with the options that the run's recipe gives for the
+    task, as far as other ones are not named.
 
     [dim]crosstask evaluate runs/stars[/dim]
     [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
+    [dim]crosstask evaluate runs/stars other.jsonl --text body --label rating[/dim]
     """
     from crosstask.runs.loading import load
     from crosstask.runs.record import finite
 
     model = load(run, trust_remote_code=trust_remote_code)
     spec = model.spec(task)
-    examples = _labeled_examples(run, data, spec, max_bytes)
+    options = ReadOptions(format, text, label, encoding, max_bytes)
+    examples = _labeled_examples(run, data, spec, options)
     scores = model.score(examples, spec.name)
     if json:
         print_json(finite({"task": spec.name, "examples": len(examples), "scores": scores}))
@@ -46,17 +68,25 @@ def evaluate(
         typer.echo(f"  {metric:<12} {score_text(value)}")
 
 
-def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec", max_bytes: int | None) -> "Examples":
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the command line says about the file; None leaves it to the run's recipe and to the file's name."""
+
+    format: str | None = None
+    text: Sequence[str] | None = None
+    label: Sequence[str] | None = None
+    encoding: str | None = None
+    max_bytes: int | None = None
+
+
+def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec", read_options: ReadOptions) -> "Examples":
     """The examples of a file, or of the test set that the run's recipe names."""
     from crosstask.data.label_map import LabelMap
-    from crosstask.data.options import TASK_KEYS
     from crosstask.data.readers import read
     from crosstask.data.task import Task
     from crosstask.runs.loading import task_options
 
     options = task_options(run, spec.name)
-    if max_bytes is not None:
-        options["max_bytes"] = max_bytes
     source = options.get("test")
     if data is None and options.get("format") == "hub":
         # The folder may be somebody else's: what it names is fetched when the user names it too.
@@ -67,19 +97,48 @@ def _labeled_examples(run: Path, data: Path | None, spec: "TaskSpec", max_bytes:
     if data is not None:
         source = str(data)
     elif source is None and options.get("split"):
+        if read_options.max_bytes is not None:
+            options["max_bytes"] = read_options.max_bytes
         # The test set was cut from the training set; it is cut again, in the same way.
         test = Task.read(spec.name, **options).test
         if test is not None:
             return test
-    if not isinstance(source, str):
+    if not isinstance(source, str | list) or not source:
         raise CrossTaskError(
             f"The recipe of '{run}' names no test file for task '{spec.name}': name the file to score on."
         )
-    # The recipe's format, unless the file's name says another.
-    format = options.get("format")
-    if data is not None and data.suffix != Path(str(options.get("train", source))).suffix:
-        format = None
-    reader_options = {key: value for key, value in options.items() if key not in TASK_KEYS}
+    format, reader_options = _reading(data, source, options, spec, read_options)
     # The labels of the file become those that the model was trained on.
     examples = read(source, format=format, task=spec.name, options=reader_options)
     return LabelMap(options.get("map")).apply(spec.name, spec.kind, examples)
+
+
+def _reading(
+    data: Path | None,
+    source: str | list[str],
+    recipe: Mapping[str, Any],
+    spec: "TaskSpec",
+    read_options: ReadOptions,
+) -> tuple[str, dict[str, Any]]:
+    """The format of the file and how it is read: as the recipe says, as far as that goes with the format."""
+    from crosstask.data.readers import reader_for
+
+    first = source if isinstance(source, str) else str(source[0])
+    recipe_format = recipe.get("format")
+    if "train" in recipe and recipe_format is None:
+        recipe_format = reader_for(first_file(recipe["train"]), None, spec.name).name
+    format = read_options.format
+    # The recipe's format, unless the file's name says another.
+    if format is None and (data is None or suffix_of(data) == suffix_of(Path(first_file(recipe.get("train", first))))):
+        format = recipe_format
+    reader = reader_for(first, format, spec.name)
+    options = shared_options(recipe, recipe_format, reader.name)
+    for key, value in {"encoding": read_options.encoding, "max_bytes": read_options.max_bytes}.items():
+        if value is not None and key in reader.options:
+            options[key] = value
+    column_option = column_option_of(spec.form, reader.name)
+    if read_options.text:
+        options[column_option] = columns_of(read_options.text)
+    if read_options.label:
+        options["label"] = columns_of(read_options.label)
+    return reader.name, options

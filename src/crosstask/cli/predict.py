@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from crosstask.cli._app import MaxBytesOption, RunArgument, TaskOption, TrustOption, app, flag
+from crosstask.cli._app import (
+    EncodingOption,
+    LabelOption,
+    MaxBytesOption,
+    RunArgument,
+    TaskOption,
+    TextOption,
+    TrustOption,
+    app,
+    flag,
+)
 from crosstask.cli._device import DeviceOption
 
 
@@ -16,8 +26,7 @@ def predict(
         Path | None,
         typer.Argument(
             metavar="DATA",
-            help="Lines, .csv, .tsv, .jsonl or, for tagging, .conllu and columns; each also gzipped. "
-            "Standard input when left out.",
+            help="Lines, or any format that `train` reads, also gzipped. Standard input when left out.",
         ),
     ] = None,
     output: Annotated[
@@ -28,14 +37,10 @@ def predict(
     format: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="Of the input; from the file's name when left out.")
     ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="Column of the text, where the recipe's is not meant; twice for a pair."),
-    ] = None,
+    text: TextOption = None,
+    label: LabelOption = None,
     probabilities: Annotated[bool, flag("--probabilities", help="Also the probability of each label.")] = False,
-    encoding: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
-    ] = None,
+    encoding: EncodingOption = None,
     trust_remote_code: TrustOption = False,
     column: Annotated[
         str, typer.Option(metavar="NAME", help="Of the new column, where the input has a `prediction` already.")
@@ -52,7 +57,8 @@ def predict(
     """Label new data.
 
     Lines in give lines out: a label each, or a tag for every word. Tables keep their columns and gain `prediction`.
-    Pairs in lines are two texts with a tab between them.
+    Pairs in lines are two texts with a tab between them. ARFF comes back as CSV; Parquet and data sets of the hub come
+    back as JSON lines. A column with labels is no input: where it would be taken for one, name it with --label.
 
     Nothing of the input is changed and no file is written over. One exception protects whoever opens the result in a
     spreadsheet: in .csv and .tsv a cell that it would run as a formula (=, +, -, @ or a tab first, and no number) gets
@@ -68,6 +74,7 @@ def predict(
         task=task,
         format=format,
         text=text,
+        label=label,
         probabilities=probabilities,
         encoding=encoding,
         trust_remote_code=trust_remote_code,

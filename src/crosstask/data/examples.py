@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,6 +28,8 @@ Inputs: TypeAlias = Sequence[Any] | np.ndarray
 Labels: TypeAlias = Sequence[Any]
 """A string each (classification, pair), a list of strings (tagging), a number (regression) or a tuple of strings
 (multilabel)."""
+LabelValue: TypeAlias = str | int | float | bool
+"""A label as people wrote it in Python."""
 EncodedLabels: TypeAlias = list[list[int]] | np.ndarray
 """A list of indices per sentence (tagging), indices [examples], rows of zeros and ones [examples, labels], or numbers
 [examples]."""
@@ -47,13 +49,19 @@ def line_numbers(numbers: Iterable[int] = ()) -> "array[int]":
 class Examples:
     """Inputs and labels of one split, column by column.
 
-    `source` and `lines` are the file and the line of each example, for error messages.
+    For error messages, `source` and `lines` are the file and the line of each example. Of several files, `source` names
+    all, `files` each, and `file_numbers` says which one an example is from. `unit` is what `lines` counts. `features`
+    are the names of the columns that make vectors, where they have names.
     """
 
     inputs: Inputs
     labels: Labels
     source: str = "memory"
     lines: Sequence[int] | None = None
+    files: Sequence[str] = ()
+    file_numbers: Sequence[int] | None = None
+    unit: str = "line"
+    features: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -77,16 +85,22 @@ class Examples:
             inputs = self.inputs[positions]
         else:
             inputs = select(self.inputs, positions)
-        lines = None
+        lines = file_numbers = None
         if self.lines is not None:
             lines = line_numbers(select(self.lines, positions))
-        return Examples(inputs, select(self.labels, positions), self.source, lines)
+        if self.file_numbers is not None:
+            file_numbers = line_numbers(select(self.file_numbers, positions))
+        labels = select(self.labels, positions)
+        return replace(self, inputs=inputs, labels=labels, lines=lines, file_numbers=file_numbers)
 
     def where(self, position: int) -> str:
         """File and line of one example, as an error message names it."""
+        source = self.source
+        if self.file_numbers is not None:
+            source = self.files[self.file_numbers[position]]
         if self.lines is not None:
-            return f"{one_line(self.source)}, line {self.lines[position]}"
-        return f"{one_line(self.source)}, example {position + 1}"
+            return f"{one_line(source)}, {self.unit} {self.lines[position]}"
+        return f"{one_line(source)}, example {position + 1}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +108,7 @@ class TaskSpec:
     """What a model has to know of a task; it is saved with the model, the data is not.
 
     `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
-    encoder's maximum length.
+    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts.
     """
 
     name: str
@@ -105,6 +119,12 @@ class TaskSpec:
     mean: float = 0.0
     scale: float = 1.0
     common_label: int = 0
+    values: tuple[LabelValue, ...] = ()
+
+    @property
+    def decisions(self) -> tuple[LabelValue, ...]:
+        """What stands for each label in predictions: 5, not "5", where the labels were numbers in Python."""
+        return self.values or self.labels
 
     @property
     def num_outputs(self) -> int:
@@ -115,12 +135,15 @@ class TaskSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
-        return {**asdict(self), "labels": list(self.labels)}
+        data = {**asdict(self), "labels": list(self.labels), "values": list(self.values)}
+        if not self.values:  # as of every task from files
+            del data["values"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "TaskSpec":
         """Read what `to_json` wrote."""
-        return cls(**{**data, "labels": tuple(data["labels"])})
+        return cls(**{**data, "labels": tuple(data["labels"]), "values": tuple(data.get("values", ()))})
 
     def encode(self, examples: Examples) -> EncodedLabels:
         """Labels as numbers: indices, lists of indices, standardized values or rows of zeros and ones."""

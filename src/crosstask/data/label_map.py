@@ -4,8 +4,10 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from crosstask.data.examples import Examples, Kind, Labels
+from crosstask.data.examples import Examples, Kind, Labels, LabelValue
+from crosstask.data.in_memory import first_and_count, is_missing
 from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.data.time_limit import time_limit
 from crosstask.errors import CrossTaskError
@@ -42,8 +44,8 @@ def has_label_sets(labels: Labels) -> bool:
 
 def _are_real_numbers(labels: Labels) -> bool:
     has_fraction = False
-    for label in dict.fromkeys(labels):  # each label once
-        number = as_number(label)
+    for label in set(zip(map(type, labels), labels, strict=True)):  # each label once, and true apart from 1
+        number = None if isinstance(label[1], bool) else as_number(label[1])
         if number is None:
             return False
         has_fraction = has_fraction or number != int(number)
@@ -106,6 +108,7 @@ class LabelMap:
         self.exact: dict[str, str] = {}
         self.patterns: list[tuple[re.Pattern[str], str]] = []
         self.fallback: str | None = None
+        self.values: dict[str, LabelValue] = {}  # what was not renamed, as it was before it became a text
         if names is not None and not isinstance(names, Mapping):
             raise CrossTaskError(f"`map` maps labels to new names, as in {{pos: good}}; found {shown(names)}.")
         for item, value in (names or {}).items():
@@ -155,20 +158,42 @@ class LabelMap:
         else:
             _check_present(task, examples)
             labels = self._renamed(examples.labels, {})
-        return Examples(examples.inputs, labels, examples.source, examples.lines)
+        return replace(examples, labels=labels)
 
-    def _renamed(self, labels: Iterable[object], cache: dict[str, str]) -> list[str]:
+    def value_of(self, name: str) -> LabelValue:
+        """A label as it was in Python, by its name: 5 for "5" where the data held numbers.
+
+        >>> labels = LabelMap(None)
+        >>> labels.apply("stars", "classification", Examples(["good", "bad"], [5, 1])).labels
+        ['5', '1']
+        >>> labels.value_of("5")
+        5
+        """
+        return self.values.get(name, name)
+
+    def _renamed(self, labels: Iterable[object], cache: dict[object, str]) -> list[str]:
         """`cache` holds new names by old ones: patterns are slow, and a data set has few labels many times."""
         names = []
         for label in labels:
-            text = label if isinstance(label, str) else _class_name(label)
-            if text not in cache:
-                cache[text] = self.rename(text)
-            names.append(cache[text])
+            key = label if isinstance(label, str) else (type(label), text_of(label))  # 1 is not True
+            if key not in cache:
+                cache[key] = self._named(label)
+            names.append(cache[key])
         return names
 
+    def _named(self, label: object) -> str:
+        """The new name of a label of any type; what it stands for is remembered."""
+        text = label if isinstance(label, str) else _class_name(label)
+        name = self.rename(text)
+        value: LabelValue = name
+        if name == text and isinstance(label, bool | int | float):
+            value = label
+        if type(self.values.setdefault(name, value)) is not type(value):  # 5 and "5" are one class
+            self.values[name] = name
+        return name
+
     def _renamed_tags(self, task: str, examples: Examples) -> list[list[str]]:
-        cache: dict[str, str] = {}
+        cache: dict[object, str] = {}
         sentences = []
         for position, tags in enumerate(examples.labels):
             num_tokens = len(examples.inputs[position])
@@ -180,7 +205,7 @@ class LabelMap:
         return sentences
 
     def _renamed_sets(self, label_sets: Labels) -> list[tuple[str, ...]]:
-        cache: dict[str, str] = {}
+        cache: dict[object, str] = {}
         renamed = []
         for labels in label_sets:
             if not isinstance(labels, list | tuple | set):  # an example with one label
@@ -235,9 +260,11 @@ def _check_present(task: str, examples: Examples) -> None:
     """A class has a name: a number that is none stands for a label that is missing."""
     if float not in set(map(type, examples.labels)):
         return
-    for position, label in enumerate(examples.labels):
-        if isinstance(label, float) and math.isnan(label):
-            raise CrossTaskError(f"Task '{task}': {examples.where(position)} has no label but {label}.")
+    missing = first_and_count(examples.labels, is_missing)
+    if missing is not None:
+        position, count = missing
+        others = f" (as have {count - 1:,} more)" if count > 1 else ""
+        raise CrossTaskError(f"Task '{task}': {examples.where(position)} has no label but nan{others}.")
 
 
 def _numbers(task: str, examples: Examples) -> Sequence[float]:

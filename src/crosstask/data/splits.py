@@ -9,11 +9,13 @@ from typing import get_args
 
 import numpy as np
 
-from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, TaskSpec
+from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, LabelValue, TaskSpec
+from crosstask.data.in_memory import plain
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
 from crosstask.data.options import Cut, SplitOptions
 from crosstask.data.overlap import DistinctInputs, positions_outside
 from crosstask.data.plain_text import has_lone_surrogate, text_of
+from crosstask.data.readers.several import check_same_features
 from crosstask.data.subsets import balanced_subset, covering_subset, random_subset
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.quoting import brief
@@ -56,6 +58,7 @@ def assemble(
     if options.drop_overlap:
         splits.drop_overlap()
     spec = _make_spec(name, kind, splits.examples["train"], options)
+    spec = replace(spec, values=_values(spec.labels, label_map, options.labels))
     for examples in splits.examples.values():
         spec.encode(examples)  # a label that training lacks is an error before anything is trained
     # 4. Subsets come last, and a dev set that is missing is cut out of the subset.
@@ -266,6 +269,7 @@ def _check_examples(name: str, splits: Mapping[str, Examples]) -> None:
                 f"Task '{name}': {examples.source} ({role}) holds {FORM_WORDS[examples.form]}, "
                 f"train holds {FORM_WORDS[train.form]}."
             )
+        check_same_features(train, examples, name)
         if isinstance(examples.inputs, np.ndarray):
             _check_vectors(name, role, examples, examples.inputs, np.shape(train.inputs))
         else:
@@ -364,6 +368,20 @@ def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) ->
     _check_label_set(name, kind, names, counts, train.source)
     common_label = max(counts, key=lambda label: counts[label], default=names[0])
     return replace(spec, labels=names, common_label=names.index(common_label))
+
+
+def _values(names: Sequence[str], label_map: LabelMap, labels: Sequence[object] | None) -> tuple[LabelValue, ...]:
+    """The labels as they were in Python, or nothing where all were texts."""
+    values = [label_map.value_of(name) for name in names]
+    if all(isinstance(value, str) for value in values):
+        return ()
+    for position, label in enumerate(() if labels is None else labels):
+        label = plain(label)
+        if names[position] not in label_map.values and isinstance(label, bool | int | float):
+            values[position] = label  # one that no example has
+    if len(set(values)) < len(values):  # True and 1 are two labels here, and one to Python
+        return ()
+    return tuple(values)
 
 
 def _check_label_set(name: str, kind: Kind, names: Sequence[str], counts: Mapping[str, int], source: str) -> None:

@@ -1,19 +1,39 @@
 """Tasks: a name, a kind, an ordered label set and the splits."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 
 from crosstask.data.examples import KINDS, Examples, Form, Inputs, Kind, Labels, TaskSpec
+from crosstask.data.in_memory import array_examples
 from crosstask.data.options import SPLIT_OPTIONS, ArrayKeywords, SplitKeywords, SplitOptions
-from crosstask.data.plain_text import text_of
 from crosstask.data.readers import read
+from crosstask.data.readers.column_roles import NestedTableOptions
+from crosstask.data.readers.keywords import (
+    ColumnsKeywords,
+    ConlluKeywords,
+    CsvKeywords,
+    MemoryKeywords,
+    ReadKeywords,
+)
+from crosstask.data.readers.several import Files
+from crosstask.data.readers.tables_in_memory import (
+    DatasetSplits,
+    dataset_examples,
+    frame_examples,
+    records_examples,
+)
 from crosstask.data.splits import assemble, check_name
 from crosstask.errors import CrossTaskError
 from crosstask.validation import check_values, shown
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+    from pandas import DataFrame
 
 __all__ = ["KINDS", "Examples", "Form", "Kind", "Task", "TaskSpec"]
 
@@ -82,35 +102,41 @@ class Task:
     def read(
         cls,
         name: str,
-        train: str | Path,
-        dev: str | Path | float | bool | None = None,
-        test: str | Path | None = None,
+        train: Files,
+        dev: Files | float | bool | None = None,
+        test: Files | None = None,
         *,
         format: str | None = None,
         folder: str | Path = ".",
-        **options: Any,
+        **options: Unpack[ReadKeywords],
     ) -> "Task":
-        """A task from files. `options` are those of `Task.assemble` and those of the format's reader.
+        """A task from files.
 
-        The format is inferred from the file name (`.csv`, `.tsv`, `.jsonl`, `.parquet`, `.conllu`, `.arff`, each also
-        with `.gz`) or named. Relative paths start at `folder`.
+        Args:
+            name: the task's name.
+            train: a file, a list of files, or a pattern such as `parts/*.csv`, in the order of the names.
+            dev: likewise; or the fraction of `train` to cut for it; None cuts a tenth (a fifth of fewer than 500);
+                False goes without.
+            test: files with examples that only measure.
+            format: one of csv, tsv, jsonl, parquet, columns, conllu, lines, arff, hub; inferred from the file name
+                (`.csv`, `.tsv`, `.jsonl`, `.parquet`, `.conllu`, `.arff`, each also with `.gz`) when left out.
+            folder: where relative paths start.
+            options: those of the format's reader (`text`, `label`, `features`, ...) and those of `SplitOptions`
+                (`limit`, `map`, `split`, ...).
         """
         check_name(name)
         files = {"train": train, "dev": dev, "test": test, "format": format, "folder": folder}
         check_values(f"Task '{name}'", cls.read, files)
-        split_options: SplitKeywords = {}
-        for key in SPLIT_OPTIONS:
-            if key in options:
-                split_options[key] = options.pop(key)  # type: ignore[literal-required]
+        split_options, reader_options = _apart(options)
 
-        def examples(path: str | Path) -> Examples:
-            return read(path, format=format, folder=folder, task=name, options=options)
+        def examples(paths: Files) -> Examples:
+            return read(paths, format=format, folder=folder, task=name, options=reader_options)
 
         train_examples = examples(train)
-        if isinstance(dev, str | Path):
+        if isinstance(dev, str | Path | list | tuple):
             dev_split: Examples | float | bool | None = examples(dev)
         else:  # how much of the training set to cut off
-            dev_split = dev
+            dev_split = dev  # type: ignore[assignment]
         test_examples = examples(test) if test is not None else None
         return cls.assemble(name, train_examples, dev_split, test_examples, **split_options)
 
@@ -126,84 +152,206 @@ class Task:
         label_names: Sequence[object] | None = None,
         **options: Unpack[ArrayKeywords],
     ) -> "Task":
-        """A task from what is in memory: texts, pairs, token lists or an array of vectors, and their labels.
+        """A task from inputs and labels in memory: lists, arrays of NumPy, tensors, columns of a data frame.
 
-        `label_names` is the label set in order, `labels` of `Task.assemble`; the other options are those.
+        Predictions have the types that labels have here: 5, not "5".
+
+        Args:
+            name: the task's name.
+            inputs: texts, pairs of texts, lists of words, or vectors.
+            labels: one for each input: a text, a number, true or false; a list for each where there are several, or a
+                matrix of zeros and ones with a column per label.
+            dev: (inputs, labels) that choose the model; or the fraction to cut for it, as for `Task.assemble`.
+            test: (inputs, labels) that only measure.
+            label_names: the label set in order, `labels` of `Task.assemble`.
+            options: see `SplitOptions`.
 
         >>> Task.from_arrays("mood", ["so good", "so bad", "great", "awful"], ["+", "-", "+", "-"], dev=False)
         Task('mood', classification, 2 labels, train 4)
         """
         check_name(name)
-        train = _in_memory(name, "train", (inputs, labels))
-        if isinstance(dev, tuple):
-            dev_split: Examples | float | bool | None = _in_memory(name, "dev", dev)
-        else:
-            dev_split = dev
-        test_examples = _in_memory(name, "test", test) if test is not None else None
+
+        def examples(role: str, split: object) -> Examples:
+            if not isinstance(split, tuple) or len(split) != 2:
+                raise CrossTaskError(f"Task '{name}': {role} is a tuple of inputs and labels; found {shown(split)}.")
+            return array_examples(name, role, *split, label_names)
+
+        train = examples("train", (inputs, labels))
+        dev_split = examples("dev", dev) if isinstance(dev, tuple) else dev
+        test_examples = examples("test", test) if test is not None else None
         return cls.assemble(name, train, dev_split, test_examples, labels=label_names, **options)
 
     @classmethod
-    def from_csv(cls, name: str, train: str | Path, **options: Any) -> "Task":
-        """A task from comma-separated files: `Task.read(..., format="csv")`."""
-        return cls.read(name, train, format="csv", **options)
+    def from_records(
+        cls,
+        name: str,
+        train: Sequence[Mapping[str, object]],
+        *,
+        dev: Sequence[Mapping[str, object]] | float | bool | None = None,
+        test: Sequence[Mapping[str, object]] | None = None,
+        **options: Unpack[MemoryKeywords],
+    ) -> "Task":
+        """A task from a list of records, each a mapping from column to value. Labels keep their types.
+
+        Args:
+            name: the task's name.
+            train: records that train.
+            dev: records that choose the model; or the fraction of `train` to cut for it, as for `Task.assemble`.
+            test: records that only measure.
+            options: which columns are `text`, `label`, `tokens` or `features` and how they are read, see
+                `NestedTableOptions`; and `SplitOptions`.
+
+        >>> records = [{"review": "so good", "stars": 5}, {"review": "so bad", "stars": 1}]
+        >>> Task.from_records("stars", records, text="review", label="stars", dev=False).spec.decisions
+        (1, 5)
+        """
+        check_name(name)
+        return cls._from_tables(name, records_examples, train, dev, test, options)
 
     @classmethod
-    def from_columns(cls, name: str, train: str | Path, **options: Any) -> "Task":
-        """A tagging task from CoNLL-style columns: `Task.read(..., format="columns")`."""
-        return cls.read(name, train, format="columns", **options)
+    def from_pandas(
+        cls,
+        name: str,
+        train: "DataFrame",
+        *,
+        dev: "DataFrame | float | bool | None" = None,
+        test: "DataFrame | None" = None,
+        **options: Unpack[MemoryKeywords],
+    ) -> "Task":
+        """A task from data frames of pandas. Labels keep their types; a cell that is None, NaN or NA is missing.
+
+        Args:
+            name: the task's name.
+            train: a frame with a row for each example.
+            dev: a frame that chooses the model; or the fraction of `train` to cut for it, as for `Task.assemble`.
+            test: a frame that only measures.
+            options: which columns are `text`, `label`, `tokens` or `features` and how they are read, see
+                `NestedTableOptions`; and `SplitOptions`.
+        """
+        check_name(name)
+        return cls._from_tables(name, frame_examples, train, dev, test, options)
 
     @classmethod
-    def from_conllu(cls, name: str, train: str | Path, **options: Any) -> "Task":
-        """A tagging task from CoNLL-U files: `Task.read(..., format="conllu")`."""
-        return cls.read(name, train, format="conllu", **options)
+    def from_dataset(
+        cls,
+        name: str,
+        train: "Dataset | DatasetDict",
+        *,
+        dev: "Dataset | str | float | bool | None" = None,
+        test: "Dataset | str | None" = None,
+        **options: Unpack[MemoryKeywords],
+    ) -> "Task":
+        """A task from a data set of the package `datasets`. Classes that it stores as numbers get their names.
+
+        Args:
+            name: the task's name.
+            train: a data set; or several by the names of their splits, of which `train`, `validation` and `test` are
+                found, and a note says which others are not used. A test set whose labels are secret is left out.
+            dev: a data set, or the name of a split, that chooses the model; or the fraction of `train` to cut for it,
+                as for `Task.assemble`.
+            test: a data set, or the name of a split, that only measures.
+            options: which columns are `text`, `label`, `tokens` or `features` and how they are read, see
+                `NestedTableOptions`; and `SplitOptions`.
+        """
+        check_name(name)
+        splits, notes = DatasetSplits.of(name, train, dev, test).without_secret_labels(options)
+        task = cls._from_tables(name, dataset_examples, splits.train, splits.dev, splits.test, options)
+        return replace(task, notes=(*notes, *task.notes))
+
+    @classmethod
+    def _from_tables(
+        cls,
+        name: str,
+        read_table: Callable[[str, str, Any, NestedTableOptions], Examples],
+        train: object,
+        dev: object,
+        test: object,
+        options: MemoryKeywords,
+    ) -> "Task":
+        """A task from tables in memory, whatever holds them."""
+        split_options, reader_options = _apart(options)
+        table_options = cast(NestedTableOptions, reader_options)
+        train_examples = read_table(name, "train", train, table_options)
+        dev_split = dev
+        if dev is not None and not isinstance(dev, Real):  # no share to cut
+            dev_split = read_table(name, "dev", dev, table_options)
+        test_examples = read_table(name, "test", test, table_options) if test is not None else None
+        return cls.assemble(name, train_examples, dev_split, test_examples, **split_options)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_csv(
+        cls,
+        name: str,
+        train: Files,
+        *,
+        dev: Files | float | bool | None = None,
+        test: Files | None = None,
+        **options: Unpack[CsvKeywords],
+    ) -> "Task":
+        """A task from comma-separated files: `Task.read(..., format="csv")`.
+
+        Args:
+            name: the task's name.
+            train: a file, a list of files, or a pattern such as `parts/*.csv`.
+            dev: likewise, or the fraction of `train` to cut for it, or False; see `Task.read`.
+            test: likewise.
+            options: `text`, `label`, `features`, `where`, ... as `TableOptions` has them; `delimiter`, `quoting`,
+                `header`, `encoding`; and `SplitOptions`.
+        """
+        return cls.read(name, train, dev, test, format="csv", **options)
+
+    @classmethod
+    def from_columns(
+        cls,
+        name: str,
+        train: Files,
+        *,
+        dev: Files | float | bool | None = None,
+        test: Files | None = None,
+        **options: Unpack[ColumnsKeywords],
+    ) -> "Task":
+        """A tagging task from CoNLL-style columns: `Task.read(..., format="columns")`.
+
+        Args:
+            name: the task's name.
+            train: a file, a list of files, or a pattern such as `parts/*.conll`.
+            dev: likewise, or the fraction of `train` to cut for it, or False; see `Task.read`.
+            test: likewise.
+            options: `token` and `label`, the columns of the word and of its label by number or name; `separator`,
+                `comment`, `header`, `names`, `encoding`; and `SplitOptions`.
+        """
+        return cls.read(name, train, dev, test, format="columns", **options)
+
+    @classmethod
+    def from_conllu(
+        cls,
+        name: str,
+        train: Files,
+        *,
+        dev: Files | float | bool | None = None,
+        test: Files | None = None,
+        **options: Unpack[ConlluKeywords],
+    ) -> "Task":
+        """A tagging task from CoNLL-U files: `Task.read(..., format="conllu")`.
+
+        Args:
+            name: the task's name.
+            train: a file, a list of files, or a pattern such as `parts/*.conllu`.
+            dev: likewise, or the fraction of `train` to cut for it, or False; see `Task.read`.
+            test: likewise.
+            options: `token` and `label`, the columns of the word and of its label by number or name, `encoding`; and
+                `SplitOptions`.
+        """
+        return cls.read(name, train, dev, test, format="conllu", **options)
 
 
-def _in_memory(name: str, role: str, split: object) -> Examples:
-    """The examples of inputs and labels, whatever holds them."""
-    if not isinstance(split, tuple) or len(split) != 2:
-        raise CrossTaskError(f"Task '{name}': {role} is a tuple of inputs and labels; found {shown(split)}.")
-    inputs, labels = _plain_inputs(name, role, split[0]), _plain_values(name, role, "labels", split[1])
-    plain = [_plain_label(name, role, position, label) for position, label in enumerate(labels, start=1)]
-    return Examples(inputs, plain, f"{name}, {role}")
-
-
-def _plain_inputs(name: str, role: str, inputs: Any) -> Inputs:
-    """Texts, pairs and lists of words as a list; numbers as an array of single precision."""
-    if hasattr(inputs, "__array__") and not isinstance(inputs, np.ndarray):  # a tensor, or a column of a data frame
-        inputs = np.asarray(inputs)
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "fiub":
-        with np.errstate(over="ignore"):  # too large for single precision becomes infinite, which is refused
-            return inputs.astype(np.float32)
-    return _plain_values(name, role, "inputs", inputs)
-
-
-def _plain_values(name: str, role: str, what: str, values: Any) -> Sequence[Any]:
-    if hasattr(values, "__array__"):
-        values = np.asarray(values).tolist()
-    if isinstance(values, list | tuple):
-        return values
-    if isinstance(values, Sequence) and not isinstance(values, str | bytes):
-        return list(values)
-    raise CrossTaskError(
-        f"Task '{name}': the {what} of {role} are a list or an array with an item per example; found {shown(values)}."
-    )
-
-
-def _plain_label(name: str, role: str, position: int, label: object) -> float | str | Sequence[str] | set[str]:
-    """A number, a text, or texts in a container of the same type."""
-    if isinstance(label, float | np.floating):
-        return float(label)
-    if isinstance(label, np.ndarray):
-        label = label.tolist()
-    items: Sequence[object] | set[object] = (label,)
-    if isinstance(label, list | tuple | set):
-        items = label
-    for item in items:
-        if item is None or isinstance(item, bytes | dict | list | tuple | set):
-            raise CrossTaskError(
-                f"Task '{name}': {role}, example {position} has the label {shown(label)}; a label is a text or a "
-                "number, or a list of these."
-            )
-    if isinstance(label, list | tuple | set):
-        return type(label)(text_of(item) for item in label)
-    return text_of(label)
+def _apart(options: Mapping[str, Any]) -> tuple[SplitKeywords, dict[str, Any]]:
+    """The options of the splits, and those of the format."""
+    split_options: dict[str, Any] = {}
+    reader_options: dict[str, Any] = {}
+    for key, value in options.items():
+        if key in SPLIT_OPTIONS:
+            split_options[key] = value
+        else:
+            reader_options[key] = value
+    return cast(SplitKeywords, split_options), reader_options

@@ -38,6 +38,7 @@ class SavedTask(TypedDict):
     mean: NotRequired[FiniteNumber]
     scale: NotRequired[FiniteNumber]
     common_label: NotRequired[Annotated[int, Field(ge=0)]]
+    values: NotRequired[list[str | int | FiniteNumber | bool]]
 
 
 class Description(TypedDict):
@@ -200,6 +201,8 @@ def task_specs(description: Description) -> list[TaskSpec]:
         spec = TaskSpec.from_json(data)
         if spec.name in specs:
             raise CrossTaskError(f"two tasks have the name {shown(spec.name)}.")
+        if len(spec.values) not in (0, len(spec.labels)):
+            raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.values)} values for its labels.")
         specs[spec.name] = spec
     if not specs:
         raise CrossTaskError("it has no tasks.")

@@ -8,7 +8,7 @@ import numpy as np
 from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.runs.events import Row
-from crosstask.runs.predictor import present_labels, tag_names
+from crosstask.runs.predictor import present_labels, tags_of
 from crosstask.runs.record import finite
 
 MAX_EXAMPLES = 4000
@@ -61,9 +61,9 @@ def _label(spec: TaskSpec, value: Any) -> Label:
     if spec.kind == "regression":
         return float(f"{float(value):.6g}")
     if spec.kind == "tagging":
-        return tag_names(spec, value[:MAX_WORDS])
+        return tags_of(spec.labels, value[:MAX_WORDS])
     if spec.kind == "multilabel":
-        return present_labels(spec, value)
+        return present_labels(spec.labels, value)
     return spec.labels[int(value)]
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from crosstask.data.examples import FORM_WORDS, Examples, TaskSpec
+from crosstask.data.examples import FORM_WORDS, Examples, LabelValue, TaskSpec
 from crosstask.data.label_map import LabelMap
 from crosstask.data.metrics import Predictions, score
 from crosstask.data.plain_text import has_lone_surrogate
@@ -19,10 +19,11 @@ from crosstask.validation import shown
 
 Inputs = Sequence[Any] | np.ndarray
 """Texts, pairs of texts, lists of words, or vectors."""
-Decision = str | float | list[str] | tuple[str, ...]
-"""A label, a number, the tags of a sentence, or several labels."""
-Probabilities = dict[str, float]
+Decision = LabelValue | Sequence[LabelValue]
+"""A label, a number, the tags of a sentence (a list), or several labels (a tuple)."""
+Probabilities = dict[LabelValue, float]
 """By label."""
+Label = TypeVar("Label", bound=LabelValue)
 INPUT_WORDS = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}
 
 
@@ -72,21 +73,26 @@ class Predictor:
         return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
     def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
-        """The label of each input: a string, a list of tags, a tuple of labels, or a number."""
+        """The label of each input, a list of tags, a tuple of labels, or a number.
+
+        A label is a text; for a task that was made in Python it is what it was there, such as 5 or True.
+        """
         if len(inputs) == 0:
             return []
-        return decisions(self.predictions(inputs, task))
+        predictions = self.predictions(inputs, task)
+        return decisions(predictions, predictions.spec.decisions)
 
     def predict_probabilities(
         self, inputs: Inputs, task: str | None = None
     ) -> list[Probabilities] | list[list[Probabilities]]:
-        """The probability of each label by its name; for tagging a list of these, one per word."""
+        """The probability of each label, as `predict` gives it; for tagging a list of these, one per word."""
         spec = self.spec(task)
         if spec.kind == "regression":
             raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
         if len(inputs) == 0:
             return []
-        return probabilities_by_name(self.predictions(inputs, task))
+        predictions = self.predictions(inputs, task)
+        return probabilities_by_label(predictions, predictions.spec.decisions)
 
     def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
         """Metrics on labeled examples, the one that chooses the model first."""
@@ -110,46 +116,47 @@ class Predictor:
         return export(self.model, self.spec(task).name, check_path(folder, "export"), card=card)
 
 
-def decisions(predictions: Predictions) -> list[Decision]:
-    """Decisions as people name them."""
+def decisions(predictions: Predictions, labels: Sequence[LabelValue]) -> list[Decision]:
+    """Decisions by these labels: those of the task, as texts or as they were in Python."""
     spec = predictions.spec
     if spec.kind == "regression":
         return [float(value) for value in predictions.scores]
-    named: list[Decision] = []
+    decided: list[Decision] = []
     for decision in predictions.predicted:
         if spec.kind == "tagging":
-            named.append(tag_names(spec, decision))
+            decided.append(tags_of(labels, decision))
         elif spec.kind == "multilabel":
-            named.append(tuple(present_labels(spec, decision)))
+            decided.append(tuple(present_labels(labels, decision)))
         else:
-            named.append(spec.labels[int(decision)])
-    return named
+            decided.append(labels[int(decision)])
+    return decided
 
 
-def tag_names(spec: TaskSpec, tags: Sequence[int] | np.ndarray) -> list[str]:
-    """The tags of a sentence by their names."""
-    return [spec.labels[int(index)] for index in tags]
+def tags_of(labels: Sequence[Label], tags: Sequence[int] | np.ndarray) -> list[Label]:
+    """The tags of a sentence."""
+    return [labels[int(index)] for index in tags]
 
 
-def present_labels(spec: TaskSpec, decision: np.ndarray) -> list[str]:
+def present_labels(labels: Sequence[Label], decision: np.ndarray) -> list[Label]:
     """The labels that a multilabel example has, of one decision per label."""
-    return np.array(spec.labels)[np.asarray(decision, dtype=bool)].tolist()
+    return [labels[index] for index in np.flatnonzero(decision).tolist()]
 
 
-def probabilities_by_name(predictions: Predictions) -> list[Probabilities] | list[list[Probabilities]]:
-    """The probability of each label by its name; for tagging a list of these, one per word."""
-    spec = predictions.spec
-    if spec.kind != "tagging":
-        return [_by_name(spec, row) for row in predictions.scores]
-    return [_by_word(spec, words) for words in predictions.probabilities or []]
+def probabilities_by_label(
+    predictions: Predictions, labels: Sequence[LabelValue]
+) -> list[Probabilities] | list[list[Probabilities]]:
+    """The probability of each label; for tagging a list of these, one per word."""
+    if predictions.spec.kind != "tagging":
+        return [_by_label(labels, row) for row in predictions.scores]
+    return [_by_word(labels, words) for words in predictions.probabilities or []]
 
 
-def _by_name(spec: TaskSpec, row: np.ndarray) -> Probabilities:
-    return dict(zip(spec.labels, row.tolist(), strict=True))
+def _by_label(labels: Sequence[LabelValue], row: np.ndarray) -> Probabilities:
+    return dict(zip(labels, row.tolist(), strict=True))
 
 
-def _by_word(spec: TaskSpec, words: np.ndarray) -> list[Probabilities]:
-    return [_by_name(spec, word) for word in words]  # [words, labels]
+def _by_word(labels: Sequence[LabelValue], words: np.ndarray) -> list[Probabilities]:
+    return [_by_label(labels, word) for word in words]  # [words, labels]
 
 
 def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:

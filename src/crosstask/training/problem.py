@@ -8,7 +8,7 @@ from crosstask.data.overlap import positions_outside
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.training.paradigms import Paradigm, default_paradigm, find_paradigm
-from crosstask.validation import items_of
+from crosstask.validation import items_of, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,12 +20,14 @@ class LearningProblem:
     paradigm: Paradigm
 
     @classmethod
-    def of(cls, target: Task | Sequence[Task], sources: Sequence[Task], paradigm: str | None) -> "LearningProblem":
+    def of(
+        cls, target: Task | Sequence[Task], sources: Task | Sequence[Task] | None, paradigm: str | None
+    ) -> "LearningProblem":
         """Check that there is a target, that names differ, and that every metric goes with its task."""
-        targets = (target,) if isinstance(target, Task) else items_of("fit", "target", target, Task)
+        targets = items_of("fit", "target", target, Task)
         sources = items_of("fit", "sources", sources, Task)
         if not targets:
-            raise CrossTaskError("There is no target task.")
+            raise CrossTaskError(f"fit: `target` must be a `Task`, or a list of them; found {shown(target)}.")
         names: set[str] = set()
         for task in (*targets, *sources):
             if task.name in names:

@@ -11,12 +11,13 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.limits import MAX_COUNT
 from crosstask.models.build import feature_section
-from crosstask.progress import make_progress, shown
+from crosstask.progress import make_progress
+from crosstask.progress import shown as shown_progress
 from crosstask.transferability.features import all_units, sampled
 from crosstask.transferability.judge import Judge
 from crosstask.transferability.table import RankResult, RankRow, sort_rows
 from crosstask.transferability.verdict import UNKNOWN
-from crosstask.validation import Seed, check_value, items_of
+from crosstask.validation import Seed, check_value, items_of, shown
 
 NumExamples = Annotated[int, Field(ge=2, le=MAX_COUNT)]
 MAX_EXAMPLES = 2_000
@@ -29,7 +30,7 @@ MIN_EXAMPLES = 200
 
 def rank(
     target: Task,
-    sources: Sequence[Task],
+    sources: Task | Sequence[Task],
     *,
     encoder: str | Mapping[str, Any] = "minilm",
     examples: int | None = None,
@@ -62,7 +63,7 @@ def rank(
 
     Args:
         target: the task that matters. Only training examples are used, of all tasks.
-        sources: tasks that may help.
+        sources: tasks that may help, or one.
         encoder: as for `Learner`; layers that would have to be trained first are left out.
         examples: of each task at most, at random. By default 2,000 and, where an encoder has to run, no more than 4,000
             of all tasks together (a fifth of it the target's), but at least 200 of each source.
@@ -70,6 +71,7 @@ def rank(
         all_scores: also compute the scores of `more_scores`.
         progress: show a bar; by default when the error stream is a terminal.
     """
+    sources = items_of("rank", "sources", sources, Task)
     _check_arguments(target, sources, examples)
     check_value("rank", "seed", Seed, seed)
     section, notes = feature_section(encoder)
@@ -77,7 +79,7 @@ def rank(
         section["pooling"] = "mean"  # so that features of words and of texts lie in one space
     rows: list[RankRow] = []
     # The caller's random numbers stay as they are.
-    with shown(make_progress(progress)) as bar, torch.random.fork_rng(devices=[]):
+    with shown_progress(make_progress(progress)) as bar, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # 1. Sources whose inputs no encoder takes beside the target's have a row that says so.
         comparable = []
@@ -104,8 +106,8 @@ def rank(
 
 
 def _check_arguments(target: Task, sources: Sequence[Task], examples: int | None) -> None:
-    items_of("rank", "target", [target], Task)
-    sources = items_of("rank", "sources", sources, Task)
+    if not isinstance(target, Task):
+        raise CrossTaskError(f"rank: `target` must be a `Task`, the one that matters; found {shown(target)}.")
     names = {target.name}
     for source in sources:
         if source.name in names:

@@ -19,6 +19,7 @@ from crosstask.data.readers.hub import read_hub
 from crosstask.data.readers.jsonl import read_jsonl
 from crosstask.data.readers.lines import read_lines
 from crosstask.data.readers.parquet import read_parquet
+from crosstask.data.readers.several import Files, file_paths, joined, listed_files
 from crosstask.data.readers.source import Encoding, Source
 from crosstask.data.readers.stream import Limits
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -75,27 +76,31 @@ READERS: dict[str, Reader] = {
 
 
 def read(
-    path: str | Path,
+    path: Files,
     *,
     format: str | None = None,
     folder: str | Path = ".",
     task: str = "task",
     options: Mapping[str, Any] | None = None,
 ) -> Examples:
-    """The examples of one file.
+    """The examples of a file, or of several in a row.
 
     Args:
-        path: the file; relative paths start at `folder`.
+        path: the file, a list of files, or a pattern such as `parts/*.csv`; relative paths start at `folder`.
         format: a key of `READERS`; inferred from the file's name when left out.
         folder: where relative paths start.
         task: the name of the task, for error messages.
         options: those of the format's reader.
     """
-    reader = check(path, format=format, task=task, options=options)
+    check(path, format=format, task=task, options=options)
     reader_options = dict(options or {})
     encoding = reader_options.pop("encoding", "utf-8")
     limits = Limits(reader_options.pop("max_bytes", None))
-    return reader.read(Source(task, str(path), Path(folder) / path, encoding, limits), **reader_options)
+    parts = []
+    for file in file_paths(path, format=format, folder=folder, task=task):
+        source = Source(task, file, Path(folder) / file, encoding, limits)
+        parts.append(reader_for(file, format, task).read(source, **reader_options))
+    return parts[0] if len(parts) == 1 else joined(parts, task)
 
 
 def file_options(*, encoding: Encoding = "utf-8", max_bytes: Count | None = None) -> None:
@@ -108,14 +113,20 @@ def file_options(*, encoding: Encoding = "utf-8", max_bytes: Count | None = None
     """
 
 
-def check(path: str | Path, *, format: str | None, task: str, options: Mapping[str, Any] | None = None) -> Reader:
-    """The reader of a file, and an error for options that it does not have; no file is touched."""
-    reader = reader_for(str(path), format, task)
+def check(path: Files, *, format: str | None, task: str, options: Mapping[str, Any] | None = None) -> Reader:
+    """The reader of a file, or of the first of several, and an error for options that it does not have.
+
+    No file is touched.
+    """
+    first, *others = listed_files(path, task)
+    for other in others:
+        check(other, format=format, task=task, options=options)
+    reader = reader_for(first, format, task)
     values = dict(options or {})
     _check_options(reader, values, task)
     check_values(f"Task '{one_line(task)}'", file_options, values)
     check_values(f"Task '{one_line(task)}'", reader.read, values)
-    Source(task, str(path), Path(path), values.get("encoding", "utf-8")).check_encoding()
+    Source(task, first, Path(first), values.get("encoding", "utf-8")).check_encoding()
     return reader
 
 

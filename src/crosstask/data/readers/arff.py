@@ -52,9 +52,8 @@ def read_arff(
             0 or 1 each if there are several. The last attribute when left out, if it is nominal.
         features: names of the attributes that make the vector; "rest" for all but the label.
     """
-    attributes, numbers, cells = _parse(source)
-    names = [attribute.name for attribute in attributes]
-    table = Table(source, names, cells.column, numbers)
+    table, attributes = arff_table(source)
+    names = table.names
     label = _label(table, label, last_is_nominal=bool(attributes[-1].classes))
     # Labels must be classes that the header lists, and features must be numbers.
     for index in table.find_all(label, "label"):
@@ -68,6 +67,12 @@ def read_arff(
             )
     options: TableOptions = {"label": label, "features": features}
     return examples_from(table, options)
+
+
+def arff_table(source: Source) -> tuple[Table, list[Attribute]]:
+    """An ARFF file as a table of texts, and its attributes."""
+    attributes, numbers, cells = _parse(source)
+    return Table(source, [attribute.name for attribute in attributes], cells.column, numbers), attributes
 
 
 def _label(table: Table, label: Column | Sequence[str] | None, *, last_is_nominal: bool) -> str | Sequence[str]:

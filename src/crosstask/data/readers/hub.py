@@ -35,6 +35,11 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
         config: the configuration of a data set that has several.
         options: see `NestedTableOptions`.
     """
+    return examples_from(hub_table(source, config), options)
+
+
+def hub_table(source: Source, config: str | None = None) -> Table:
+    """A data set of the hub, or in a folder, as a table."""
     name, split = _name_and_split(source.name)
     datasets = import_extra("datasets", extra="hub", purpose="Reading data sets of the hub")
     folder = source.path
@@ -46,6 +51,11 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
         raise _load_error(source, name, folder, error) from error
     if isinstance(data, dict):
         data = _one_split(source, data, name, split)
+    return dataset_table(source, data)
+
+
+def dataset_table(source: Source, data: "Dataset") -> Table:
+    """A data set as a table; classes have their names."""
     names = list(data.column_names)
 
     def column(index: int) -> list[Cell]:
@@ -56,7 +66,7 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
             reason = one_line(str(error).strip().split("\n")[0]) or type(error).__name__
             raise source.error(f"cannot be read in the column '{brief(names[index])}' ({reason}).") from error
 
-    return examples_from(Table(source, names, column, range(1, len(data) + 1)), options)
+    return Table(source, names, column, range(1, len(data) + 1))
 
 
 def _name_and_split(path: str) -> tuple[str, str | None]:

@@ -31,6 +31,13 @@ def read_parquet(source: Source, **options: Unpack[NestedTableOptions]) -> Examp
         source: the file.
         options: see `NestedTableOptions`.
     """
+    with parquet_table(source) as table:
+        return examples_from(table, options)
+
+
+@contextmanager
+def parquet_table(source: Source) -> Iterator[Table]:
+    """A Parquet file as a table, as long as it is open."""
     import_extra("pyarrow", extra="parquet", purpose="Reading Parquet files")
     parquet = import_extra("pyarrow.parquet", extra="parquet", purpose="Reading Parquet files")
     with _content(source) as content:
@@ -39,10 +46,7 @@ def read_parquet(source: Source, **options: Unpack[NestedTableOptions]) -> Examp
             names = [str(name) for name in file.schema_arrow.names]
             num_rows = int(file.metadata.num_rows)
         _check_size(source, num_rows * BYTES_PER_CELL)
-        table = Table(
-            source, names, lambda index: _column(source, file, names[index], num_rows), range(1, num_rows + 1)
-        )
-        return examples_from(table, options)
+        yield Table(source, names, lambda index: _column(source, file, names[index], num_rows), range(1, num_rows + 1))
 
 
 @contextmanager

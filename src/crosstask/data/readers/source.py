@@ -29,7 +29,7 @@ _NOT_FOR_FILES = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicod
 class Source:
     """One file to read: the task that it belongs to, the name that the user gave it, its path, and how text is coded.
 
-    Of several encodings the first that fits is taken. `limits` say how much is read.
+    Of several encodings the first that fits is taken. `limits` say how much is read. `unit` is what errors count.
     """
 
     task: str
@@ -37,12 +37,13 @@ class Source:
     path: Path
     encoding: Encoding = "utf-8"
     limits: Limits = DEFAULT_LIMITS
+    unit: str = "line"
 
     def error(self, problem: str, line: int | None = None) -> CrossTaskError:
         """The error for a problem of this file; `problem` goes on from the file's name: "has 3 columns, ..."."""
         where = one_line(self.name)
         if line is not None:
-            where += f", line {line}"
+            where += f", {self.unit} {line}"
         return CrossTaskError(f"Task '{one_line(self.task)}': {where} {problem}")
 
     def option_error(self, problem: str) -> CrossTaskError:

@@ -59,7 +59,8 @@ class Table:
     - `column`: the values of the column with this number, one per row; only called for columns that are used;
     - `lines`: where each row begins in the file (the row's number from 1 where the file has no lines);
     - `numbered`: columns may be chosen by number (from 0, or from the end: -1), as the file has them in an order;
-    - `objects`: the rows as the file has them, where a row need not have all columns (JSON lines).
+    - `objects`: the rows as the file has them, where a row need not have all columns (JSON lines);
+    - `typed`: labels that are numbers or true or false stay that, and are no texts (tables in memory).
     """
 
     source: Source
@@ -68,6 +69,7 @@ class Table:
     lines: Sequence[int]
     numbered: bool = False
     objects: Sequence[dict[str, Any]] | None = None
+    typed: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)

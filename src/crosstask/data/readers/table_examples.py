@@ -6,7 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from crosstask.data.examples import Examples, Inputs, Labels, select
+from crosstask.data.examples import Examples, Inputs, Labels, LabelValue, select
+from crosstask.data.in_memory import first_and_count, is_missing
 from crosstask.data.readers.column_roles import ColumnRoles, InputColumns, NestedTableOptions, TableOptions, find_roles
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table, as_text, as_texts
@@ -51,7 +52,10 @@ def examples_from(table: Table, options: TableOptions) -> Examples:
         labels = _indicated_labels(table, roles.label)
     else:
         labels = _labels(table, roles.label[0], options.get("label_separator"))
-    return Examples(inputs, labels, table.source.name, table.lines)
+    features: tuple[str, ...] = ()
+    if roles.inputs.form == "vector":
+        features = tuple(str(table.names[index]) for index in roles.inputs.columns)
+    return Examples(inputs, labels, table.source.name, table.lines, unit=table.source.unit, features=features)
 
 
 def unlabeled_inputs(table: Table, inputs: InputColumns, strip: str | Sequence[str] | None) -> Inputs:
@@ -88,7 +92,7 @@ def rows_with_text(
     if not empty_rows:
         return everything
     if empty == "error":
-        others = f" (as have {len(empty_rows) - 1} more)" if len(empty_rows) > 1 else ""
+        others = _others(len(empty_rows))
         raise source.error(
             f"{problem}{others}; set `empty: drop` to leave such examples out or `empty: keep` to keep them.",
             lines[empty_rows[0]],
@@ -130,6 +134,8 @@ def _column_texts(table: Table, index: int) -> list[str]:
     for row, value in enumerate(table.column(index)):
         if isinstance(value, str):
             texts.append(value)
+        elif is_missing(value):  # not the text "nan"
+            texts.append("")
         elif isinstance(value, list | tuple | dict):
             raise table.source.error(
                 f"has a list or an object in the text column '{table.names[index]}'; a list of words is named with "
@@ -160,7 +166,7 @@ def _rows_with_tokens(table: Table, index: int) -> Table:
     return table.take(rows)
 
 
-def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[str]]:
+def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[LabelValue]]:
     if roles.indicators:
         raise table.source.option_error("with `tokens`, `label` names a single column that holds a list of tags.")
     name, labels = table.names[roles.label[0]], []
@@ -171,19 +177,19 @@ def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[str]
             raise table.source.error(f"has {len(words)} tokens but {len(tags)} tags in the column '{name}'.", line)
         if any(_is_missing(tag) for tag in tags):
             raise table.source.error(f"has a token without a label in the column '{name}'.", line)
-        labels.append(as_texts(tags))
+        labels.append([_item(table, tag) for tag in tags])
     return labels
 
 
-def _labels(table: Table, index: int, separator: str | None) -> list[str | float | tuple[str, ...]]:
+def _labels(table: Table, index: int, separator: str | None) -> list[LabelValue | tuple[LabelValue, ...]]:
     if separator is not None and (not isinstance(separator, str) or not separator):
         raise table.source.option_error(f"`label_separator` is a piece of text such as ';'; found {shown(separator)}.")
     if separator is not None:
         return [_separated(value, separator) for value in table.column(index)]
-    labels: list[str | float | tuple[str, ...]] = []
+    labels: list[LabelValue | tuple[LabelValue, ...]] = []
     texts: dict[str, str] = {}  # without spaces around them; a column has few labels many times
     for row, value in enumerate(table.column(index)):
-        label: str | float | tuple[str, ...] | None = None
+        label: LabelValue | tuple[LabelValue, ...] | None = None
         if isinstance(value, str):
             label = texts.get(value)
         if label is None:
@@ -199,23 +205,45 @@ def _separated(value: object, separator: str) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-def _label(table: Table, index: int, row: int, value: object) -> str | float | tuple[str, ...]:
+def _label(table: Table, index: int, row: int, value: object) -> LabelValue | tuple[LabelValue, ...]:
     """The label in a cell: a text, a number, or several texts."""
     line, name = table.lines[row], table.names[index]
     if isinstance(value, list | tuple):
         if any(isinstance(item, list | tuple | dict) for item in value):
             raise table.source.error(f"has a list or an object among the labels in the column '{name}'.", line)
-        return tuple(as_texts(value))
+        return tuple(_item(table, item) for item in value)
     if isinstance(value, dict):
         raise table.source.error(f"has an object as label in the column '{name}'.", line)
     if _is_missing(value):
-        raise table.source.error(f"has no label in the column '{name}'; fill it in or take the line out.", line)
-    # A number stays one, so that labels such as 0.5 can make a regression task.
-    return value if isinstance(value, float) else as_text(value)
+        _, count = first_and_count(table.column(index), _is_missing) or (row, 1)
+        which = "the line" if count == 1 else "such lines"
+        if table.source.unit != "line":
+            which = "it" if count == 1 else "such examples"
+        raise table.source.error(
+            f"has no label in the column '{name}'{_others(count)}; fill it in or take {which} out.", line
+        )
+    # A fraction stays a number in any table, so that labels such as 0.5 can make a regression task.
+    return value if isinstance(value, float) else _item(table, value)
+
+
+def _item(table: Table, value: object) -> LabelValue:
+    """A label, or one of several, as a text, or as the number that it was in memory."""
+    if table.typed and isinstance(value, bool | int | float):
+        return value
+    return as_text(value)
 
 
 def _is_missing(value: object) -> bool:
-    return (isinstance(value, float) and math.isnan(value)) or not as_text(value)
+    return is_missing(value) or not as_text(value)
+
+
+def _others(count: int) -> str:
+    """How many more there are like the first, which is named.
+
+    >>> _others(1), _others(3)
+    ('', ' (as have 2 more)')
+    """
+    return f" (as have {count - 1:,} more)" if count > 1 else ""
 
 
 def _indicated_labels(table: Table, columns: Sequence[int]) -> list[tuple[str, ...]]:
@@ -246,7 +274,8 @@ def _vectors(table: Table, columns: Sequence[int]) -> np.ndarray:
         matrix[:, column] = numbers = _as_floats(values)
         if not np.isfinite(numbers).all():
             row = int(np.argmin(np.isfinite(numbers)))
-            raise _no_number(table, row, str(table.names[index]), values[row])
+            count = int((~np.isfinite(numbers)).sum())
+            raise _no_number(table, row, str(table.names[index]), values[row], count)
     return matrix
 
 
@@ -286,9 +315,10 @@ def _as_float(value: object) -> float:
         return math.nan
 
 
-def _no_number(table: Table, row: int, name: str, value: object) -> CrossTaskError:
+def _no_number(table: Table, row: int, name: str, value: object, count: int = 1) -> CrossTaskError:
+    others = f" (and {count - 1:,} more values that are no numbers)" if count > 1 else ""
     return table.source.error(
-        f"has {_quoted(value)} in the feature column '{name}'; a finite number was expected.", table.lines[row]
+        f"has {_quoted(value)} in the feature column '{name}'{others}; a finite number was expected.", table.lines[row]
     )
 
 
