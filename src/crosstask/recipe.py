@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, ErrorDetails
 
 from crosstask.data import readers
 from crosstask.data.label_map import LabelMap
-from crosstask.data.options import TASK_KEYS, SplitOptions
+from crosstask.data.options import TASK_KEYS, Limit, SplitOptions
 from crosstask.data.readers import READERS, file_options
 from crosstask.data.readers.keywords import ReadKeywords
 from crosstask.data.readers.several import HUB, fitting_files, has_pattern
@@ -400,6 +400,9 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
     check_values(where, Task.read, {key: section[key] for key in ("train", "dev", "test", "format") if key in section})
     check_values(where, SplitOptions, section)
+    for option in ("limit", "dev_limit"):
+        if section.get(option) is not None:
+            Limit.read(name, option, section[option])
     with _naming(where):
         LabelMap(section.get("map"))
     reader_options = {key: value for key, value in section.items() if key not in TASK_KEYS}

@@ -1,5 +1,6 @@
 """Tasks: few-shot subsets, cuts, splits, label sets, and that test labels never reach training."""
 
+import re
 from collections import Counter
 from typing import get_type_hints
 
@@ -76,36 +77,89 @@ def test_stratified_cut(labels, share, seed):
         assert all(abs(taken[label] - count * held_out / len(labels)) < 1 for label, count in there.items())
 
 
-@pytest.mark.parametrize("limit", [5, 20, 23])
-def test_limit_is_balanced(limit):
+def skewed_counts(limit, seed=0):
     skewed = ["rare"] * 10 + ["common"] * 90
-    task = ct.Task.from_arrays("skewed", TEXTS, skewed, limit=limit, dev=False)
-    counts = Counter(task.train.labels)
+    task = ct.Task.from_arrays("skewed", TEXTS, skewed, limit=limit, dev=False, seed=seed)
+    return Counter(task.train.labels), task.notes
+
+
+def test_limit_draws_at_random():
+    """Classes keep the mixture that they have: one in ten of the drawn examples is rare, not one in two."""
+    counts = Counter()
+    for seed in range(200):
+        drawn, _ = skewed_counts(20, seed)
+        assert sum(drawn.values()) == 20
+        counts += drawn
+    assert counts["rare"] / 4000 == pytest.approx(0.1, abs=0.01)
+    assert skewed_counts(20)[1] == ("20 of 100 training examples were drawn at random",)
+    assert stars(limit=20, dev=False).train.inputs == stars(limit=20, dev=False).train.inputs
+    assert stars(limit=20, dev=False, seed=1).train.inputs != stars(limit=20, dev=False).train.inputs
+
+
+def test_a_limit_that_loses_a_class_says_so():
+    counts, notes = skewed_counts(2)
+    assert counts == {"common": 2}
+    assert notes == ("2 of 100 training examples were drawn at random; none has the label 'rare'",)
+    many = [str(number) for number in range(50)] * 2
+    task = ct.Task.from_arrays("many", TEXTS, many, limit=40, dev=False)
+    assert re.search(r"none has the label ('\d+', ){4}'\d+' and \d+ more labels$", task.notes[0])
+
+
+@pytest.mark.parametrize("limit", [5, 20, 23])
+def test_balanced_limit(limit):
+    counts, notes = skewed_counts({"count": limit, "balanced": True})
     assert sum(counts.values()) == limit
     assert counts["rare"] == min(10, limit // 2 + (counts["rare"] > counts["common"]))
-    assert stars(limit=limit, dev=False).train.inputs == stars(limit=limit, dev=False).train.inputs
-    assert stars(limit=limit, dev=False, seed=1).train.inputs != stars(limit=limit, dev=False).train.inputs
+    assert len(notes) == 1
+    assert "balanced: classes are as equal in number as the data allows, and not as common as they are" in notes[0]
+    assert skewed_counts({"count": limit, "balanced": False}) == skewed_counts(limit) == skewed_counts({"count": limit})
+    assert skewed_counts(np.int64(limit)) == skewed_counts(limit)
+
+
+@pytest.mark.parametrize(
+    ("limit", "problem"),
+    [
+        (0, "`limit` must be at least 1, found 0"),
+        ({"count": 0}, "`limit` must be at least 1, found 0"),
+        ({"balanced": True}, "`limit` is a number of examples, or {count: 100, balanced: true}; found"),
+        ({"count": "many"}, "`limit` is a number of examples"),
+        ({"count": 5, "balanced": "yes"}, "`limit` is a number of examples"),
+        ({"count": 5, "balance": True}, "unknown key 'limit.balance'. Did you mean 'balanced'?"),
+    ],
+)
+def test_limits_that_make_no_sense(limit, problem):
+    with pytest.raises(ct.CrossTaskError, match=re.escape(problem)):
+        stars(limit=limit)
+
+
+def test_numbers_are_not_balanced():
+    with pytest.raises(ct.CrossTaskError, match="a regression task has none; use `limit: 10`"):
+        grades = [i / 7 for i in range(100)]
+        ct.Task.from_arrays("grade", TEXTS, grades, limit={"count": 10, "balanced": True}, dev=False)
 
 
 def test_limit_counts_every_label_you_have():
     """A dev set that is cut comes out of the limit; a dev set that is given has a limit of its own."""
-    task = stars(limit=20)
+    task = stars(limit={"count": 20, "balanced": True})
     assert len(task.train) + len(task.dev) == 20
     assert Counter(task.train.labels + task.dev.labels) == dict.fromkeys("12345", 4)
     assert set(task.train.labels) == set("12345")
-    task = stars(limit=20, dev=(TEXTS, STARS), dev_limit=10)
+    task = stars(limit=20, dev=(TEXTS, STARS), dev_limit={"count": 10, "balanced": True})
     assert len(task.train) == 20
     assert Counter(task.dev.labels) == dict.fromkeys("12345", 2)
+    assert "10 of 100 dev examples were drawn at random, balanced" in task.notes[1]
     assert len(stars(limit=1000, dev=False).train) == 100
+    assert stars(limit=1000, dev=False).notes == ()
 
 
-def test_limit_shows_every_tag():
+def test_balanced_limit_shows_every_tag():
     words = [["w"] * 3 for _ in range(60)]
     tags = [["O", "O", "O"] for _ in range(60)]
     for place, tag in zip((7, 21, 40, 55), ("B-A", "I-A", "B-B", "I-B"), strict=True):
         tags[place][1] = tag
     for seed in range(5):
-        task = ct.Task.from_arrays("ner", words, tags, limit=6, dev=False, seed=seed)
+        limit = {"count": 6, "balanced": True}
+        task = ct.Task.from_arrays("ner", words, tags, limit=limit, dev=False, seed=seed)
         assert {tag for row in task.train.labels for tag in row} == {"O", "B-A", "I-A", "B-B", "I-B"}
         assert len(task.train) == 6
 
@@ -114,8 +168,9 @@ def test_limit_of_other_kinds():
     task = ct.Task.from_arrays("grade", TEXTS, [i / 7 for i in range(100)], limit=10, dev=False)
     assert len(task.train) == 10
     rare = [("a",) if i else ("a", "b") for i in range(100)]
-    task = ct.Task.from_arrays("topics", TEXTS, rare, limit=5, dev=False)
+    task = ct.Task.from_arrays("topics", TEXTS, rare, limit={"count": 5, "balanced": True}, dev=False)
     assert "text 0" in task.train.inputs
+    assert "balanced: every label where possible, rare ones first" in task.notes[0]
 
 
 def test_lines_stay_with_their_examples():

@@ -438,6 +438,27 @@ class TestCannotBeJudged:
         row = rank(target, [other]).rows[0]
         assert "100% of the target's inputs stand in it too" in row.reasons
 
+    def test_common_inputs_are_counted_on_all_examples(self):
+        """Samples of 60 and 600 inputs hardly meet by chance; half of the target's 60 stand in a source of 600."""
+        target, sources = known_truth(100)
+        half = target.train.take(range(30))
+        inputs = np.concatenate([sources[0].train.inputs, half.inputs])
+        source = ct.Task.from_arrays("source", inputs, [*sources[0].train.labels, *half.labels], dev=False)
+        for examples in (None, 20, 40):
+            row = rank(target, [source], examples=examples).rows[0]
+            assert "50% of the target's inputs stand in it too" in row.reasons, examples
+
+    def test_a_copy_is_told_by_all_examples(self):
+        """A sample of a copy may be a sample of something else; a sample of something else is no copy."""
+        target, sources = known_truth(100)
+        copy = replace(sources[0], spec=replace(sources[0].spec, name="copy"))
+        row = rank(sources[0], [copy], examples=50).rows[0]
+        assert row.reasons == ("the same examples with the same labels as the target: it adds nothing",)
+        more = np.concatenate([target.train.inputs, sources[1].train.inputs])
+        longer = ct.Task.from_arrays("longer", more, [*target.train.labels, *sources[1].train.labels], dev=False)
+        row = rank(target, [longer], examples=20).rows[0]
+        assert "100% of the target's inputs stand in it too" in row.reasons
+
     def test_what_a_source_has_memorized_of_the_target_s_inputs_does_not_count(self):
         """Labels at random, more features than examples: on inputs that are new to it such a source tells nothing."""
         alignments, gains = [], []

@@ -2,11 +2,55 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, TypedDict
+from numbers import Integral
+from typing import Annotated, Literal, TypedDict
+
+from pydantic import WithJsonSchema
 
 from crosstask.data.examples import Kind
+from crosstask.errors import CrossTaskError, did_you_mean
+from crosstask.validation import shown
 
 Cut = Literal["random", "latest"]
+LIMIT_KEYS = {"count": {"type": "integer", "minimum": 1}, "balanced": {"type": "boolean"}}
+LimitOptions = Annotated[
+    Mapping[str, object],
+    WithJsonSchema(
+        {"type": "object", "properties": LIMIT_KEYS, "required": ["count"], "additionalProperties": False}
+    ),
+]
+"""`{count: 100, balanced: true}`."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How many examples of a split are used, and whether classes are balanced among them or drawn as they come."""
+
+    count: int
+    balanced: bool = False
+
+    @classmethod
+    def read(cls, task: str, option: str, value: int | Mapping[str, object]) -> "Limit":
+        """The limit that a number or a mapping means.
+
+        >>> Limit.read("stars", "limit", {"count": 100, "balanced": True})
+        Limit(count=100, balanced=True)
+        """
+        settings: Mapping[str, object] = value if isinstance(value, Mapping) else {"count": value}
+        for key in settings:
+            if key not in LIMIT_KEYS:
+                raise CrossTaskError(
+                    f"Task '{task}': unknown key '{option}.{key}'. {did_you_mean(key, LIMIT_KEYS)}"
+                )
+        count, balanced = settings.get("count"), settings.get("balanced", False)
+        if not isinstance(count, Integral) or isinstance(count, bool) or not isinstance(balanced, bool):
+            raise CrossTaskError(
+                f"Task '{task}': `{option}` is a number of examples, or {{count: 100, balanced: true}}; found "
+                f"{shown(value)}."
+            )
+        if count < 1:
+            raise CrossTaskError(f"Task '{task}': `{option}` must be at least 1, found {count}.")
+        return cls(int(count), balanced)
 
 
 @dataclass(frozen=True)
@@ -17,8 +61,9 @@ class SplitOptions:
         kind: one of classification, pair, tagging, regression, multilabel; inferred when left out.
         labels: the label set in order, where the data's order is not wanted or the data lacks some.
         map: new names for labels; a key `/.../` is a regular expression, `*` is every label not named.
-        limit: use this many training examples, balanced over classes; for tagging every label occurs where possible.
-            It is the number of labels you have: a dev set that is cut comes out of it.
+        limit: use this many training examples, drawn at random. It is the number of labels you have: a dev set that is
+            cut comes out of it. `{count: 100, balanced: true}` draws classes as equal in number as the data allows; for
+            tagging and several labels per example, every label where possible and the rest at random.
         dev_limit: likewise for a dev set that is given.
         seed: of the subset and of the cut.
         split: fractions of (train, dev, test), or (train, test), to cut a single set into.
@@ -33,13 +78,20 @@ class SplitOptions:
     kind: Kind | None = None
     labels: Sequence[object] | None = None
     map: Mapping[object, object] | None = None
-    limit: int | None = None
-    dev_limit: int | None = None
+    limit: int | LimitOptions | None = None
+    dev_limit: int | LimitOptions | None = None
     seed: int = 0
     split: Sequence[float] | None = None
     cut: Cut = "random"
     drop_overlap: bool | None = None
     metric: str | None = None
+
+    def limits(self, task: str) -> dict[str, Limit | None]:
+        """`limit` and `dev_limit` by name; a value that is none is an error that names the task."""
+        limits: dict[str, Limit | None] = {}
+        for option, value in {"limit": self.limit, "dev_limit": self.dev_limit}.items():
+            limits[option] = None if value is None else Limit.read(task, option, value)
+        return limits
 
 
 class ArrayKeywords(TypedDict, total=False):
@@ -47,8 +99,8 @@ class ArrayKeywords(TypedDict, total=False):
 
     kind: Kind | None
     map: Mapping[object, object] | None
-    limit: int | None
-    dev_limit: int | None
+    limit: int | Mapping[str, object] | None
+    dev_limit: int | Mapping[str, object] | None
     seed: int
     split: Sequence[float] | None
     cut: Cut

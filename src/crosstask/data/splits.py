@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from numbers import Real
 from typing import get_args
 
 import numpy as np
 
-from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, LabelValue, TaskSpec
+from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, Labels, LabelValue, TaskSpec
 from crosstask.data.in_memory import plain
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
-from crosstask.data.options import Cut, SplitOptions
+from crosstask.data.options import Cut, Limit, SplitOptions
 from crosstask.data.overlap import DistinctInputs, positions_outside
 from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.data.readers.several import check_same_features
@@ -37,6 +38,7 @@ def assemble(
     # 1. Nothing is changed before the options and the examples are known to make a task.
     check_name(name)
     _check_options(name, dev, options)
+    limits = options.limits(name)
     if options.seed < 0:
         raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {options.seed}.")
     _check_examples(name, examples_of)
@@ -62,8 +64,8 @@ def assemble(
     for examples in splits.examples.values():
         spec.encode(examples)  # a label that training lacks is an error before anything is trained
     # 4. Subsets come last, and a dev set that is missing is cut out of the subset.
-    splits.limit("train", options.limit)
-    splits.limit("dev", options.dev_limit)
+    splits.limit("train", limits["limit"])
+    splits.limit("dev", limits["dev_limit"])
     if "dev" not in splits.examples and dev is not False:
         splits.cut_dev(None if dev is None or dev is True else float(dev))  # type: ignore[arg-type]
     splits.note_overlap()
@@ -154,23 +156,51 @@ class _Splits:
     def _held_out(self) -> list[Examples]:
         return [self.examples[role] for role in ("dev", "test") if role in self.examples]
 
-    def limit(self, role: str, limit: int | None) -> None:
+    def limit(self, role: str, limit: Limit | None) -> None:
         """Reduce a split, if there is one, to a subset of this size."""
         if limit is None or role not in self.examples:
             return
-        if limit < 1:
-            raise CrossTaskError(f"Task '{self.name}': `limit` must be at least 1, found {limit}.")
         examples = self.examples[role]
-        if limit >= len(examples):
+        if limit.count >= len(examples):
             return
         generator = np.random.default_rng(self.options.seed)
-        if self.kind in ("classification", "pair"):
-            subset = balanced_subset(examples.labels, limit, generator)
+        words = {"train": "training"}.get(role, role)
+        note = f"{limit.count:,} of {len(examples):,} {words} examples were drawn at random"
+        if not limit.balanced:
+            subset = random_subset(len(examples), limit.count, generator)
         elif self.kind == "regression":
-            subset = random_subset(len(examples), limit, generator)
+            raise CrossTaskError(
+                f"Task '{self.name}': `balanced` is for classes, and a regression task has none; use "
+                f"`limit: {limit.count}`."
+            )
+        elif self.kind in ("classification", "pair"):
+            subset = balanced_subset(examples.labels, limit.count, generator)
+            note += ", balanced: classes are as equal in number as the data allows, and not as common as they are"
         else:
-            subset = covering_subset(examples.labels, limit, generator)
+            subset = covering_subset(examples.labels, limit.count, generator)
+            note += ", balanced: every label where possible, rare ones first"
+        self.notes.append(note + self._lost_labels(examples, subset))
         self.examples[role] = examples.take(subset)
+
+    def _lost_labels(self, examples: Examples, subset: Sequence[int]) -> str:
+        """What to add where a label has no example in a subset."""
+        lost = ordered_labels(
+            self._occurring(examples.labels) - self._occurring([examples.labels[i] for i in subset])
+        )
+        if not lost:
+            return ""
+        listing = ", ".join(f"'{brief(label)}'" for label in lost[:5])
+        if len(lost) > 5:
+            listing += f" and {len(lost) - 5} more labels"
+        return f"; none has the label {listing}"
+
+    def _occurring(self, labels: Labels) -> set[str]:
+        """The names of the labels that some example has."""
+        if self.kind == "regression":
+            return set()
+        if self.kind in ("classification", "pair"):
+            return set(labels)
+        return set(chain.from_iterable(labels))
 
     def cut_dev(self, fraction: float | None) -> None:
         """Cut a dev set from the training set; a fifth or a tenth of it when no fraction is given.

@@ -44,8 +44,7 @@ class Source:
     - `directions`: the main ones of the covariance of its features;
     - `heads`: two, each fitted to one half of the units;
     - `probe`: a linear model of its labels, fitted to all units;
-    - `outputs`: of the probe for the target's units, [target units, columns];
-    - `known_inputs`: how many of the target's inputs it has too.
+    - `outputs`: of the probe for the target's units, [target units, columns].
     """
 
     sample: Task
@@ -54,7 +53,6 @@ class Source:
     heads: list[HeldOut]
     probe: Probe
     outputs: np.ndarray
-    known_inputs: int
 
 
 class Judge:
@@ -63,11 +61,12 @@ class Judge:
     Args:
         target: with the examples that are used.
         units: features and labels of these examples.
+        complete: the target with all its examples: what a source has of them is counted, not estimated.
         seed: of folds.
         all_scores: whether to compute scores that have no part in the verdict, too.
     """
 
-    def __init__(self, target: Task, units: UnitsOrProblem, *, seed: int, all_scores: bool) -> None:
+    def __init__(self, target: Task, units: UnitsOrProblem, complete: Task, *, seed: int, all_scores: bool) -> None:
         problem = problem_of(units, target)
         if problem is not None:
             raise CrossTaskError(f"Sources cannot be ranked for the target '{target.name}': {problem}.")
@@ -91,8 +90,9 @@ class Judge:
         self.logits = held_out_logits(self.units, heads)
         self.losses_alone = verdict.held_out_losses(self.units.of(self.logits), seed=seed)
         # To recognize inputs that a source has too.
-        self.inputs = list(input_keys(target.train.inputs))
-        self.labels = dict(zip(self.inputs, target.train.labels, strict=True))
+        self.sampled_inputs = set(input_keys(target.train.inputs))
+        self.inputs = list(input_keys(complete.train.inputs))
+        self.labels = dict(zip(self.inputs, complete.train.labels, strict=True))
         self.words: list[list[str]] | None = None
         if all_scores and target.spec.form != "vector":
             self.words = more_scores.words_of(target.train.inputs, target.spec.form)
@@ -105,14 +105,14 @@ class Judge:
             return ()
         return (f"the target has only {num_examples} training examples, so that gains are rough",)
 
-    def row(self, sample: Task, units: UnitsOrProblem, size: int) -> RankRow:
-        """The row of a source that has `size` examples in all; `sample` holds those that are used."""
-        problem = problem_of(units, sample)
+    def row(self, sample: Task, units: UnitsOrProblem, complete: Task) -> RankRow:
+        """The row of a source; `sample` holds the examples that are used, `complete` all that it has."""
+        problem, size = problem_of(units, sample), len(complete.train)
         if problem is not None:
             return RankRow(sample.name, verdict.UNKNOWN, size=size, reasons=(problem,))
         assert isinstance(units, Units)
         source = self._fit(sample, units)
-        evidence, overlap = self._evidence(source), self._overlap(source)
+        evidence, overlap = self._evidence(source), self._overlap(source, complete)
         scores: Scores = {
             "gain": evidence.gain.fraction,
             "gain_error": evidence.gain.error,
@@ -151,15 +151,12 @@ class Judge:
         heads = cross_fit(units, num_folds=2, seed=self.seed)
         strength = 1.0 / units.features.shape[1]
         probe = Probe(sample.spec, units, strength, fit(units, [strength], tolerance=1e-4)[0])
-        known_inputs = 0
-        if sample.spec.form == self.target.spec.form:
-            source_inputs = set(input_keys(sample.train.inputs))
-            known_inputs = sum(key in source_inputs for key in self.inputs)
         # For an input that it was fitted on, a probe knows the answer; such outputs come from other fits.
         outputs = probe.outputs(self.units.features)
-        if known_inputs:
+        has_one_form = sample.spec.form == self.target.spec.form
+        if has_one_form and not self.sampled_inputs.isdisjoint(input_keys(sample.train.inputs)):
             outputs = probe.outputs_for_target(self.units, self.seed)
-        return Source(sample, units, directions, heads, probe, outputs, known_inputs)
+        return Source(sample, units, directions, heads, probe, outputs)
 
     def _disturbance(self, source: Units) -> float:
         target_logits, source_logits = self.logits, self.probe(source.features)
@@ -194,13 +191,18 @@ class Judge:
             scores["length_overlap"] = _or_none(more_scores.length_overlap, lengths, source_lengths)
         return scores
 
-    def _overlap(self, source: Source) -> Overlap:
-        num_inputs, train = len(self.inputs), source.sample.train
+    def _overlap(self, source: Source, complete: Task) -> Overlap:
+        """What target and source have in common, over all examples of both."""
+        num_inputs, train, known_inputs = len(self.inputs), complete.train, 0
+        if complete.spec.form == self.target.spec.form:
+            source_inputs = set(input_keys(train.inputs))
+            known_inputs = sum(key in source_inputs for key in self.inputs)
         # Every input of the target is in the source, and every example of the source is one of the target.
-        is_copy = source.known_inputs == num_inputs
-        for key, label in zip(input_keys(train.inputs), train.labels, strict=True):
-            is_copy = is_copy and self.labels.get(key) == label
-        return Overlap(is_copy, source.known_inputs / num_inputs, self._agreement(source.probe, source.sample))
+        is_copy = known_inputs == num_inputs
+        if is_copy:
+            examples = zip(input_keys(train.inputs), train.labels, strict=True)
+            is_copy = all(self.labels.get(key) == label for key, label in examples)
+        return Overlap(is_copy, known_inputs / num_inputs, self._agreement(source.probe, source.sample))
 
     def _agreement(self, probe: Probe, source: Task) -> tuple[float, float] | None:
         """How often the source's probe names the target's own label, and how often it would by chance.

@@ -97,10 +97,10 @@ def rank(
         units = all_units(section, [target, *comparable], [target_sample, *samples], bar, seed)
         # 3. One source after the other. Matrices are small: threads would wait for each other most of the time.
         with threadpool_limits(limits=1):
-            judge = Judge(target_sample, units[target.name], seed=seed, all_scores=all_scores)
+            judge = Judge(target_sample, units[target.name], target, seed=seed, all_scores=all_scores)
             bar.start("sources", len(comparable))
             for number, (source, sample) in enumerate(zip(comparable, samples, strict=True), 1):
-                rows.append(judge.row(sample, units[source.name], size=len(source.train)))
+                rows.append(judge.row(sample, units[source.name], source))
                 bar.advance(number, source.name)
     return RankResult(target.name, sort_rows(rows), (*notes, *judge.notes))
 

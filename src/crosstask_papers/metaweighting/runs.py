@@ -169,7 +169,7 @@ def _ready(task: Task, sizes: Sizes, seed: int, dev: DevPart) -> Task:
     if sizes.test is not None:
         positions = balanced_subset(measured.labels, min(sizes.test, len(measured)), np.random.default_rng(0))
         measured = measured.take(positions)
-    limit = None if sizes.train is None else min(sizes.train, len(task.train))
+    limit = None if sizes.train is None else {"count": min(sizes.train, len(task.train)), "balanced": True}
     return Task.assemble(
         task.name,
         task.train,
