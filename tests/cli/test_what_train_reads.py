@@ -124,6 +124,51 @@ def test_arff(tmp_path):
     assert "20 examples" in crosstask("evaluate", run, tmp_path / "train.arff").out
 
 
+@pytest.mark.parametrize("options", ["train: a.arff", "train: a.arff, label: B"])
+def test_labels_of_arff_are_no_features_of_new_data_either(tmp_path, options):
+    """The list of labels lies beside the training file alone, and new files hold all labels, or none."""
+    header = "@relation r\n@attribute x numeric\n"
+    labels = "@attribute A {0,1}\n@attribute B {0,1}\n"
+    rows = [(i, f"{i % 2},{i % 3 // 2}") for i in range(20)]
+    labeled = header + labels + "@data\n" + "".join(f"{x},{ones}\n" for x, ones in rows)
+    (tmp_path / "a.arff").write_text(labeled)
+    (tmp_path / "a.xml").write_text("<labels><label name='A'/><label name='B'/></labels>")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "labeled.arff").write_text(labeled)
+    (elsewhere / "new.arff").write_text(header + "@data\n" + "".join(f"{x}\n" for x, _ in rows))
+    run = trained(tmp_path, options, "linear")
+    predictions = []
+    for name in ("labeled", "new"):
+        table = list(csv.reader(io.StringIO(crosstask("predict", run, elsewhere / f"{name}.arff").out)))
+        predictions.append([row[-1] for row in table])
+    assert predictions[0] == predictions[1]
+    assert len(predictions[0]) == 21
+    scores = [crosstask("evaluate", run, path).out for path in (tmp_path / "a.arff", elsewhere / "labeled.arff")]
+    assert scores[0].splitlines()[1:] == scores[1].splitlines()[1:] != []
+
+
+@pytest.mark.parametrize("features", ["rest", "[a, b]"])
+def test_columns_of_vectors_in_another_order(tmp_path, features):
+    """They are found by their names; a column that is missing is no other one."""
+    rows = [{"a": i, "b": i % 3, "label": LABELS[i]} for i in range(20)]
+
+    def write(name, columns):
+        lines = [",".join(columns), *(",".join(str(row[column]) for column in columns) for row in rows)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        return tmp_path / name
+
+    train = write("train.csv", ["a", "b", "label"])
+    run = trained(tmp_path, f"train: train.csv, features: {features}, label: label", "linear")
+    expected = labels_of(crosstask("predict", run, train).out, "csv")
+    assert labels_of(crosstask("predict", run, write("other.csv", ["b", "label", "a"])).out, "csv") == expected
+    scores = [crosstask("evaluate", run, path).out for path in (train, tmp_path / "other.csv")]
+    assert scores[0].splitlines()[1:] == scores[1].splitlines()[1:] != []
+    outcome = crosstask("predict", run, write("short.csv", ["b", "label"]))
+    assert outcome.code == 2
+    assert "has no column 'a' (`features of the model; --text names others`)" in outcome.err
+
+
 def test_lines_that_begin_with_their_label(tmp_path):
     """As the files of training do: the label is no part of the text. Lines of text alone are lines of text."""
     (tmp_path / "train.txt").write_text("".join(f"{LABELS[i]} {TEXTS[i]}\n" for i in range(20)))

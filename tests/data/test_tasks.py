@@ -133,8 +133,8 @@ def test_limits_that_make_no_sense(limit, problem):
 
 
 def test_numbers_are_not_balanced():
+    grades = [i / 7 for i in range(100)]
     with pytest.raises(ct.CrossTaskError, match="a regression task has none; use `limit: 10`"):
-        grades = [i / 7 for i in range(100)]
         ct.Task.from_arrays("grade", TEXTS, grades, limit={"count": 10, "balanced": True}, dev=False)
 
 
@@ -433,3 +433,36 @@ def test_keyword_arguments_are_the_fields_of_the_options():
     keywords = get_type_hints(SplitKeywords)
     assert keywords == get_type_hints(SplitOptions)
     assert set(keywords) - set(get_type_hints(ArrayKeywords)) == {"labels"}
+
+
+# Columns of vectors.
+
+
+def measured(names="ab", **options):
+    rng = np.random.default_rng(0)
+    rows = [{"a": float(x), "b": float(y), "label": str(int(x > 0))} for x, y in rng.normal(size=(40, 2))]
+    return ct.Task.from_records("t", rows, features=list(names), label="label", dev=False, **options)
+
+
+def test_a_model_reads_columns_by_their_names():
+    """Another order of the columns changes nothing, whoever holds them."""
+    pd = pytest.importorskip("pandas")
+    task = measured()
+    assert task.spec.features == ("a", "b")
+    run = ct.Learner("linear", updates=40, progress=False).fit(task)
+    frame = pd.DataFrame({"b": task.train.inputs[:, 1], "a": task.train.inputs[:, 0]})
+    expected = run.predictions(task.train.inputs).scores
+    assert run.predictions(frame).scores == pytest.approx(expected)
+    assert run.predictions(frame[["b", "a"]].assign(c=0.0)).scores == pytest.approx(expected)
+    assert run.score(measured("ba").train) == run.score(task.train)
+    with pytest.raises(ct.CrossTaskError, match="has no feature 'a', which the model reads"):
+        run.predict(frame[["b"]].assign(c=0.0))
+
+
+def test_names_of_columns_are_saved(tmp_path):
+    task = measured()
+    ct.Learner("linear", updates=1, progress=False).fit(task, output=tmp_path / "run")
+    assert ct.load(tmp_path / "run").spec().features == ("a", "b")
+    wide = np.zeros((4, 10_001), dtype=np.float32)
+    examples = ct.Examples(wide, ["a", "b"] * 2, features=tuple(map(str, range(10_001))))
+    assert ct.Task.assemble("wide", examples, dev=False).spec.features == ()

@@ -20,7 +20,8 @@ from crosstask.data.in_memory import plain
 from crosstask.data.label_map import LabelMap
 from crosstask.data.plain_text import one_line, text_of
 from crosstask.data.readers import READERS, format_of
-from crosstask.data.readers.arff import Attribute, arff_table
+from crosstask.data.readers.arff import arff_table
+from crosstask.data.readers.arff_labels import Header
 from crosstask.data.readers.column_roles import InputColumns, guess_columns
 from crosstask.data.readers.csv import csv_table
 from crosstask.data.readers.hub import hub_table
@@ -307,13 +308,11 @@ def _read_only_table(
     if isinstance(source, StandardInput):
         raise CrossTaskError(f"--format: {format} is not read from standard input; name a file.")
     if format == "arff":
-        table, attributes = arff_table(source)
-        columns = table.columns_but(_label_attributes(attributes, spec, recipe))
-        if text:
-            columns = table.find_all(list(text), "--text")
+        table, header = arff_table(source)
+        columns = _input_columns(table, spec, {"label": _label_attributes(header, spec, recipe)}, text)
         cells = zip(*(table.column(index) for index in range(len(table.names))), strict=True)
         rows: Rows = CellRows(source, table.names, [list(row) for row in cells])
-        return InputFile(unlabeled_inputs(table, InputColumns(spec.form, columns), None), rows)
+        return InputFile(unlabeled_inputs(table, columns, None), rows)
     if format == "hub":
         return _as_objects(hub_table(source, options.get("config")), spec, recipe, text)
     with parquet_table(source) as table:
@@ -331,16 +330,16 @@ def _as_objects(table: Table, spec: TaskSpec, recipe: ReaderOptions, text: Seque
     return InputFile(unlabeled_inputs(table, columns, recipe.get("strip")), rows)
 
 
-def _label_attributes(attributes: Sequence[Attribute], spec: TaskSpec, recipe: ReaderOptions) -> list[int]:
+def _label_attributes(header: Header, spec: TaskSpec, recipe: ReaderOptions) -> list[str]:
     """The attributes of an ARFF file that are labels, if it has some: new data may come without."""
     label = recipe.get("label")
     names = set(spec.labels if spec.kind == "multilabel" else ())
     if isinstance(label, str | list | tuple):
         names.update(str(name) for name in listed(label))
-    positions = [position for position, attribute in enumerate(attributes) if attribute.name in names]
-    if not positions and attributes[-1].classes:
-        positions = [len(attributes) - 1]  # as in training
-    return positions
+    present = [name for name in header.names if name in names]
+    if not present and header.attributes[-1].classes:
+        present = header.names[-1:]  # as in training
+    return present
 
 
 def _without_labels(source: Source, lines: Sequence[str], spec: TaskSpec, recipe: ReaderOptions) -> Sequence[str]:
@@ -390,6 +389,8 @@ def _line_input(
 def _input_columns(table: Table, spec: TaskSpec, recipe: ReaderOptions, text: Sequence[str] | None) -> InputColumns:
     """The columns to read: as --text says, else as the run's recipe says, else by the names that they usually have."""
     option = INPUT_OPTIONS[spec.form]
+    if spec.features and not text:  # whatever else the table holds, in whatever order
+        return InputColumns(spec.form, table.find_all(spec.features, "features of the model; --text names others"))
     names = list(text) if text else recipe.get(option)
     if names == "rest":
         excluded = {str(name) for name in (*listed(recipe.get("label")), *(recipe.get("where") or ()))}

@@ -136,6 +136,10 @@ def _reading(
     for key, value in {"encoding": read_options.encoding, "max_bytes": read_options.max_bytes}.items():
         if value is not None and key in reader.options:
             options[key] = value
+    if spec.features and "features" in reader.options:  # by name, whatever else the file holds in whatever order
+        options["features"] = list(spec.features)
+        if spec.kind == "multilabel" and reader.name == "arff" and "map" not in recipe:
+            options.setdefault("label", list(spec.labels))
     column_option = column_option_of(spec.form, reader.name)
     if read_options.text:
         options[column_option] = columns_of(read_options.text)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from crosstask.data.plain_text import one_line
-from crosstask.errors import CrossTaskError
+from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.quoting import brief
 
 Kind = Literal["classification", "pair", "tagging", "regression", "multilabel"]
@@ -25,6 +25,8 @@ FORM_WORDS: dict[Form, str] = {
 T = TypeVar("T")
 Inputs: TypeAlias = Sequence[Any] | np.ndarray
 """Texts, pairs of texts, lists of words, or a float array with a row per example."""
+MAX_FEATURE_NAMES = 10_000
+"""Columns of a vector whose names a model keeps; more of them would be most of its description."""
 Labels: TypeAlias = Sequence[Any]
 """A string each (classification, pair), a list of strings (tagging), a number (regression) or a tuple of strings
 (multilabel)."""
@@ -51,7 +53,8 @@ class Examples:
 
     For error messages, `source` and `lines` are the file and the line of each example. Of several files, `source` names
     all, `files` each, and `file_numbers` says which one an example is from. `unit` is what `lines` counts. `features`
-    are the names of the columns that make vectors, where they have names.
+    are the names of the columns that make vectors, where they have names. `notes` say in plain words what the reader
+    decided that nobody asked for.
     """
 
     inputs: Inputs
@@ -62,6 +65,7 @@ class Examples:
     file_numbers: Sequence[int] | None = None
     unit: str = "line"
     features: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -93,6 +97,20 @@ class Examples:
         labels = select(self.labels, positions)
         return replace(self, inputs=inputs, labels=labels, lines=lines, file_numbers=file_numbers)
 
+    def ordered(self, features: Sequence[str]) -> "Examples":
+        """The vectors with their columns in this order; as they are where their columns, or these, have no names."""
+        if not features or not self.features or self.features == tuple(features):
+            return self
+        position_of = {name: position for position, name in enumerate(self.features)}
+        for name in features:
+            if name not in position_of:
+                raise CrossTaskError(
+                    f"{one_line(self.source)} has no feature '{brief(name)}', which the model reads. "
+                    f"{did_you_mean(name, self.features)}"
+                )
+        columns = [position_of[name] for name in features]
+        return replace(self, inputs=np.asarray(self.inputs)[:, columns], features=tuple(features))
+
     def where(self, position: int) -> str:
         """File and line of one example, as an error message names it."""
         source = self.source
@@ -108,7 +126,8 @@ class TaskSpec:
     """What a model has to know of a task; it is saved with the model, the data is not.
 
     `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
-    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts.
+    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `features` are
+    the names of the columns that make a vector, where they have names and are not too many.
     """
 
     name: str
@@ -120,6 +139,7 @@ class TaskSpec:
     scale: float = 1.0
     common_label: int = 0
     values: tuple[LabelValue, ...] = ()
+    features: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> tuple[LabelValue, ...]:
@@ -135,15 +155,18 @@ class TaskSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
-        data = {**asdict(self), "labels": list(self.labels), "values": list(self.values)}
-        if not self.values:  # as of every task from files
-            del data["values"]
+        data = {**asdict(self), "labels": list(self.labels)}
+        for key in ("values", "features"):  # few tasks have them
+            del data[key]
+            if getattr(self, key):
+                data[key] = list(getattr(self, key))
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "TaskSpec":
         """Read what `to_json` wrote."""
-        return cls(**{**data, "labels": tuple(data["labels"]), "values": tuple(data.get("values", ()))})
+        listed = {key: tuple(data.get(key, ())) for key in ("labels", "values", "features")}
+        return cls(**{**data, **listed})
 
     def encode(self, examples: Examples) -> EncodedLabels:
         """Labels as numbers: indices, lists of indices, standardized values or rows of zeros and ones."""

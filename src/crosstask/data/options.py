@@ -15,9 +15,7 @@ Cut = Literal["random", "latest"]
 LIMIT_KEYS = {"count": {"type": "integer", "minimum": 1}, "balanced": {"type": "boolean"}}
 LimitOptions = Annotated[
     Mapping[str, object],
-    WithJsonSchema(
-        {"type": "object", "properties": LIMIT_KEYS, "required": ["count"], "additionalProperties": False}
-    ),
+    WithJsonSchema({"type": "object", "properties": LIMIT_KEYS, "required": ["count"], "additionalProperties": False}),
 ]
 """`{count: 100, balanced: true}`."""
 
@@ -39,9 +37,7 @@ class Limit:
         settings: Mapping[str, object] = value if isinstance(value, Mapping) else {"count": value}
         for key in settings:
             if key not in LIMIT_KEYS:
-                raise CrossTaskError(
-                    f"Task '{task}': unknown key '{option}.{key}'. {did_you_mean(key, LIMIT_KEYS)}"
-                )
+                raise CrossTaskError(f"Task '{task}': unknown key '{option}.{key}'. {did_you_mean(key, LIMIT_KEYS)}")
         count, balanced = settings.get("count"), settings.get("balanced", False)
         if not isinstance(count, Integral) or isinstance(count, bool) or not isinstance(balanced, bool):
             raise CrossTaskError(

@@ -10,7 +10,16 @@ from typing import get_args
 
 import numpy as np
 
-from crosstask.data.examples import FORM_WORDS, KINDS, Examples, Kind, Labels, LabelValue, TaskSpec
+from crosstask.data.examples import (
+    FORM_WORDS,
+    KINDS,
+    MAX_FEATURE_NAMES,
+    Examples,
+    Kind,
+    Labels,
+    LabelValue,
+    TaskSpec,
+)
 from crosstask.data.in_memory import plain
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
 from crosstask.data.options import Cut, Limit, SplitOptions
@@ -54,6 +63,8 @@ def assemble(
     for role, examples in examples_of.items():
         examples_of[role] = label_map.apply(name, kind, examples)
     splits = _Splits(name, kind, options, examples_of)
+    for examples in examples_of.values():
+        splits.notes += [note for note in examples.notes if note not in splits.notes]
     # 3. The sets are cut from the complete data, and the label set is taken from it.
     if options.split is not None:
         splits.split(options.split)
@@ -184,9 +195,7 @@ class _Splits:
 
     def _lost_labels(self, examples: Examples, subset: Sequence[int]) -> str:
         """What to add where a label has no example in a subset."""
-        lost = ordered_labels(
-            self._occurring(examples.labels) - self._occurring([examples.labels[i] for i in subset])
-        )
+        lost = ordered_labels(self._occurring(examples.labels) - self._occurring([examples.labels[i] for i in subset]))
         if not lost:
             return ""
         listing = ", ".join(f"'{brief(label)}'" for label in lost[:5])
@@ -372,7 +381,8 @@ def _check_kind(name: str, kind: Kind, train: Examples) -> None:
 
 
 def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) -> TaskSpec:
-    spec = TaskSpec(name, kind, train.form, metric=options.metric)
+    features = train.features if len(train.features) <= MAX_FEATURE_NAMES else ()
+    spec = TaskSpec(name, kind, train.form, metric=options.metric, features=features)
     if kind == "regression":
         values = np.asarray(train.labels, dtype=np.float64)
         scale = float(values.std())

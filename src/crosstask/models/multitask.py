@@ -39,6 +39,7 @@ class SavedTask(TypedDict):
     scale: NotRequired[FiniteNumber]
     common_label: NotRequired[Annotated[int, Field(ge=0)]]
     values: NotRequired[list[str | int | FiniteNumber | bool]]
+    features: NotRequired[list[str]]
 
 
 class Description(TypedDict):

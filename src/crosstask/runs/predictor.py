@@ -9,7 +9,7 @@ import numpy as np
 from crosstask.data.examples import FORM_WORDS, Examples, LabelValue, TaskSpec
 from crosstask.data.label_map import LabelMap
 from crosstask.data.metrics import Predictions, score
-from crosstask.data.plain_text import has_lone_surrogate
+from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import PREDICTION_BATCH, evaluate, predict_scores
@@ -105,7 +105,7 @@ class Predictor:
                 f"{FORM_WORDS[examples.form]}."
             )
         # Nothing to rename, but labels get the types that the task's kind wants.
-        labeled = LabelMap(None).apply(spec.name, spec.kind, examples)
+        labeled = LabelMap(None).apply(spec.name, spec.kind, examples.ordered(spec.features))
         predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
         return score(predictions)
 
@@ -197,6 +197,7 @@ def _as_example(item: object, form: str) -> str | tuple[str, ...] | list[str] | 
 
 
 def _as_vectors(inputs: Inputs, spec: TaskSpec) -> np.ndarray:
+    names = [text_of(name) for name in getattr(inputs, "columns", ())]  # of a data frame
     try:
         vectors = np.asarray(inputs, dtype=np.float32)
     except (TypeError, ValueError) as error:
@@ -205,6 +206,8 @@ def _as_vectors(inputs: Inputs, spec: TaskSpec) -> np.ndarray:
         ) from error
     if vectors.ndim != 2:
         raise CrossTaskError(f"Task '{spec.name}' takes vectors, a row per example; found shape {vectors.shape}.")
+    if set(spec.features) & set(names):  # columns have an order of their own
+        vectors = Examples(vectors, (), "the data frame", features=tuple(names)).ordered(spec.features).inputs
     not_finite = ~np.isfinite(vectors).all(axis=1)
     if not_finite.any():
         raise CrossTaskError(f"Task '{spec.name}' takes finite vectors; example {int(not_finite.argmax()) + 1} is not.")

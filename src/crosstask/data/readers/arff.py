@@ -5,17 +5,18 @@ neither the attribute nor the value; `scipy.io.arff` reads no sparse rows and fa
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from crosstask.data.examples import Examples, line_numbers
+from crosstask.data.readers.arff_labels import Attribute, Header, find_labels
 from crosstask.data.readers.column_roles import TableOptions
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.stream import raise_limit
 from crosstask.data.readers.table import CellColumns, Column, Table, listed
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import did_you_mean
-from crosstask.quoting import brief, shown
+from crosstask.quoting import brief
 
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s{{]+)\s*(.+)", re.IGNORECASE)
@@ -25,77 +26,53 @@ _NUMERIC = ("numeric", "real", "integer")
 BYTES_PER_CELL = 8
 
 
-@dataclass(frozen=True)
-class Attribute:
-    """A column: its name, its type, and its classes if it is nominal."""
-
-    name: str
-    type: str
-    classes: tuple[str, ...] = ()
-
-    @property
-    def default(self) -> str:
-        """The value that a sparse row leaves out: zero, which for classes is the first of them."""
-        if self.classes:
-            return self.classes[0]
-        return "0"
-
-
 def read_arff(
-    source: Source, *, label: Column | Sequence[str] | None = None, features: str | Sequence[str] = "rest"
+    source: Source, *, label: Column | Sequence[str] | None = None, features: str | Sequence[str] | None = None
 ) -> Examples:
     """Examples from a dense or sparse ARFF file.
 
+    Several labels of one example are attributes that hold 0 or 1 each. Mulan lists them in an XML file, which is found
+    beside the data (`yeast.xml` beside `yeast-train.arff`), MEKA in the name of the relation (`-C 14`); a file that
+    only looks as if it had several is an error that asks. Labels that are not learned are no features.
+
     Args:
         source: the file.
-        label: the name of the label attribute; or a list of names, or a number k for the last k attributes, which hold
-            0 or 1 each if there are several. The last attribute when left out, if it is nominal.
-        features: names of the attributes that make the vector; "rest" for all but the label.
+        label: the name of the label attribute; or a list of names; or a number k for the last k attributes; or the XML
+            file beside this one that lists the labels. When left out, all labels that are listed, or else the last
+            attribute if it is nominal.
+        features: names of the attributes that make the vector; "rest" for all but the label, even those that look like
+            labels too; all but labels when left out.
     """
-    table, attributes = arff_table(source)
-    names = table.names
-    label = _label(table, label, last_is_nominal=bool(attributes[-1].classes))
+    table, header = arff_table(source)
+    labels = find_labels(source, header, label, asks=features is None)
     # Labels must be classes that the header lists, and features must be numbers.
-    for index in table.find_all(label, "label"):
-        _check_classes(table, attributes[index], index)
-    feature_names = names if features == "rest" else listed(features)
-    for name, attribute in zip(names, attributes, strict=True):
-        if attribute.type == "string" and name in feature_names and name not in listed(label):
+    for index in table.find_all(labels.label, "label"):
+        _check_classes(table, header.attributes[index], index)
+    excluded = {*listed(labels.label), *(() if features == "rest" else labels.others)}
+    names = [name for name in header.names if name not in excluded]
+    if features in (None, "rest"):
+        features = names if labels.others else "rest"
+    else:
+        names = [str(name) for name in listed(features)]
+    _check_numbers(source, header, set(names))
+    options: TableOptions = {"label": labels.label, "features": features}
+    examples = examples_from(table, options)
+    return examples if labels.note is None else replace(examples, notes=(labels.note,))
+
+
+def _check_numbers(source: Source, header: Header, features: Collection[str]) -> None:
+    for attribute in header.attributes:
+        if attribute.type == "string" and attribute.name in features:
             raise source.error(
-                f"has text in the attribute '{brief(name)}', and a vector takes numbers only; list the numeric "
-                "ones under `features`."
+                f"has text in the attribute '{brief(attribute.name)}', and a vector takes numbers only; list the "
+                "numeric ones under `features`."
             )
-    options: TableOptions = {"label": label, "features": features}
-    return examples_from(table, options)
 
 
-def arff_table(source: Source) -> tuple[Table, list[Attribute]]:
-    """An ARFF file as a table of texts, and its attributes."""
-    attributes, numbers, cells = _parse(source)
-    return Table(source, [attribute.name for attribute in attributes], cells.column, numbers), attributes
-
-
-def _label(table: Table, label: Column | Sequence[str] | None, *, last_is_nominal: bool) -> str | Sequence[str]:
-    """The name of the label attribute, or the names of several."""
-    names, source = table.names, table.source
-    if label is None:
-        if last_is_nominal:
-            return names[-1]
-        raise source.error(
-            f"ends with the attribute '{names[-1]}', which is not nominal; name the label attribute with `label`, or "
-            "the number of label attributes at the end."
-        )
-    if isinstance(label, int) and not isinstance(label, bool):
-        if not 1 <= label < len(names):
-            raise source.error(
-                f"has {len(names)} attributes; `label: {shown(label)}` takes the last {shown(label)} of them as labels."
-            )
-        if label > 1:
-            return names[-label:]
-        return names[-1]
-    if isinstance(label, list | tuple):
-        return [str(name) for name in label]
-    return str(label)
+def arff_table(source: Source) -> tuple[Table, Header]:
+    """An ARFF file as a table of texts, and its header."""
+    header, numbers, cells = _parse(source)
+    return Table(source, header.names, cells.column, numbers), header
 
 
 def _check_classes(table: Table, attribute: Attribute, index: int) -> None:
@@ -111,9 +88,10 @@ def _check_classes(table: Table, attribute: Attribute, index: int) -> None:
             )
 
 
-def _parse(source: Source) -> tuple[list[Attribute], Sequence[int], CellColumns]:
-    """The attributes, and the cells of the data with their line numbers; a value that is missing (`?`) is empty."""
+def _parse(source: Source) -> tuple[Header, Sequence[int], CellColumns]:
+    """The header, and the cells of the data with their line numbers; a value that is missing (`?`) is empty."""
     attributes: list[Attribute] = []
+    relation = ""
     numbers = line_numbers()
     cells = CellColumns(0)
     in_data = False
@@ -130,11 +108,13 @@ def _parse(source: Source) -> tuple[list[Attribute], Sequence[int], CellColumns]
             cells = CellColumns(len(attributes))
         elif line[:10].lower() == "@attribute":
             attributes.append(_attribute(source, number, line))
-        elif line[:9].lower() != "@relation":
+        elif line[:9].lower() == "@relation":
+            relation = _unquoted(line[9:].strip())
+        else:
             raise source.error(f"is no ARFF: '{brief(line)}' stands where @attribute or @data was expected.", number)
     if not in_data or not attributes:
         raise source.error("is no ARFF: it has no @data section with attributes before it.")
-    return attributes, numbers, cells
+    return Header(relation, attributes), numbers, cells
 
 
 def _check_size(source: Source, num_rows: int, num_columns: int) -> None:

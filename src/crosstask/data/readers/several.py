@@ -70,9 +70,11 @@ def joined(parts: Sequence[Examples], task: str) -> Examples:
     inputs: Any = []
     labels: list[Any] = []
     lines, file_numbers = line_numbers(), line_numbers()
+    notes: dict[str, None] = {}  # files of one kind have the same ones
     for number, part in enumerate(parts):
         _check_alike(first, part, task)
         labels += part.labels
+        notes |= dict.fromkeys(part.notes)
         lines.extend(part.lines if part.lines is not None else range(1, len(part) + 1))
         file_numbers.extend([number] * len(part))
         if first.form != "vector":
@@ -88,6 +90,7 @@ def joined(parts: Sequence[Examples], task: str) -> Examples:
         lines=lines,
         files=files,
         file_numbers=file_numbers,
+        notes=tuple(notes),
     )
 
 
