@@ -23,6 +23,8 @@ from crosstask.data.readers import READERS, format_of
 from crosstask.data.readers.arff import arff_table
 from crosstask.data.readers.arff_labels import Header
 from crosstask.data.readers.column_roles import InputColumns, guess_columns
+from crosstask.data.readers.columns import read_words
+from crosstask.data.readers.conllu import read_conllu
 from crosstask.data.readers.csv import csv_table
 from crosstask.data.readers.hub import hub_table
 from crosstask.data.readers.jsonl import jsonl_table
@@ -260,11 +262,14 @@ def _read(
     if format in READ_ONLY:
         return _read_only_table(source, format, reader_options, spec, recipe, text)
     if format in SENTENCES:
-        token = reader_options.get("token", 0 if format == "columns" else "form")
+        reader_options.pop("label", None)  # which new sentences do not need
         if text:
-            token = columns_of(text)
-        # New sentences need no labels: the words take their place.
-        sentences = READERS[format].read(source, **{**reader_options, "token": token, "label": token}).inputs
+            reader_options["token"] = columns_of(text)
+        if format == "columns":
+            sentences = read_words(source, **reader_options)
+        else:
+            token = reader_options.get("token", "form")
+            sentences = read_conllu(source, token=token, label=token).inputs
         texts = [json.dumps({"tokens": words}, ensure_ascii=False) for words in sentences]
         return InputFile(sentences, ObjectRows(source, texts, range(1, len(texts) + 1)))
     return _read_table(HeldSource.of(source), format, reader_options, spec, recipe, text)

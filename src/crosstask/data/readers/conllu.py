@@ -17,6 +17,8 @@ _GLOBAL_COLUMNS = "# global.columns ="
 def read_conllu(source: Source, *, token: Column = "form", label: Column = "upos") -> Examples:
     """Sentences of syntactic words; ranges such as `4-5` and empty nodes such as `8.1` are left out.
 
+    Further columns may vary by sentence, as those of predicates and their arguments do in PropBank's files.
+
     Args:
         source: the file.
         token: the column with the word: a standard name (id, form, lemma, upos, ...), a name that the file's first line
@@ -36,21 +38,31 @@ def read_conllu(source: Source, *, token: Column = "form", label: Column = "upos
         )
     token_index = _column_index(source, token, "token", names, width)
     label_index = _column_index(source, label, "label", names, width)
-    return sentences(source, _rows(source, lines, width), token_index, label_index)
+    may_vary = names is NAMES and not any(isinstance(column, int) and column < 0 for column in (token, label))
+    return sentences(source, _rows(source, lines, width, may_vary=may_vary), token_index, label_index)
 
 
-def _rows(source: Source, lines: Iterable[str], width: int) -> Iterator[Row | None]:
+def _rows(source: Source, lines: Iterable[str], width: int, *, may_vary: bool) -> Iterator[Row | None]:
+    """Line numbers and fields, None where a sentence ends; sentences may have columns beside the standard ones."""
+    begins = True
     for number, line in enumerate(lines, start=1):
         if not line or line.isspace():
+            begins = True
             yield None
             continue
         if line.startswith("#"):
             continue
         fields = line.split("\t")
+        if begins and may_vary and len(fields) >= len(NAMES):
+            width = len(fields)
         if len(fields) != width:
+            hint = ""
+            if begins and not may_vary and len(fields) >= len(NAMES):
+                hint = " If columns vary by sentence, count both from the left."
             raise source.error(
-                f"has {len(fields)} column{'s' * (len(fields) != 1)} separated by tabs; expected {width}.", number
+                f"has {len(fields)} column{'s' * (len(fields) != 1)} separated by tabs; expected {width}.{hint}", number
             )
+        begins = False
         if fields[0].isdigit():
             yield number, fields
         elif not fields[0].replace("-", "").replace(".", "").isdigit():  # neither a range nor an empty node

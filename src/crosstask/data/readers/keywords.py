@@ -31,8 +31,8 @@ class CsvKeywords(TableOptions, TextFileKeywords, total=False):
 class ColumnsKeywords(TextFileKeywords, total=False):
     """Of `read_columns`."""
 
-    token: Column
-    label: Column
+    token: Column | None
+    label: Column | None
     separator: str | None
     comment: str | None
     header: bool
@@ -54,7 +54,7 @@ class ReadKeywords(NestedTableOptions, SplitKeywords, total=False):
     delimiter: str
     quoting: bool
     header: bool
-    token: Column
+    token: Column | None
     separator: str | None
     comment: str | None
     names: Sequence[str] | None
