@@ -285,3 +285,9 @@ def test_the_last_of_several_columns_is_named(read_file):
     )
     assert read_file("a.txt", CHUNKS, format="columns", label=-1).notes == ()
     assert read_file("a.txt", "He B-NP\n", format="columns").notes == ()
+
+
+def test_words_without_a_label_are_counted(refusal):
+    text = refusal("a.iob", "a\tO\nb\t\nc\tO\n\nd\t\n")
+    assert "a.iob, line 2 has no label: column -1 of the word 'b' is empty (as have 1 more words)." in text
+    assert "a.txt, line 2 begins without a label (as do 1 more)" in refusal("a.txt", "x a\n b\n c\n", format="lines")

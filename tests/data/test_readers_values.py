@@ -73,9 +73,12 @@ def test_tokens(read_file, refusal):
     assert "a.jsonl, line 1 has 2 tokens but 1 tags in the column 'tags'." in refusal(
         "a.jsonl", '{"tokens": ["a", "b"], "tags": ["X"]}'
     )
-    assert "a.jsonl, line 1 has a token without a label in the column 'tags'." in refusal(
-        "a.jsonl", '{"tokens": ["a"], "tags": [null]}'
+    assert "a.jsonl, line 1 has a token without a label in the column 'tags' (as have 1 more); fill it in." in refusal(
+        "a.jsonl", '{"tokens": ["a"], "tags": [null]}\n' * 2
     )
+    for missing in ("null", "NaN"):
+        problem = "a.jsonl, line 3 has a word that is missing in the column 'tokens'; write it or take it out."
+        assert problem in refusal("a.jsonl", good.replace('"c"', missing))
     assert "has no list in the column 'tokens' (`tokens`) but 'a b'." in refusal(
         "a.jsonl", '{"tokens": "a b", "tags": ["X", "Y"]}'
     )

@@ -81,6 +81,7 @@ def _inputs(name: str, role: str, inputs: Any) -> Inputs:
     else:
         values = _sequence(name, role, "inputs", inputs)
     _check_none_missing(name, role, "input", values)
+    _check_none_missing(name, role, "input", values, has_missing)
     if len(values) and _is_vector(values[0]):
         return _stacked(name, role, values)
     return [_as_list(item) for item in values]
@@ -168,6 +169,7 @@ def _labels(name: str, role: str, labels: Any, label_names: Sequence[object] | N
         labels = array.tolist()
     values = [plain(label) for label in _sequence(name, role, "labels", labels)]
     _check_none_missing(name, role, "label", values)
+    _check_none_missing(name, role, "label", values, has_missing)
     return [_label(name, role, position, label) for position, label in enumerate(values, start=1)]
 
 
@@ -205,17 +207,32 @@ def _scalar(label: Any) -> LabelValue:
     return label if isinstance(label, bool | int | float) else text_of(label)
 
 
-def _check_none_missing(name: str, role: str, what: str, values: Sequence[Any]) -> None:
-    """Say how many inputs or labels are missing, and where the first one is."""
-    missing = first_and_count(values, is_missing)
+def has_missing(value: object) -> bool:
+    """Whether something is missing in a list, such as a word or a number of a vector.
+
+    >>> has_missing(["a", None]), has_missing("a"), has_missing(None)
+    (True, False, False)
+    """
+    return isinstance(value, list | tuple | set) and any(is_missing(item) for item in value)
+
+
+def _check_none_missing(
+    name: str, role: str, what: str, values: Sequence[Any], test: Callable[[Any], bool] = is_missing
+) -> None:
+    """Say how many inputs or labels are missing, or miss a part, and where the first one is."""
+    missing = first_and_count(values, test)
     if missing is None:
         return
     position, count = missing
-    sentence = f"1 example of {role} has no {what} (None or NaN), example {position + 1}; fill it in, or take it out."
+    gap = f"no {what} (None or NaN)"
+    if test is has_missing:
+        gap = f"an {what}" if what[0] in "aeiou" else f"a {what}"
+        gap += " in which something is missing (None or NaN)"
+    sentence = f"1 example of {role} has {gap}, example {position + 1}; fill it in, or take it out."
     if count > 1:
         sentence = (
-            f"{count:,} examples of {role} have no {what} (None or NaN), the first is example {position + 1}; "
-            "fill them in, or take them out."
+            f"{count:,} examples of {role} have {gap}, the first is example {position + 1}; fill them in, or take "
+            "them out."
         )
     raise CrossTaskError(f"Task '{name}': {sentence}")
 

@@ -267,14 +267,20 @@ def _check_present(task: str, examples: Examples) -> None:
         raise CrossTaskError(f"Task '{task}': {examples.where(position)} has no label but nan{others}.")
 
 
+def _is_no_number(label: object) -> bool:
+    return as_number(label) is None
+
+
 def _numbers(task: str, examples: Examples) -> Sequence[float]:
     numbers = []
     for position, label in enumerate(examples.labels):
         number = as_number(label)
         if number is None:
+            _, count = first_and_count(examples.labels, _is_no_number) or (position, 1)
+            others = f" ({count:,} labels are none)" if count > 1 else ""
             raise CrossTaskError(
                 f"Task '{task}': {examples.where(position)} has the label '{brief(text_of(label))}'; "
-                "a regression task needs a finite number."
+                f"a regression task needs a finite number{others}."
             )
         if abs(number) > LARGEST_NUMBER:
             raise CrossTaskError(

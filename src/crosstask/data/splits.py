@@ -25,6 +25,7 @@ from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, i
 from crosstask.data.options import Cut, Limit, SplitOptions
 from crosstask.data.overlap import DistinctInputs, positions_outside
 from crosstask.data.plain_text import has_lone_surrogate, text_of
+from crosstask.data.questions import question_labels, question_texts
 from crosstask.data.readers.several import check_same_features
 from crosstask.data.subsets import balanced_subset, covering_subset, random_subset
 from crosstask.errors import CrossTaskError, unknown
@@ -71,6 +72,8 @@ def assemble(
     if options.drop_overlap:
         splits.drop_overlap()
     spec = _make_spec(name, kind, splits.examples["train"], options)
+    splits.notes += question_texts(splits.examples["train"])
+    splits.notes += question_labels(spec, splits.examples["train"], options)
     spec = replace(spec, values=_values(spec.labels, label_map, options.labels))
     for examples in splits.examples.values():
         spec.encode(examples)  # a label that training lacks is an error before anything is trained
@@ -356,9 +359,11 @@ def _check_vectors(name: str, role: str, examples: Examples, vectors: np.ndarray
     finite = np.isfinite(vectors)
     if not finite.all():
         row, column = np.argwhere(~finite)[0].tolist()
+        count = int((~finite.all(axis=1)).sum())
+        others = f" (as have {count - 1:,} more examples)" if count > 1 else ""
         raise CrossTaskError(
-            f"Task '{name}': {examples.where(row)} has {vectors[row, column]} as feature {column + 1}; "
-            "vectors must be finite. Fill the gap or take the example out."
+            f"Task '{name}': {examples.where(row)} has {vectors[row, column]} as feature {column + 1}{others}; "
+            "vectors must be finite. Fill the gaps or take such examples out."
         )
 
 

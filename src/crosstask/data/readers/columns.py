@@ -205,6 +205,7 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
     words: list[str] = []
     tags: list[str] = []
     start = 0
+    unlabeled: list[tuple[int, str]] = []
 
     def close() -> None:
         nonlocal words, tags
@@ -227,12 +228,16 @@ def sentences(source: Source, rows: Iterable[Row | None], token: int, label: int
         if not word:
             raise source.error(f"has an empty word in column {token}.", number)
         if not tag:
-            raise source.error(f"has no label: column {label} of the word '{brief(word)}' is empty.", number)
+            unlabeled.append((number, word))
         if not words:
             start = number
         words.append(pool.setdefault(word, word))
         tags.append(pool.setdefault(tag, tag))
     close()
+    if unlabeled:
+        number, word = unlabeled[0]
+        others = f" (as have {len(unlabeled) - 1:,} more words)" if len(unlabeled) > 1 else ""
+        raise source.error(f"has no label: column {label} of the word '{brief(word)}' is empty{others}.", number)
     if not inputs:
         raise source.error("holds no sentences.")
     _check_words(source, inputs, token)

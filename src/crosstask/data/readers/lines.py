@@ -26,15 +26,21 @@ def read_lines(source: Source, *, separator: str | None = None, empty: str = "er
     labels: list[str] = []
     texts: list[str] = []
     numbers = line_numbers()
+    unlabeled = line_numbers()
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
         label, *rest = re.split(pattern, line, maxsplit=1)
         if not label.strip():
-            raise source.error("begins without a label; a line is a label, a space or tab, and a text.", number)
+            unlabeled.append(number)
         labels.append(sys.intern(label.strip()))  # few labels, many times
         texts.append("".join(rest))  # a label alone has no rest
         numbers.append(number)
+    if unlabeled:
+        others = f" (as do {len(unlabeled) - 1:,} more)" if len(unlabeled) > 1 else ""
+        raise source.error(
+            f"begins without a label{others}; a line is a label, a space or tab, and a text.", unlabeled[0]
+        )
     rows = rows_with_text(source, texts, numbers, empty)
     examples = Examples(texts, labels, source.name, numbers)
     return examples if len(rows) == len(texts) else examples.take(rows)

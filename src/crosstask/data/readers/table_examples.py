@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from crosstask.data.examples import Examples, Inputs, Labels, LabelValue, select
-from crosstask.data.in_memory import first_and_count, is_missing
+from crosstask.data.in_memory import first_and_count, has_missing, is_missing
 from crosstask.data.readers.column_roles import ColumnRoles, InputColumns, NestedTableOptions, TableOptions, find_roles
 from crosstask.data.readers.source import Source
 from crosstask.data.readers.table import Table, as_text, as_texts
@@ -36,7 +36,7 @@ def examples_from(table: Table, options: TableOptions) -> Examples:
         inputs = _vectors(table, roles.inputs.columns)
     elif roles.inputs.form == "tokens":
         table = _rows_with_tokens(table, roles.inputs.columns[0])
-        inputs = [_words(tokens) for tokens in table.column(roles.inputs.columns[0])]
+        inputs = _sentences(table, roles.inputs.columns[0], table.column(roles.inputs.columns[0]))
     else:
         texts = _texts(table, roles.inputs, strip)
         problem = "has an empty text" if strip is None else "has no text left after `strip`"
@@ -63,11 +63,9 @@ def unlabeled_inputs(table: Table, inputs: InputColumns, strip: str | Sequence[s
     if inputs.form == "vector":
         return _vectors(table, inputs.columns)
     if inputs.form == "tokens":
-        sentences = []
-        for cell in table.column(inputs.columns[0]):
-            words = cell if isinstance(cell, list) else as_text(cell).split()
-            sentences.append(_words(words))
-        return sentences
+        cells = table.column(inputs.columns[0])
+        lists = [cell if isinstance(cell, list) else as_text(cell).split() for cell in cells]
+        return _sentences(table, inputs.columns[0], lists)
     for index in inputs.columns:
         for value, line in zip(table.column(index), table.lines, strict=True):
             if value is None:
@@ -147,20 +145,34 @@ def _column_texts(table: Table, index: int) -> list[str]:
     return texts
 
 
-def _words(tokens: Iterable[object]) -> list[str]:
-    return [str(word) for word in tokens]
+def _sentences(table: Table, index: int, cells: Sequence[Iterable[object]]) -> list[list[str]]:
+    """Lists of words as texts; one that is missing is not the word "None"."""
+    problem = f"has a word that is missing in the column '{table.names[index]}'"
+    _refuse(table, cells, has_missing, problem, "write it or take it out")
+    return [[str(word) for word in words] for words in cells]
+
+
+def _refuse(
+    table: Table, cells: Sequence[object], is_wrong: Callable[[object], bool], problem: str, remedy: str
+) -> None:
+    """An error where some cell is wrong, which names the first one and says how many others there are."""
+    wrong = first_and_count(cells, is_wrong)
+    if wrong is not None:
+        row, count = wrong
+        raise table.source.error(f"{problem}{_others(count)}; {remedy}.", table.lines[row])
 
 
 def _rows_with_tokens(table: Table, index: int) -> Table:
     """The rows whose list of words is not empty."""
-    rows = []
-    for row, value in enumerate(table.column(index)):
-        if not isinstance(value, list | tuple):
-            raise table.source.error(
-                f"has no list in the column '{table.names[index]}' (`tokens`) but {_quoted(value)}.", table.lines[row]
-            )
-        if len(value):
-            rows.append(row)
+    cells = table.column(index)
+    for row, value in enumerate(cells):
+        if isinstance(value, list | tuple):
+            continue
+        _refuse(table, cells, is_missing, f"has no list of words in the column '{table.names[index]}'", "fill it in")
+        raise table.source.error(
+            f"has no list in the column '{table.names[index]}' (`tokens`) but {_quoted(value)}.", table.lines[row]
+        )
+    rows = [row for row, value in enumerate(cells) if len(value)]
     if not rows:
         raise table.source.error(f"has empty lists only in the column '{table.names[index]}' (`tokens`).")
     return table.take(rows)
@@ -170,13 +182,14 @@ def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[Labe
     if roles.indicators:
         raise table.source.option_error("with `tokens`, `label` names a single column that holds a list of tags.")
     name, labels = table.names[roles.label[0]], []
-    for tags, words, line in zip(table.column(roles.label[0]), sentences, table.lines, strict=True):
+    cells = table.column(roles.label[0])
+    _refuse(table, cells, is_missing, f"has no list of tags in the column '{name}'", "fill it in")
+    _refuse(table, cells, _lacks_text, f"has a token without a label in the column '{name}'", "fill it in")
+    for tags, words, line in zip(cells, sentences, table.lines, strict=True):
         if not isinstance(tags, list | tuple):
             raise table.source.error(f"has no list of tags in the column '{name}' but {_quoted(tags)}.", line)
         if len(tags) != len(words):
             raise table.source.error(f"has {len(words)} tokens but {len(tags)} tags in the column '{name}'.", line)
-        if any(_is_missing(tag) for tag in tags):
-            raise table.source.error(f"has a token without a label in the column '{name}'.", line)
         labels.append([_item(table, tag) for tag in tags])
     return labels
 
@@ -184,11 +197,16 @@ def _tags(table: Table, roles: ColumnRoles, sentences: Inputs) -> list[list[Labe
 def _labels(table: Table, index: int, separator: str | None) -> list[LabelValue | tuple[LabelValue, ...]]:
     if separator is not None and (not isinstance(separator, str) or not separator):
         raise table.source.option_error(f"`label_separator` is a piece of text such as ';'; found {shown(separator)}.")
+    cells, name = table.column(index), table.names[index]
     if separator is not None:
-        return [_separated(value, separator) for value in table.column(index)]
+        _refuse(table, cells, is_missing, f"has no labels in the column '{name}' (None or NaN)", "fill them in")
+        return [_separated(value, separator) for value in cells]
+    _refuse(
+        table, cells, _lacks_text, f"has a label that is missing among several in the column '{name}'", "fill it in"
+    )
     labels: list[LabelValue | tuple[LabelValue, ...]] = []
     texts: dict[str, str] = {}  # without spaces around them; a column has few labels many times
-    for row, value in enumerate(table.column(index)):
+    for row, value in enumerate(cells):
         label: LabelValue | tuple[LabelValue, ...] | None = None
         if isinstance(value, str):
             label = texts.get(value)
@@ -237,6 +255,11 @@ def _is_missing(value: object) -> bool:
     return is_missing(value) or not as_text(value)
 
 
+def _lacks_text(cell: object) -> bool:
+    """Whether a cell is a list in which something is missing or empty."""
+    return isinstance(cell, list | tuple) and any(_is_missing(item) for item in cell)
+
+
 def _others(count: int) -> str:
     """How many more there are like the first, which is named.
 
@@ -251,7 +274,9 @@ def _indicated_labels(table: Table, columns: Sequence[int]) -> list[tuple[str, .
     labels: list[tuple[str, ...]] = [()] * len(table)
     for index in columns:
         name = str(table.names[index])
-        for row, value in enumerate(table.column(index)):
+        cells = table.column(index)
+        _refuse(table, cells, _is_missing, f"has nothing in the label column '{name}'", "write 0 or 1")
+        for row, value in enumerate(cells):
             text = as_text(value).lower()
             if text in ONES:
                 labels[row] += (name,)
@@ -295,7 +320,7 @@ def _listed_vectors(table: Table, name: str, vectors: Sequence[Sequence[object]]
     flat = _as_floats(numbers)  # [rows * width]
     if not np.isfinite(flat).all():
         row, column = divmod(int(np.argmin(np.isfinite(flat))), width)
-        raise _no_number(table, row, name, vectors[row][column])
+        raise _no_number(table, row, name, vectors[row][column], int((~np.isfinite(flat)).sum()))
     return flat.reshape(len(vectors), width)
 
 
@@ -316,7 +341,11 @@ def _as_float(value: object) -> float:
 
 
 def _no_number(table: Table, row: int, name: str, value: object, count: int = 1) -> CrossTaskError:
-    others = f" (and {count - 1:,} more values that are no numbers)" if count > 1 else ""
+    others = ""
+    if count == 2:
+        others = " (and 1 more value that is no number)"
+    elif count > 2:
+        others = f" (and {count - 1:,} more values that are no numbers)"
     return table.source.error(
         f"has {_quoted(value)} in the feature column '{name}'{others}; a finite number was expected.", table.lines[row]
     )
