@@ -26,8 +26,8 @@ LOGGER = logging.getLogger("crosstask")
 class StopTraining(Exception):  # noqa: N818 (nothing has gone wrong)
     """Raised by a callback, it ends the present phase of training after its next evaluation.
 
-    The best model so far is kept, as after `patience`. Phases that are still to come begin as they would have; a callback
-    that wants to end those too raises it again.
+    The best model so far is kept, as after `patience`. Phases that are still to come begin as they would have; a
+    callback that wants to end those too raises it again.
     """
 
 
@@ -71,9 +71,9 @@ class Callbacks:
 
 
 def log_event(event: Event) -> None:
-    """Tell Python's logging, under the name `crosstask`: what happens to phases and on dev sets as INFO, updates as DEBUG.
+    """Tell Python's logging, under the name `crosstask`: phases and evaluations as INFO, updates as DEBUG.
 
-    Warnings are INFO here too, for commands and the learner show them in their own ways.
+    Warnings are INFO too, for commands and the learner show them in their own ways.
     """
     level, text = logging.INFO, ""
     match event:
@@ -85,7 +85,7 @@ def log_event(event: Event) -> None:
         case PhaseEnd():
             text = f"phase '{event.name}' ends after {event.updates} updates; the {event.kept} model is kept"
         case Note() | Warned():
-            text = event.text
+            text = event.text if event.task is None else f"{event.task}: {event.text}"
         case SetAside():
             text = f"task '{event.task}' takes no further part: {event.reason}"
         case SkippedStep():
