@@ -33,7 +33,8 @@ PAPERS = {
 OPENING = """\
 # Results
 
-Experiments of the four papers, and of our own ranking, run again with `crosstask reproduce`. Data that cannot be passed
+You have read a paper and wonder what its method is worth on your desk. These are experiments of the four papers, and of
+our own ranking, run again with `crosstask reproduce`. Data that cannot be passed
 on has public stand-ins, and encoders are smaller than the papers': what does not hold here may hold there."""
 READING = """\
 ## How to read it
