@@ -9,26 +9,24 @@ from typing import Any, Unpack
 
 import torch
 
-from crosstask.data.metrics import Predictions, score
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, CrossTaskWarning
 from crosstask.methods import make_transfers, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section, mean_section, trusts_remote_code
-from crosstask.models.evaluate import evaluate
 from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
 from crosstask.report import write_if_possible, write_missing_page, write_run_page
 from crosstask.runs.callbacks import Callback, read_callbacks
-from crosstask.runs.events import Note, PhaseEnd, Row, SkippedStep, Start, TaskDescription, Warned
+from crosstask.runs.events import Note, PhaseEnd, SkippedStep, Start, TaskDescription, Warned
 from crosstask.runs.loading import load_run
-from crosstask.runs.prediction_log import prediction_rows
 from crosstask.runs.predictor import Decision, Inputs
 from crosstask.runs.record import Record
 from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores
 from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.storage import check_path
 from crosstask.training.config import Training, TrainingSettings, make_training
+from crosstask.training.measurement import Measurement
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
@@ -166,15 +164,19 @@ class Learner:
                 self._describe_start(session.record, problem, model, [*notes, *session.devices.notes()])
             trainer.run(phases, checkpoint)
             measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
-            scores, rows = _measure(model, measured, dev, problem.target_names)
-            session.tracking.final(scores)
+            measurement = Measurement(
+                model, problem.target_names, self.training, session.record, held_out=trainer.held_out
+            )
+            for task in measured:
+                measurement.measure(task, dev.get(task.name))
+            session.tracking.final(measurement.scores)
         return Run(
             model.eval(),
             record=session.record,
-            metrics=self._metrics(problem, phases, scores, session, trainer.set_aside),
+            metrics=self._metrics(problem, phases, measurement.scores, session, trainer.set_aside),
             recipe=session.recipe,
             folder=session.folder,
-            measured=rows,
+            measured=measurement.rows,
             write_page=_write_page,
         )
 
@@ -343,22 +345,3 @@ def _prepare(model: Model, tasks: Sequence[Task]) -> tuple[dict[str, Prepared], 
     train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in tasks}
     dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in tasks if task.dev is not None}
     return train, dev
-
-
-def _measure(
-    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared], targets: Sequence[str]
-) -> tuple[Scores, list[Row]]:
-    """Scores on dev and test of each task; of targets also the predictions for each test, or else dev, example."""
-    scores: Scores = {}
-    rows: list[Row] = []
-    for task in tasks:
-        predictions: dict[str, Predictions] = {}
-        if task.name in dev:
-            predictions["dev"], _ = evaluate(model, dev[task.name])
-        if task.test is not None:
-            predictions["test"], _ = evaluate(model, Prepared.of(model.encoder, task.spec, task.test))
-        scores[task.name] = {split: score(predicted) for split, predicted in predictions.items()}
-        if task.name in targets and predictions:
-            split = "test" if "test" in predictions else "dev"
-            rows += prediction_rows(split, task.splits[split], predictions[split])
-    return scores, rows

@@ -216,13 +216,16 @@ class Predictions:
       known;
     - `scores`: probabilities [examples, labels] (classification, pair, multilabel), an array of label indices per
       sentence (tagging), or numbers in the units of the data (regression);
-    - `probabilities`: tagging only, where they were asked for: an array [words, labels] per sentence.
+    - `probabilities`: tagging only, where they were asked for: an array [words, labels] per sentence;
+    - `decided`: decisions that are others than the scores suggest, since a rule made them for a metric: classes
+      [examples], or rows of zeros and ones [examples, labels].
     """
 
     spec: TaskSpec
     labels: EncodedLabels | None
     scores: Sequence[np.ndarray] | np.ndarray
     probabilities: Sequence[np.ndarray] | None = None
+    decided: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.labels is not None and len(self.labels) != len(self.scores):
@@ -260,6 +263,8 @@ class Predictions:
     @property
     def predicted(self) -> Sequence[np.ndarray] | np.ndarray:
         """The decisions: the likeliest label, labels of at least one half (multilabel), tags, or numbers."""
+        if self.decided is not None:
+            return self.decided
         if self.spec.kind == "tagging":
             return self.scores
         scores = np.asarray(self.scores)
@@ -365,14 +370,17 @@ def default_metric(spec: TaskSpec) -> str:
 def check_metric(name: str, spec: TaskSpec) -> Metric:
     """The metric of this name, or an error when there is none or it does not measure tasks of this kind.
 
+    >>> check_metric("macro-f1", TaskSpec("stars", "classification", "text", ("1", "2"))).name
+    'macro_f1'
     >>> check_metric("acuracy", TaskSpec("stars", "classification", "text", ("1", "2")))
     Traceback (most recent call last):
         ...
     crosstask.errors.CrossTaskError: Task 'stars': Unknown metric 'acuracy'. Did you mean 'accuracy'?
     """
-    if name not in METRICS:
+    written = name.replace("-", "_") if isinstance(name, str) else name  # macro-f1 is macro_f1
+    if written not in METRICS:
         raise CrossTaskError(f"Task '{spec.name}': {unknown('metric', name, METRICS)}")
-    metric = METRICS[name]
+    metric = METRICS[written]
     # Known, but not for this kind of task.
     if spec.kind not in metric.kinds:
         fitting = ", ".join(other.name for other in METRICS.values() if spec.kind in other.kinds)

@@ -1,6 +1,7 @@
 """From a model to predictions: batches of similar length, probabilities, and the loss where labels are known."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 from crosstask.baton import hand_on
 from crosstask.data.examples import EncodedLabels, TaskSpec
 from crosstask.data.metrics import Predictions
+from crosstask.decisions.fit import CALIBRATED_KINDS, HeldOutLogits
+from crosstask.decisions.rule import DecisionRule
 from crosstask.models.arrays import PreparedInput, gather, lengths_of, take, to_device
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
@@ -20,9 +23,48 @@ CARD_BATCH = 256
 """The same on a GPU, which a small batch leaves idle."""
 
 
-@torch.inference_mode()
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a model says of some examples, before that becomes probabilities and decisions.
+
+    - `logits`: of each example, in order, [labels]; for tagging of its words, [words, labels], NaN for a word beyond
+      the maximum length;
+    - `labels`: as `TaskSpec.encode` has them, where they are known.
+    """
+
+    spec: TaskSpec
+    logits: Sequence[np.ndarray]
+    labels: EncodedLabels | None = None
+
+    def predictions(self, rule: DecisionRule | None = None) -> Predictions:
+        """Probabilities and decisions, as the model's rule for this task has them."""
+        return _predictions(self.spec, self.logits, self.labels, rule)
+
+    def held_out(self) -> HeldOutLogits | None:
+        """Logits and labels of all units, to fit a rule to; None where there is nothing that could be calibrated."""
+        spec = self.spec
+        if spec.kind not in CALIBRATED_KINDS or self.labels is None or not len(self.logits):
+            return None
+        logits, labels = np.stack(self.logits), np.asarray(self.labels)
+        if spec.kind == "tagging":
+            logits = np.concatenate([np.zeros((0, len(spec.labels))), *self.logits])
+            labels = np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, self.labels)]).astype(np.int64)
+            is_read = ~np.isnan(logits).any(1)
+            logits, labels = logits[is_read], labels[is_read]
+        if not np.isfinite(logits).all():
+            return None
+        return HeldOutLogits(spec.kind, logits.astype(np.float64), labels)
+
+
 def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) -> tuple[Predictions, float]:
     """Predictions next to the true labels, and the mean loss."""
+    outputs, loss = labeled_outputs(model, prepared, batch_size)
+    return outputs.predictions(model.rules.get(prepared.spec.name)), loss
+
+
+@torch.inference_mode()
+def labeled_outputs(model: Model, prepared: Prepared, batch_size: int | None = None) -> tuple[Outputs, float]:
+    """Logits next to the true labels, and the mean loss."""
     was_training = model.training
     model.eval()
     spec, device = prepared.spec, model.device()
@@ -42,7 +84,7 @@ def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) ->
     labels = prepared.labels
     if spec.kind == "regression":
         labels = np.asarray(labels) * spec.scale + spec.mean
-    return _predictions(spec, logits, labels), total_loss / max(num_units, 1)
+    return Outputs(spec, take(logits, range(len(logits))), labels), total_loss / max(num_units, 1)
 
 
 @torch.inference_mode()
@@ -64,7 +106,7 @@ def predict_scores(
         output = model(batch, {task: slice(0, len(positions))})[task].float()
         logits |= _logits_by_example(output, positions, rows, spec)
         progress(len(logits))
-    return _predictions(spec, logits, None)
+    return Outputs(spec, take(logits, range(len(logits)))).predictions(model.rules.get(task))
 
 
 @torch.inference_mode()
@@ -104,21 +146,27 @@ def _logits_by_example(
     return logits
 
 
-def _predictions(spec: TaskSpec, logits: dict[int, np.ndarray], labels: EncodedLabels | None) -> Predictions:
-    in_order = take(logits, range(len(logits)))
+def _predictions(
+    spec: TaskSpec, logits: Sequence[np.ndarray], labels: EncodedLabels | None, rule: DecisionRule | None
+) -> Predictions:
     if spec.kind == "tagging":
         probabilities: list[np.ndarray] = []
         tags: list[np.ndarray] = []
-        for words in in_order:  # [words, labels]
-            probabilities.append(_word_probabilities(words, spec))
+        for words in logits:  # [words, labels]
+            calibrated = words if rule is None else rule.calibrated_logits(words)
+            probabilities.append(_word_probabilities(calibrated, spec))
             tags.append(probabilities[-1].argmax(-1))
         return Predictions(spec, labels, tags, probabilities)
-    stacked = torch.from_numpy(np.stack(in_order)).double() if in_order else torch.zeros(0, spec.num_outputs)
+    stacked = np.stack(logits).astype(np.float64) if len(logits) else np.zeros((0, spec.num_outputs))
     if spec.kind == "regression":
-        return Predictions(spec, labels, stacked.reshape(-1).numpy() * spec.scale + spec.mean)
+        return Predictions(spec, labels, stacked.reshape(-1) * spec.scale + spec.mean)
+    if rule is not None:
+        scores = rule.probabilities(stacked)
+        return Predictions(spec, labels, scores, decided=rule.decide(scores))
+    tensor = torch.from_numpy(stacked)
     if spec.kind == "multilabel":
-        return Predictions(spec, labels, stacked.sigmoid().numpy())
-    return Predictions(spec, labels, stacked.softmax(-1).numpy())
+        return Predictions(spec, labels, tensor.sigmoid().numpy())
+    return Predictions(spec, labels, tensor.softmax(-1).numpy())
 
 
 def _word_probabilities(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,6 +43,29 @@ def multiply_input(layer: nn.Module, matrix: Tensor) -> None:
     """Change a linear layer so that it reads x as it would have read x R: x R W' = x (W R')'."""
     assert isinstance(layer, nn.Linear)
     layer.weight.copy_(layer.weight @ matrix.T)
+
+
+def last_layer(module: nn.Module, num_outputs: int) -> nn.Linear | None:
+    """The linear layer whose outputs are the logits, as far as the module has one."""
+    last: nn.Linear | None = None
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear) and layer.out_features == num_outputs:
+            last = layer
+    return last
+
+
+@torch.no_grad()
+def fold_logit_change(head: nn.Module, num_outputs: int, temperature: float, shift: Sequence[float] = ()) -> bool:
+    """Change a head so that its logits z become (z - shift) / temperature; False where its last layer cannot."""
+    layer = last_layer(head, num_outputs)
+    if layer is None or (shift and layer.bias is None):
+        return False
+    if shift:
+        layer.bias.sub_(torch.tensor(shift).to(layer.bias))
+    layer.weight.div_(temperature)
+    if layer.bias is not None:
+        layer.bias.div_(temperature)
+    return True
 
 
 class StockHead(nn.Module):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from crosstask.data.examples import Form, Kind, TaskSpec
+from crosstask.decisions.rule import DecisionRule, SavedRule
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Config, Encoder, Representation
@@ -53,12 +54,14 @@ class Description(TypedDict):
     hugging_face: NotRequired[Config]
     tasks: list[SavedTask]
     inserts: NotRequired[list[Config]]
+    decisions: NotRequired[dict[str, SavedRule]]
 
 
 class Model(nn.Module):
     """One encoder and a head per task. The encoder's parameters are shared, each head's belong to one task.
 
-    A transfer may put inserts into it (`insert`), which treat each task's rows in a way of their own.
+    A transfer may put inserts into it (`insert`), which treat each task's rows in a way of their own. `rules` say how
+    the logits of a task become probabilities and decisions: softmax and the largest one where there is none.
     """
 
     def __init__(self, encoder: Encoder, specs: Sequence[TaskSpec]) -> None:
@@ -73,6 +76,7 @@ class Model(nn.Module):
         # A list, not a dictionary of modules: task names are people's and may hold any character.
         self.heads = nn.ModuleList(encoder.make_head(spec) for spec in specs)
         self.inserts = nn.ModuleList()
+        self.rules: dict[str, DecisionRule] = {}
 
     def head(self, task: str) -> nn.Module:
         """The head of one task."""
@@ -147,6 +151,8 @@ class Model(nn.Module):
         }
         if len(self.inserts):
             description["inserts"] = [{"name": insert.name, **insert.config()} for insert in self.insert_list()]
+        if self.rules:
+            description["decisions"] = {task: rule.to_json() for task, rule in self.rules.items()}
         write_description(folder, description)
         # Tensors that share memory (tied weights) are written out once each: safetensors does not store ties.
         state = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.state_dict().items()}
@@ -172,6 +178,7 @@ class Model(nn.Module):
                 model = cls(encoder, specs)
                 for section in description.get("inserts", ()):
                     model.insert(_restore_insert(section, model))
+                model.rules = restore_rules(description, specs)
             weights.load_into(model)
         return model.eval()
 
@@ -193,6 +200,18 @@ def _restore_insert(section: Config, model: Model) -> Insert:
     config = dict(section)
     cls = insert_class(config.pop("name"))
     return cls.restore(config, model)
+
+
+def restore_rules(description: Description, specs: Sequence[TaskSpec]) -> dict[str, DecisionRule]:
+    """The decision rules of a model's tasks, by name."""
+    by_name = {spec.name: spec for spec in specs}
+    rules: dict[str, DecisionRule] = {}
+    for task, saved in description.get("decisions", {}).items():
+        if task not in by_name:
+            raise CrossTaskError(f"it has a decision rule for {shown(task)}, which is none of its tasks.")
+        spec = by_name[task]
+        rules[task] = DecisionRule.from_json(spec.kind, len(spec.labels), saved)
+    return rules
 
 
 def task_specs(description: Description) -> list[TaskSpec]:

@@ -238,6 +238,28 @@ def choose_penalty(
     return float(inverse_penalties[best]), results[best]
 
 
+def held_out_logits(
+    units: Units, inverse_penalty: float, emphasis: np.ndarray | None = None, *, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Logits of models with one C for units that they were not fitted on, and the positions of these units.
+
+    A unit whose fold's model could not know its class is left out. Each unit is held out once.
+    """
+    if units.is_constant or len(np.unique(units.examples)) < 2:
+        return np.zeros((0, units.num_outputs)), np.zeros(0, dtype=np.int64)
+    numbers = fold_numbers(units, np.random.default_rng([seed, 0]))
+    folds = [Fold(np.flatnonzero(numbers != n), np.flatnonzero(numbers == n)) for n in range(int(numbers.max()) + 1)]
+    models = fit_subsets(units, [fold.training for fold in folds], [inverse_penalty], emphasis)
+    logits, positions = [], []
+    for fold, (model,) in zip(folds, models, strict=True):
+        held_out = fold.held_out
+        if units.is_exclusive:
+            held_out = held_out[_is_learnable(units.take(held_out), units.take(fold.training))]
+        logits.append(model(units.features[held_out]))
+        positions.append(held_out)
+    return np.concatenate(logits), np.concatenate(positions)
+
+
 @dataclass(frozen=True, eq=False)
 class Fold:
     """Positions of the units that models are fitted on, and of those that judge them."""

@@ -1,13 +1,14 @@
 """Linear probes: linear models of frozen features, in seconds. What everything else has to beat."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from crosstask.data.task import TaskSpec
+from crosstask.decisions.fit import CALIBRATED_KINDS, HeldOutLogits
 from crosstask.models.batches import Prepared
 from crosstask.probing.features import MAX_WORDS, collect, shared_examples
 from crosstask.probing.heads import fill, linear_layer, outputs
@@ -18,6 +19,7 @@ from crosstask.probing.linear_models import (
     choose_penalty,
     fit,
     fit_subsets,
+    held_out_logits,
     penalty_grid,
 )
 from crosstask.runs.events import Event, ProbeFitted
@@ -37,7 +39,8 @@ class SolverSession:
     - `train`: the training sets by task;
     - `tasks`, `targets`: the tasks of the phase, and which of all tasks are targets;
     - `write`: adds an event to the record;
-    - `advance`: counts one more task as fitted.
+    - `advance`: counts one more task as fitted;
+    - `held_out`: what models of the cross-validation say of units that did not train them, by target: solvers add it.
     """
 
     model: "Model"
@@ -47,6 +50,13 @@ class SolverSession:
     seed: int
     write: Callable[[Event], None]
     advance: Callable[[], None]
+    held_out: dict[str, HeldOutLogits] = field(default_factory=dict)
+
+    def hold_out(self, task: str, units: Units, penalty: float, emphasis: np.ndarray | None = None) -> None:
+        """Add the logits of a target's units, for calibration."""
+        if task in self.targets and units.kind in CALIBRATED_KINDS:
+            logits, positions = held_out_logits(units, penalty, emphasis, seed=self.seed)
+            self.held_out[task] = HeldOutLogits(units.kind, logits, units.labels[positions])
 
     def units(self, task: str) -> tuple[Units, Units]:
         """The units of a task's training set, and the sample of them that chooses penalties."""
@@ -105,6 +115,7 @@ def fit_probe(session: SolverSession, task: str) -> Probe:
     penalty, result = choose_penalty(choice_units, penalty_grid(units.features.shape[1]), seed=session.seed)
     probe = Probe(session.model.specs[task], units, penalty, fit(units, [penalty])[0])
     fill(linear_layer(session.model, task), probe.model)
+    session.hold_out(task, choice_units, penalty)
     session.write(ProbeFitted(task, penalty, len(units), result.facts()))
     session.advance()
     return probe

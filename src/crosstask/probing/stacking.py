@@ -59,6 +59,8 @@ def _fit_target(session: SolverSession, task: str, sources: Sequence[Probe]) -> 
     # 2. The model, and the head filled with it.
     stacked = fit_stacked(units, width, columns, session.seed)
     fill(head.linear, stacked.model)
+    emphasis = _emphasis(units, width, columns, stacked.fraction, num_outputs=_count(columns))
+    session.hold_out(task, stacked.choice_units, stacked.inverse_penalty, emphasis)
     for layer, source in zip(head.sources, sources, strict=True):
         fill(layer, source.model)
     # 3. The same without each source; without its only source it is the probe.

@@ -216,6 +216,31 @@ class StackingFitted(Event):
     held_out_without: dict[str, dict[str, float]]
 
 
+@dataclass(frozen=True)
+class Calibrated(Event):
+    """How a target's logits become probabilities and decisions, and how far probabilities are off, before and after.
+
+    - `fitted_on`: `dev`, or `cross-validation`, with so many `units`;
+    - `thresholds`, `offsets`: by label, where there are some;
+    - `split`: what the calibration errors and the bins are of; a bin has `low`, `high`, `count`, `probability` and
+      `accuracy`.
+    """
+
+    event: ClassVar[str] = "calibrated"
+    task: str
+    fitted_on: str
+    units: int
+    temperature: float
+    isotonic: bool
+    thresholds: dict[str, float]
+    offsets: dict[str, float]
+    split: str
+    error_before: float
+    error: float
+    bins_before: list[dict[str, float]]
+    bins: list[dict[str, float]]
+
+
 EVENTS: dict[str, type[Event]] = {kind.event: kind for kind in Event.__subclasses__()}
 """All types of event, by the name in a row."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 
+from crosstask.decisions.fit import Calibration
 from crosstask.errors import CrossTaskError
 from crosstask.limits import MAX_RATE
 from crosstask.models.batches import Schedule
@@ -53,6 +54,11 @@ class Training:
             al. 2022 probe before they fine-tune). A probe also starts a target that trains alone.
         sources_first: fraction of the updates of joint training in which the sources train alone; 0, and a half with
             `head: probe`, when left out.
+        calibration: how the target's probabilities are calibrated on its dev set, once the model is chosen (probes
+            without one use the held-out parts of their cross-validation): "temperature", "isotonic", "none", or "auto",
+            which takes isotonic regression where dev has 1,000 examples and more and that is steadily better.
+        thresholds: whether decisions are made for the task's metric where probabilities alone do not make them best:
+            with `metric: macro_f1`, thresholds of labels, and offsets that let rare classes count more.
         finish: "target": joint training ends with a phase that trains the target alone, as `pretrain` does.
     """
 
@@ -77,6 +83,8 @@ class Training:
     head: HeadStart = "trained"
     sources_first: Annotated[float, Field(ge=0, lt=1)] | None = None
     finish: Literal["target"] | None = None
+    calibration: Calibration = "auto"
+    thresholds: bool = True
 
     def __post_init__(self) -> None:
         check_values("training", Training, vars(self))
@@ -130,6 +138,8 @@ class TrainingSettings(TypedDict, total=False):
     head: HeadStart
     sources_first: float | None
     finish: Literal["target"] | None
+    calibration: Calibration
+    thresholds: bool
 
 
 def make_training(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from crosstask.baton import clock
 from crosstask.data.metrics import Metric, chosen_metric, score
+from crosstask.decisions.fit import HeldOutLogits
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
@@ -188,6 +189,7 @@ class Trainer:
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
         self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
+        self.held_out: dict[str, HeldOutLogits] = {}  # of the last phase, where a solver cross-validates
 
     @property
     def set_aside(self) -> set[str]:
@@ -246,6 +248,7 @@ class Trainer:
             return
         # 1. Data, optimizer and state, from the phase's beginning or from the checkpoint.
         settings = phase.settings
+        self.held_out = {}
         phase.weighting.connect(self.devices.sum, self.devices.num_ranks)
         self._split_data(phase)
         self.stepper.transfers = self.transfers if phase.objective is None else []
@@ -323,6 +326,7 @@ class Trainer:
             advance=lambda: self.progress.advance(next(num_fitted)),
         )
         solve(session)
+        self.held_out = session.held_out
         if not self._is_finite():
             raise _not_finite(f"In phase '{phase.name}' a solver found weights that are not finite")
         self._evaluate_on_dev(phase, 1, 0, started)

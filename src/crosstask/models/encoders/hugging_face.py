@@ -35,6 +35,7 @@ from crosstask.models.heads import (
     StockHead,
     auto_class,
     labeled_config,
+    last_layer,
     model_inputs,
     quiet_transformers,
 )
@@ -611,10 +612,7 @@ def _modules_with(body: nn.Module, parameters: Sequence[nn.Parameter]) -> list[s
 @torch.no_grad()
 def _undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
     """Fold mean and scale of a regression task into its last layer, so that outputs are in the data's units."""
-    last: nn.Linear | None = None
-    for module in model.modules():
-        if isinstance(module, nn.Linear) and module.out_features == 1:
-            last = module
+    last = last_layer(model, 1)
     if last is None or last.bias is None:
         raise CrossTaskError(
             f"Task '{spec.name}' is regression, and this architecture's last layer has no bias to carry the mean of "
