@@ -15,6 +15,7 @@ from crosstask.probing.linear_models import (
     fit,
     fit_subsets,
     fold_numbers,
+    held_out_logits,
     penalty_grid,
     unit_losses,
 )
@@ -36,6 +37,41 @@ class TestSolver:
         else:
             expected -= expected.mean(1, keepdims=True)
             assert np.abs(logits - logits.mean(1, keepdims=True) - expected).max() < 1e-4
+
+    @pytest.mark.parametrize("classes", [2, 3])
+    @pytest.mark.parametrize("strength", [0.01, 1.0])
+    def test_class_weights_equal_scikit_learn(self, classes, strength):
+        """Also where several subsets and penalties are solved together, and subsets differ in size."""
+        features, labels = problem(1, 120, classes=classes)
+        weights = np.array([0.4, 2.5, 1.3])[:classes]
+        data = replace(units(features, labels, num_outputs=classes), class_weights=weights)
+        subsets = [np.arange(120), np.arange(70)]
+        models = fit_subsets(data, subsets, [strength, 0.1], tolerance=1e-9)
+        for positions, (model, _) in zip(subsets, models, strict=True):
+            classifier = LogisticRegression(
+                C=strength, tol=1e-10, max_iter=10_000, class_weight=dict(enumerate(weights))
+            )
+            pipeline = make_pipeline(StandardScaler(), classifier).fit(features[positions], labels[positions])
+            expected = pipeline.decision_function(features)
+            logits = model(features)
+            if classes == 2:
+                assert np.abs(logits[:, 1] - logits[:, 0] - expected).max() < 1e-4
+            else:
+                expected -= expected.mean(1, keepdims=True)
+                assert np.abs(logits - logits.mean(1, keepdims=True) - expected).max() < 1e-4
+
+    def test_weights_of_several_labels(self):
+        """Each label has its own, where it is absent and where it is present; penalties have their own order."""
+        features, first = problem(4, 90, classes=2)
+        _, second = problem(5, 90, classes=2)
+        weights = np.array([[0.5, 1.5], [3.0, 0.7]])
+        data = units(features, np.stack([first, second], 1).astype(float), "multilabel")
+        models = fit(replace(data, class_weights=weights), [0.2, 0.01])
+        for column, labels in enumerate((first, second)):
+            alone = fit(replace(units(features, labels), class_weights=weights[:, column]), [0.2, 0.01])
+            for model, expected in zip(models, alone, strict=True):
+                logits = expected(features)
+                assert np.allclose(model(features)[:, column], logits[:, 1] - logits[:, 0], atol=1e-6)
 
     def test_numbers_equal_ridge(self):
         features, _ = problem(3, 80)
@@ -169,20 +205,34 @@ class TestCrossValidation:
         assert len(some) == 20
         assert (np.unique(some.examples, return_counts=True)[1] == 4).all()
 
-    def test_equals_a_loop_by_hand(self):
-        data = units(*problem(9, 150))
+    @pytest.mark.parametrize("class_weights", [None, np.array([0.4, 1.0, 3.0])])
+    def test_equals_a_loop_by_hand(self, class_weights):
+        data = replace(units(*problem(9, 150)), class_weights=class_weights)
         folds = fold_numbers(data, np.random.default_rng([5, 0]))
-        losses, right = np.zeros(150), np.zeros(150)
+        losses, right, all_logits = np.zeros(150), np.zeros(150), np.zeros((150, 3))
         for fold in range(5):
             held = folds == fold
             model = fit(data.take(~held), [0.1])[0]
-            logits = model(data.features[held])
+            all_logits[held] = logits = model(data.features[held])
             chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
             losses[held] = -np.log(chances[np.arange(held.sum()), data.labels[held]])
             right[held] = chances.argmax(1) == data.labels[held]
+        if class_weights is not None:
+            losses *= class_weights[data.labels]
         found = cross_validate(data, [0.1], seed=5)[0]
         assert found.loss == pytest.approx(losses.mean(), abs=1e-3)
         assert found.accuracy == pytest.approx(right.mean())
+        logits, positions = held_out_logits(data, 0.1, seed=5)
+        assert sorted(positions) == list(range(150))
+        assert np.abs(logits - all_logits[positions]).max() < 0.02
+
+    def test_held_out_logits_of_classes_that_nobody_could_learn(self):
+        features, labels = problem(9, 30)
+        labels[3] = 7  # alone of its class
+        logits, positions = held_out_logits(units(features, labels), 0.1)
+        assert len(logits) == len(positions) == 29
+        assert 3 not in positions
+        assert len(held_out_logits(units(features, np.zeros(30, int), num_outputs=2), 0.1)[0]) == 0
 
     def test_noise_wants_a_heavy_penalty_and_plenty_of_data_a_light_one(self):
         rng = np.random.default_rng(0)

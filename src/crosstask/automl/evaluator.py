@@ -62,7 +62,10 @@ class Evaluator:
         """Train on all but the held-out examples of a fold, and score those; a network at every evaluation."""
         started = time.perf_counter()
         target, sources = self.folds.tasks(fold, self._sources(candidate))
-        run = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold).fit(target, sources)
+        learner = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold)
+        # What a fold holds out judges: it must not choose thresholds too.
+        learner.training = replace(learner.training, calibration="none", thresholds=False)
+        run = learner.fit(target, sources)
         row: Row = {}
         if candidate.level == "solved":
             row["score"] = self._signed(run.scores[target.name]["dev"])

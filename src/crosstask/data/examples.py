@@ -127,7 +127,8 @@ class TaskSpec:
 
     `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
     encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `features` are
-    the names of the columns that make a vector, where they have names and are not too many.
+    the names of the columns that make a vector, where they have names and are not too many. `class_weights` are what
+    each class counts in training, or each label where it is absent and then where it is present; they are not saved.
     """
 
     name: str
@@ -140,6 +141,7 @@ class TaskSpec:
     common_label: int = 0
     values: tuple[LabelValue, ...] = ()
     features: tuple[str, ...] = ()
+    class_weights: tuple[float, ...] = ()
 
     @property
     def decisions(self) -> tuple[LabelValue, ...]:
@@ -156,6 +158,7 @@ class TaskSpec:
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
         data = {**asdict(self), "labels": list(self.labels)}
+        del data["class_weights"]
         for key in ("values", "features"):  # few tasks have them
             del data[key]
             if getattr(self, key):

@@ -10,6 +10,7 @@ from typing import get_args
 
 import numpy as np
 
+from crosstask.data.class_weights import with_class_weights
 from crosstask.data.examples import (
     FORM_WORDS,
     KINDS,
@@ -83,6 +84,7 @@ def assemble(
     if "dev" not in splits.examples and dev is not False:
         splits.cut_dev(None if dev is None or dev is True else float(dev))  # type: ignore[arg-type]
     splits.note_overlap()
+    spec = with_class_weights(spec, splits.examples["train"], options.class_weights)
     return splits.examples, spec, splits.notes
 
 
@@ -279,7 +281,7 @@ def _check_options(name: str, dev: object, options: SplitOptions) -> None:
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     if isinstance(values["labels"], range | np.ndarray):  # in the order of a list
         del values["labels"]
-    for key in ("kind", "cut"):  # refused with the name that comes closest
+    for key in ("kind", "cut", "class_weights"):  # refused with the name that comes closest
         if isinstance(values[key], str):
             del values[key]
     check_values(f"Task '{name}'", SplitOptions, values)

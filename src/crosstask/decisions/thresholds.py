@@ -45,8 +45,8 @@ def f1_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     limits = np.concatenate([[1.0], probabilities[order], [0.0]])
     hits = np.concatenate([[0.0], np.cumsum(truth[order], dtype=np.float64)])  # of the first k units
     scores = 2.0 * hits / np.maximum(np.arange(len(hits)) + hits[-1], SMALL)
-    # A cut cannot part units of equal probability.
-    scores[limits[:-1] <= limits[1:]] = -1.0
+    # A cut cannot part units of equal probability; a threshold of 0 is below all.
+    scores[:-1][limits[:-2] <= limits[1:-1]] = -1.0
     if scores.max() <= 0.0:  # no unit has the label, or all probabilities are 0 or 1
         return 0.5
     best = np.flatnonzero(scores >= scores.max() - SMALL)

@@ -19,6 +19,7 @@ from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Config, Encoder, Representation
 from crosstask.models.encoders import encoder_class
 from crosstask.models.hooks import Insert, insert_class, pass_context, running_in
+from crosstask.models.losses import loss_sum
 from crosstask.models.saved_weights import SavedWeights
 from crosstask.storage import check_shape, encoded, explain_damage, read_json
 from crosstask.validation import shown
@@ -77,10 +78,27 @@ class Model(nn.Module):
         self.heads = nn.ModuleList(encoder.make_head(spec) for spec in specs)
         self.inserts = nn.ModuleList()
         self.rules: dict[str, DecisionRule] = {}
+        # Buffers, to be where the model is; a saved model has no use for them.
+        for i, spec in enumerate(specs):
+            if spec.class_weights:
+                weights = torch.tensor(spec.class_weights)
+                if spec.kind == "multilabel":
+                    weights = weights.reshape(2, -1)
+                self.register_buffer(f"class_weights_{i}", weights, persistent=False)
 
     def head(self, task: str) -> nn.Module:
         """The head of one task."""
         return self.heads[self._head_indices[task]]
+
+    def class_weights(self, task: str) -> Tensor | None:
+        """What each class of a task counts in training; None where all count the same."""
+        return getattr(self, f"class_weights_{self._head_indices[task]}", None)
+
+    def training_loss(
+        self, task: str, logits: Tensor, labels: Tensor, weights: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of a task's losses over a batch, as it is trained, and the number of units; see `losses.loss_sum`."""
+        return loss_sum(self.specs[task].kind, logits, labels, weights, self.class_weights(task))
 
     def insert(self, insert: Insert) -> None:
         """Make an insert part of the model."""

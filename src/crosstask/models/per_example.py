@@ -10,7 +10,7 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.gradients.per_example import example_products
 from crosstask.models.arrays import rows_of
 from crosstask.models.batches import Batch
-from crosstask.models.losses import example_losses, loss_sum
+from crosstask.models.losses import example_losses
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
 
@@ -36,7 +36,7 @@ def target_direction(model: Model, batches: Iterable[Batch], targets: Sequence[s
                 if task not in batch.rows:
                     continue
                 logits = _logits(model, {}, batch, task)
-                loss, num_units = loss_sum(model.specs[task].kind, logits, batch.labels[task])
+                loss, num_units = model.training_loss(task, logits, batch.labels[task])
                 counts[task] += int(num_units)
                 gradients = torch.autograd.grad(loss, list(shared.values()), allow_unused=True)
                 _add_to(sums[task], dict(zip(shared, gradients, strict=True)))
@@ -57,10 +57,10 @@ def batch_products(model: Model, batch: Batch, task: str, direction: Mapping[str
     """
     if task not in batch.rows:
         raise unknown("task of this batch:", task, batch.rows)
-    kind, labels = model.specs[task].kind, batch.labels[task]
+    kind, labels, class_weights = model.specs[task].kind, batch.labels[task], model.class_weights(task)
     with forward_mode_ready(model):
         return example_products(
-            lambda values: example_losses(kind, _logits(model, values, batch, task), labels),
+            lambda values: example_losses(kind, _logits(model, values, batch, task), labels, class_weights),
             dict(model.named_parameters()),
             direction,
         )

@@ -49,7 +49,9 @@ class Units:
     - `labels`: indices [units], rows of zeros and ones [units, labels], or standardized numbers [units];
     - `examples`: the example that each unit is part of, so that one sentence never stands on both sides of a fold; of
       several examples with the same input, the first;
-    - `device`: where models are solved.
+    - `device`: where models are solved;
+    - `class_weights`: what each class counts in the loss, [classes], or a label that is absent and one that is present,
+      [2, labels]; None where all count the same.
     """
 
     kind: Kind
@@ -58,6 +60,7 @@ class Units:
     labels: np.ndarray
     examples: np.ndarray
     device: str = "cpu"
+    class_weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -164,13 +167,26 @@ def _solve(designs: Designs, units: Units, inverse_penalties: Penalties, toleran
     penalties = torch.as_tensor(np.asarray(inverse_penalties), dtype=torch.float64, device=device)
     if units.kind == "regression":
         return ridge_regression(designs, labels.double(), penalties)
+    weights = None
+    if units.class_weights is not None:
+        weights = torch.from_numpy(unit_weights(units)).to(device)[designs.rows]  # as `labels`
     if units.kind == "multilabel":
-        return binary_regressions(designs, labels.double(), penalties, tolerance)
+        return binary_regressions(designs, labels.double(), penalties, tolerance, weights)
     if units.num_outputs == 2:
         # Two classes share one vector of weights, half of it each.
-        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance) / 2.0
+        columns = None if weights is None else weights[:, :, None]
+        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance, columns) / 2.0
         return torch.cat([-halves, halves], 2)
-    return softmax_regression(designs, nn.functional.one_hot(labels, units.num_outputs).double(), penalties, tolerance)
+    one_hot = nn.functional.one_hot(labels, units.num_outputs).double()
+    return softmax_regression(designs, one_hot, penalties, tolerance, weights)
+
+
+def unit_weights(units: Units) -> np.ndarray:
+    """What each unit counts in the loss by its class, [units]; for multilabel by label, [units, labels]."""
+    assert units.class_weights is not None
+    if units.kind == "multilabel":
+        return np.where(units.labels > 0, units.class_weights[1], units.class_weights[0])
+    return units.class_weights[units.labels]
 
 
 @dataclass(frozen=True)
@@ -213,7 +229,10 @@ def cross_validate(
         counts = _is_learnable(held_out, units.take(fold.training))
         for i, model in enumerate(fold_models):
             logits = model(held_out.features)
-            losses[i].append(unit_losses(held_out, logits)[counts])
+            unit_loss = unit_losses(held_out, logits)
+            if held_out.class_weights is not None:
+                unit_loss = unit_loss * unit_weights(held_out)
+            losses[i].append(unit_loss[counts])
             if held_out.is_exclusive:
                 hits[i].append((logits.argmax(axis=1) == held_out.labels)[counts])
     results = []

@@ -37,8 +37,9 @@ class Problems:
     - `moments`: sums of features times labels as zeros and ones, [subsets, problems, outputs, axes + 1]: labels have no
       other part in the gradient;
     - `inverse_penalties`: C, [subsets, problems, 1, 1];
-    - `counts`: units of each subset, [subsets, 1, 1, 1];
-    - `is_penalized`: 1.0 for each of the axes and 0.0 for the bias, [axes + 1].
+    - `counts`: units of each subset, [subsets, 1, 1, 1], or the sum of their weights;
+    - `is_penalized`: 1.0 for each of the axes and 0.0 for the bias, [axes + 1];
+    - `unit_weights`: what each unit counts in the sum, [subsets, 1 or problems, 1, rows]; moments have it already.
     """
 
     features: Tensor
@@ -46,13 +47,28 @@ class Problems:
     inverse_penalties: Tensor
     counts: Tensor
     is_penalized: Tensor
+    unit_weights: Tensor | None = None
 
     @classmethod
-    def of(cls, features: Tensor, moments: Tensor, inverse_penalties: Tensor, counts: Tensor) -> "Problems":
-        """With inverse penalties [subsets, problems] and counts [subsets]."""
+    def of(
+        cls,
+        features: Tensor,
+        moments: Tensor,
+        inverse_penalties: Tensor,
+        counts: Tensor,
+        unit_weights: Tensor | None = None,
+    ) -> "Problems":
+        """With inverse penalties [subsets, problems] and counts [subsets, 1 or problems]."""
         is_penalized = torch.ones_like(features[0, 0])
         is_penalized[-1] = 0.0
-        return cls(features, moments, inverse_penalties[:, :, None, None], counts[:, None, None, None], is_penalized)
+        return cls(
+            features,
+            moments,
+            inverse_penalties[:, :, None, None],
+            counts[:, :, None, None],
+            is_penalized,
+            unit_weights,
+        )
 
     @property
     def is_exclusive(self) -> bool:
@@ -62,7 +78,12 @@ class Problems:
     def take(self, indices: Tensor) -> "Problems":
         """Some of the problems."""
         moments, inverse_penalties = _take(indices, self.moments, self.inverse_penalties)
-        return replace(self, moments=moments, inverse_penalties=inverse_penalties)
+        counts, unit_weights = self.counts, self.unit_weights
+        if unit_weights is not None and unit_weights.shape[1] > 1:  # other ones for each problem
+            counts, unit_weights = _take(indices, counts, unit_weights)
+        return replace(
+            self, moments=moments, inverse_penalties=inverse_penalties, counts=counts, unit_weights=unit_weights
+        )
 
     def start(self) -> Tensor:
         """No weights, and biases that give every label its frequency."""
@@ -80,8 +101,13 @@ class Problems:
 
     def sums(self, values: Tensor) -> Tensor:
         """Values times features, summed over the rows and times C, [subsets, problems, outputs, axes + 1]."""
+        values = self.weighted(values)
         sums = (values.flatten(1, 2) @ self.features).unflatten(1, values.shape[1:3])
         return self.inverse_penalties * sums
+
+    def weighted(self, values: Tensor) -> Tensor:
+        """Values of the units, [subsets, problems, outputs, rows], as often as each of them counts."""
+        return values if self.unit_weights is None else values * self.unit_weights
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """[subsets, problems, outputs, rows]"""
@@ -146,7 +172,8 @@ def step_length(problems: Problems, weights: Tensor, logits: Tensor, step: Tenso
 
     def rise(length: Tensor) -> Tensor:
         probabilities = problems.probabilities(logits + length * logit_step)
-        return problems.inverse_penalties * _dot(probabilities, logit_step) + constant + length * quadratic
+        errors = _dot(problems.weighted(probabilities), logit_step)
+        return problems.inverse_penalties * errors + constant + length * quadratic
 
     limit = OVERSHOT * rise(torch.zeros_like(length)).abs()
     for _ in range(MAX_STEPS):

@@ -1,7 +1,7 @@
 """Linear probes: linear models of frozen features, in seconds. What everything else has to beat."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,6 +61,9 @@ class SolverSession:
     def units(self, task: str) -> tuple[Units, Units]:
         """The units of a task's training set, and the sample of them that chooses penalties."""
         units = collect(self.model, self.train[task])
+        weights = self.model.class_weights(task)
+        if weights is not None:
+            units = replace(units, class_weights=weights.double().cpu().numpy())
         generator = np.random.default_rng(self.seed)
         if units.kind == "tagging":
             units = units.sample(MAX_WORDS, generator)

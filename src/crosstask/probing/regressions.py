@@ -28,36 +28,59 @@ def ridge_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor
     return torch.cat([weights, biases], 2)[:, :, None]
 
 
-def binary_regressions(designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
-    """One model for each column of zeros and ones, [subsets, rows, columns]; the outputs are logits of a one."""
+def binary_regressions(
+    designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float, weights: Tensor | None = None
+) -> Tensor:
+    """One model for each column of zeros and ones, [subsets, rows, columns]; the outputs are logits of a one.
+
+    `weights` are what each unit counts in the loss of each column, [subsets, rows, columns].
+    """
     num_penalties, num_columns = len(inverse_penalties), labels.shape[2]
-    moments = (labels.mT @ designs.features).repeat(1, num_penalties, 1)[:, :, None]
+    weighted_labels, unit_weights = labels, None
+    if weights is not None:
+        weighted_labels = labels * weights
+        unit_weights = weights.mT.repeat(1, num_penalties, 1)[:, :, None]  # [subsets, penalties * columns, 1, rows]
+    moments = (weighted_labels.mT @ designs.features).repeat(1, num_penalties, 1)[:, :, None]
     by_problem = inverse_penalties.repeat_interleave(num_columns).expand(len(labels), -1)
-    solutions = _minimize(designs, moments, by_problem, tolerance)  # [subsets, penalties * columns, 1, axes + 1]
+    solutions = _minimize(designs, moments, by_problem, tolerance, unit_weights)
     return solutions[:, :, 0].unflatten(1, (num_penalties, num_columns))
 
 
-def softmax_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
+def softmax_regression(
+    designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float, weights: Tensor | None = None
+) -> Tensor:
     """For classes as rows of zeros with a one, [subsets, rows, classes]; classes that do not occur are all but
-    impossible."""
+    impossible. `weights` are what each unit counts in the loss, [subsets, rows]."""
+    unit_weights = None
+    if weights is not None:
+        labels = labels * weights[:, :, None]
+        unit_weights = weights[:, None, None]
     moments = (labels.mT @ designs.features)[:, None]  # [subsets, 1, classes, axes + 1]
     is_present = moments[..., -1:] > 0.0  # [subsets, 1, classes, 1]
     num_present = is_present.sum(2, keepdim=True)
     # Two classes share one vector of weights, half of it each: half of its penalty.
     by_problem = inverse_penalties / torch.where(num_present == 2, 2.0, 1.0)[:, 0, 0]
-    solutions = _minimize(designs, moments.expand(-1, len(inverse_penalties), -1, -1), by_problem, tolerance)
+    moments = moments.expand(-1, len(inverse_penalties), -1, -1)
+    solutions = _minimize(designs, moments, by_problem, tolerance, unit_weights)
     # The same number added to all logits changes nothing; biases that occur have the mean zero.
     weights, biases = solutions[..., :-1] * is_present, solutions[..., -1:]
     biases = biases - (biases * is_present).sum(2, keepdim=True) / num_present
     return torch.cat([weights, torch.where(is_present, biases, ABSENT_LOGIT)], 3)
 
 
-def _minimize(designs: Designs, moments: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
+def _minimize(
+    designs: Designs, moments: Tensor, inverse_penalties: Tensor, tolerance: float, unit_weights: Tensor | None
+) -> Tensor:
     """Solutions of the problems with these moments and inverse penalties, [subsets, problems]."""
     precision = torch.float64
     if tolerance >= SINGLE_PRECISION:
         precision = torch.float32
-    tensors = (designs.features, moments, inverse_penalties, designs.counts)
-    problems = Problems.of(*(tensor.to(precision) for tensor in tensors))
+    counts = designs.counts[:, None]
+    if unit_weights is not None:
+        unit_weights = unit_weights * designs.features[:, None, None, :, -1]  # a row that is no unit counts nothing
+        counts = unit_weights.sum((2, 3))
+        unit_weights = unit_weights.to(precision)
+    tensors = (designs.features, moments, inverse_penalties, counts)
+    problems = Problems.of(*(tensor.to(precision) for tensor in tensors), unit_weights)
     with without_tf32(problems.features):
         return minimize(problems, tolerance).double()

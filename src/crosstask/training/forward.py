@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from crosstask.gradients import fused
 from crosstask.gradients.task_gradients import num_entries
 from crosstask.models.batches import Batch, Prepared, Step, make_batch, split_over_ranks
-from crosstask.models.losses import loss_sum
 from crosstask.models.modes import without_dropout
 from crosstask.models.multitask import Model
 from crosstask.models.per_example import batch_products, target_direction
@@ -169,7 +168,7 @@ class Stepper:
         weights = None
         if example_weights is not None:
             weights = example_weights(task, batch.positions[task])
-        return loss_sum(self.model.specs[task].kind, forward.logits[task], batch.labels[task], weights)
+        return self.model.training_loss(task, forward.logits[task], batch.labels[task], weights)
 
     def _zero_loss(self, task: str) -> Tensor:
         """A loss of zero that reaches what the task's loss would: a rank without examples of a task takes part too."""

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+import numpy as np
+
 from crosstask.data.metrics import chosen_metric, score
 from crosstask.data.task import Task
 from crosstask.decisions.calibration import Bin, reliability
@@ -76,7 +78,10 @@ class Measurement:
         if held_out is None:
             return
         metric = chosen_metric(task.spec).name if settings.thresholds else None
-        rule = fit_rule(held_out, calibration=settings.calibration, metric=metric)
+        weights = task.spec.class_weights or None
+        if weights is not None and task.kind == "multilabel":
+            weights = np.reshape(weights, (2, -1))
+        rule = fit_rule(held_out, calibration=settings.calibration, metric=metric, class_weights=weights)
         self.model.rules[task.name] = rule
         if len(held_out) < MIN_UNITS and settings.calibration != "none":
             text = f"probabilities are not calibrated: {len(held_out)} held-out examples are too few"

@@ -22,7 +22,7 @@ from crosstask.gradients.bilevel import Rate, Values, Variant
 from crosstask.models.arrays import rows_of
 from crosstask.models.batches import Batch
 from crosstask.models.encoder import Representation
-from crosstask.models.losses import IGNORED, in_full, loss_sum
+from crosstask.models.losses import IGNORED, in_full
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
 from crosstask.transfer.base import ExampleWeights, Pass, StateAdapter
@@ -297,8 +297,7 @@ class MetaStep:
                 weights = None
                 if example_weights is not None:
                     weights = example_weights(term.task, batch.positions[term.task])
-                kind = self.reader.model.specs[term.task].kind
-                total, _ = loss_sum(kind, values, batch.labels[term.task], weights)
+                total, _ = self.reader.model.training_loss(term.task, values, batch.labels[term.task], weights)
                 losses.append(term.factor * total / counts[term.task])
         return torch.stack(losses).sum()
 
