@@ -180,11 +180,18 @@ class Learner:
             write_page=_write_page,
         )
 
-    def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
-        """Labels for new inputs, by the last run's model."""
+    def predict(
+        self,
+        inputs: Inputs,
+        task: str | None = None,
+        *,
+        abstain: float | None = None,
+        min_confidence: float | None = None,
+    ) -> Sequence[Decision | None]:
+        """Labels for new inputs, by the last run's model; see `Predictor.predict`."""
         if self.run is None:
             raise CrossTaskError("The learner has not been fitted yet: call `fit` first.")
-        return self.run.predict(inputs, task)
+        return self.run.predict(inputs, task, abstain=abstain, min_confidence=min_confidence)
 
     def describe(self, paradigm: str, tasks: Mapping[str, Task]) -> PlainRecipe:
         """The learner's settings and the sizes of its tasks, as plain data."""

@@ -276,6 +276,12 @@ class Predictions:
             return np.zeros(0, dtype=np.int64)
         return scores.argmax(axis=1)
 
+    def take(self, positions: np.ndarray) -> "Predictions":
+        """The predictions at these positions, of a task that is not tagging."""
+        labels = None if self.labels is None else np.asarray(self.labels)[positions]
+        decided = None if self.decided is None else self.decided[positions]
+        return Predictions(self.spec, labels, np.asarray(self.scores)[positions], decided=decided)
+
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
         """Truth and decisions as arrays of one entry (multilabel: one row) per example, for tagging per word."""
         if self.spec.kind == "tagging":

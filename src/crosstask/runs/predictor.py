@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -10,10 +10,12 @@ from crosstask.data.examples import FORM_WORDS, Examples, LabelValue, TaskSpec
 from crosstask.data.label_map import LabelMap
 from crosstask.data.metrics import Predictions, score
 from crosstask.data.plain_text import has_lone_surrogate, text_of
+from crosstask.decisions.abstention import Answered
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import PREDICTION_BATCH, evaluate, predict_scores
 from crosstask.models.multitask import Model
+from crosstask.runs.abstaining import Abstention, are_answered
 from crosstask.storage import check_path
 from crosstask.validation import shown
 
@@ -24,6 +26,8 @@ Decision = LabelValue | Sequence[LabelValue]
 Probabilities = dict[LabelValue, float]
 """By label."""
 Label = TypeVar("Label", bound=LabelValue)
+ANSWERED = "answered"
+"""The fraction of examples that were not held back, beside the scores of the others."""
 INPUT_WORDS = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}
 
 
@@ -72,15 +76,52 @@ class Predictor:
             predictions = predict_scores(self.model, spec.name, sentences, batch_size=batch_size, progress=progress)
         return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
-    def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
+    @overload
+    def predict(
+        self, inputs: Inputs, task: str | None = None, *, abstain: None = None, min_confidence: None = None
+    ) -> list[Decision]: ...
+    @overload
+    def predict(
+        self,
+        inputs: Inputs,
+        task: str | None = None,
+        *,
+        abstain: float | None = None,
+        min_confidence: float | None = None,
+    ) -> list[Decision | None]: ...
+    def predict(
+        self,
+        inputs: Inputs,
+        task: str | None = None,
+        *,
+        abstain: float | None = None,
+        min_confidence: float | None = None,
+    ) -> Sequence[Decision | None]:
         """The label of each input, a list of tags, a tuple of labels, or a number.
 
         A label is a text; for a task that was made in Python it is what it was there, such as 5 or True.
+
+        Args:
+            inputs: texts, pairs of texts, lists of words, or vectors.
+            task: of several targets, which one.
+            abstain: hold predictions back (None) so that no more than this fraction of the others should be wrong, by
+                their calibrated probabilities and by what came of it on held-out examples.
+            min_confidence: hold predictions back whose probability is below this.
         """
+        abstention = Abstention(abstain, min_confidence)
         if len(inputs) == 0:
             return []
         predictions = self.predictions(inputs, task)
-        return decisions(predictions, predictions.spec.decisions)
+        labels: list[Decision] = decisions(predictions, predictions.spec.decisions)
+        if not abstention.is_wanted:
+            return labels
+        answered = are_answered(predictions, self.answered(abstention, task).threshold)
+        return [label if is_answer else None for label, is_answer in zip(labels, answered.tolist(), strict=True)]
+
+    def answered(self, abstention: Abstention, task: str | None = None) -> Answered:
+        """The threshold of confidence that an abstention means, and what it gave on held-out examples."""
+        spec = self.spec(task)
+        return abstention.rule(spec, self.model.rules.get(spec.name))
 
     def predict_probabilities(
         self, inputs: Inputs, task: str | None = None
@@ -94,9 +135,23 @@ class Predictor:
         predictions = self.predictions(inputs, task)
         return probabilities_by_label(predictions, predictions.spec.decisions)
 
-    def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
-        """Metrics on labeled examples, the one that chooses the model first."""
-        spec = self.spec(task)
+    def score(
+        self,
+        examples: Examples | None,
+        task: str | None = None,
+        *,
+        abstain: float | None = None,
+        min_confidence: float | None = None,
+    ) -> dict[str, float]:
+        """Metrics on labeled examples, the one that chooses the model first.
+
+        Args:
+            examples: inputs with their labels.
+            task: of several targets, which one.
+            abstain: as for `predict`: only answers are scored, and `answered` is their fraction.
+            min_confidence: likewise.
+        """
+        abstention, spec = Abstention(abstain, min_confidence), self.spec(task)
         if examples is None or not len(examples):
             raise CrossTaskError(f"Task '{spec.name}': there are no examples to score (no such split?).")
         if examples.form != spec.form:
@@ -107,7 +162,11 @@ class Predictor:
         # Nothing to rename, but labels get the types that the task's kind wants.
         labeled = LabelMap(None).apply(spec.name, spec.kind, examples.ordered(spec.features))
         predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
-        return score(predictions)
+        if not abstention.is_wanted:
+            return score(predictions)
+        answered = are_answered(predictions, self.answered(abstention, spec.name).threshold)
+        scores = score(predictions.take(np.flatnonzero(answered)))
+        return {**scores, ANSWERED: float(answered.mean())}
 
     def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write a plain model of one task; see `crosstask.models.export.export`."""
