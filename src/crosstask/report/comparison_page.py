@@ -132,7 +132,7 @@ def scores_chart(view: TargetView) -> charts.Chart | None:
 
 def method_color(method: MethodView) -> str:
     """Training alone, the chosen method and all others have a color each."""
-    if method.is_single:
+    if method.is_alone:
         return ALONE
     if method.is_chosen:
         return CHOSEN
