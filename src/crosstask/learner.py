@@ -318,7 +318,7 @@ class Learner:
             "majority": measured.majority,
             "never_predicted": measured.never_predicted,
             "still_rising": targets_still_rising(session.record.events(DevEvaluation), problem.target_names),
-            "weights": {end.name: end.weights for end in session.record.events(PhaseEnd)},
+            "weights": {end.name: end.weights for end in session.record.events(PhaseEnd) if end.kept != "solved"},
             "trained_on": trained_on,
             "set_aside": sorted(set_aside),
             "seconds": session.seconds,

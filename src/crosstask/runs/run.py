@@ -69,7 +69,7 @@ class Metrics(TypedDict):
     """`metrics.json`: how a run came out.
 
     - `uses_sources`, `papers`: of the paradigm, and keys in BibTeX; folders of version 0.1 lack both;
-    - `weights`: at the end of each phase, by its name;
+    - `weights`: at the end of each phase, by its name; a solver weighs no tasks;
     - `majority`: of each target, the scores of always answering what is most common in training;
     - `never_predicted`: of each target and split the labels that occur there and are never predicted;
     - `still_rising`: targets whose dev score was still rising when training ended;
