@@ -18,15 +18,16 @@ from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
 from crosstask.report import write_if_possible, write_missing_page, write_run_page
 from crosstask.runs.callbacks import Callback, read_callbacks
-from crosstask.runs.events import Note, PhaseEnd, SkippedStep, Start, TaskDescription, Warned
+from crosstask.runs.events import DevEvaluation, Note, PhaseEnd, SkippedStep, Start, TaskDescription, Warned
 from crosstask.runs.loading import load_run
 from crosstask.runs.predictor import Decision, Inputs
 from crosstask.runs.record import Record
-from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores
+from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder
 from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.storage import check_path
+from crosstask.training.calibration import RuleFitter
 from crosstask.training.config import Training, TrainingSettings, make_training
-from crosstask.training.measurement import Measurement
+from crosstask.training.measurement import Measured, measure, targets_still_rising, too_short
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
@@ -163,20 +164,19 @@ class Learner:
             if checkpoint is None:
                 self._describe_start(session.record, problem, model, [*notes, *session.devices.notes()])
             trainer.run(phases, checkpoint)
-            measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
-            measurement = Measurement(
-                model, problem.target_names, self.training, session.record, held_out=trainer.held_out
-            )
-            for task in measured:
-                measurement.measure(task, dev.get(task.name))
-            session.tracking.final(measurement.scores)
+            last_tasks = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
+            rules = RuleFitter(model, problem.target_names, self.training, session.record, trainer.held_out)
+            measured = measure(model, last_tasks, dev, problem.target_names, rules)
+            metrics = self._metrics(problem, phases, measured, session, trainer.set_aside)
+            _write_judgement(session.record, measured, metrics.get("still_rising", []))
+            session.tracking.final(measured.scores)
         return Run(
             model.eval(),
             record=session.record,
-            metrics=self._metrics(problem, phases, measurement.scores, session, trainer.set_aside),
+            metrics=metrics,
             recipe=session.recipe,
             folder=session.folder,
-            measured=measurement.rows,
+            measured=measured.rows,
             write_page=_write_page,
         )
 
@@ -306,7 +306,12 @@ class Learner:
             record.write(Note(note))
 
     def _metrics(
-        self, problem: LearningProblem, phases: Sequence[Phase], scores: Scores, session: Session, set_aside: set[str]
+        self,
+        problem: LearningProblem,
+        phases: Sequence[Phase],
+        measured: Measured,
+        session: Session,
+        set_aside: set[str],
     ) -> Metrics:
         transfers = [transfer.name for transfer in self.transfer]
         papers = papers_of(problem.paradigm.name, self._weighting_name, transfers, self.training.schedule)
@@ -318,8 +323,11 @@ class Learner:
             "paradigm": problem.paradigm.name,
             "uses_sources": problem.paradigm.uses_sources,
             "papers": [paper.key for paper in papers],
-            "scores": scores,
-            "weights": {end.name: end.weights for end in session.record.events(PhaseEnd)},
+            "scores": measured.scores,
+            "majority": measured.majority,
+            "never_predicted": measured.never_predicted,
+            "still_rising": targets_still_rising(session.record.events(DevEvaluation), problem.target_names),
+            "weights": {end.name: end.weights for end in session.record.events(PhaseEnd) if end.kept != "solved"},
             "trained_on": trained_on,
             "set_aside": sorted(set_aside),
             "seconds": session.seconds,
@@ -341,6 +349,14 @@ def _warn_of_skipped(run: Run) -> None:
 
 def _write_page(folder: Path) -> None:
     write_if_possible(lambda: write_run_page(folder), folder)
+
+
+def _write_judgement(record: Record, measured: Measured, rising: Sequence[str]) -> None:
+    """What a reader should know beside the scores."""
+    for note in measured.notes:
+        record.write(note)
+    for target in rising:
+        record.write(too_short(record.events(DevEvaluation), target))
 
 
 def _split_sizes(task: Task) -> dict[str, int]:

@@ -1,119 +1,124 @@
-"""A trained model measured: decision rules fitted to dev, scores of every split, and the predictions behind them."""
+"""How good a trained model is, and what its score alone would hide."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from crosstask.data.metrics import chosen_metric, score
+from crosstask.data.majority import majority_scores
+from crosstask.data.metrics import METRICS, Predictions, chosen_metric, never_predicted, score
 from crosstask.data.task import Task
-from crosstask.decisions.calibration import Bin, reliability
-from crosstask.decisions.fit import (
-    CALIBRATED_KINDS,
-    MIN_UNITS,
-    HeldOutLogits,
-    calibration_error,
-    decisions_of,
-    fit_rule,
-)
-from crosstask.decisions.rule import DecisionRule
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import Outputs, labeled_outputs
 from crosstask.models.multitask import Model
-from crosstask.runs.events import Calibrated, Note, Row
+from crosstask.quoting import brief
+from crosstask.runs.events import DevEvaluation, Note, Row, Warned
 from crosstask.runs.prediction_log import prediction_rows
-from crosstask.runs.record import Record
 from crosstask.runs.run import Scores
-from crosstask.training.config import Training
+from crosstask.training.calibration import RuleFitter
 
-PAGE_BINS = 10
-"""Of a reliability diagram: enough to see, few enough that each has some decisions."""
-DEV, CROSS_VALIDATION = "dev", "cross-validation"
+MIN_EVALUATIONS = 4
+"""Of a phase; fewer show no trend."""
+SHOWN_SCORES = 3
+SHOWN_LABELS = 5
 
 
-@dataclass(eq=False)
-class Measurement:
-    """Measures the tasks of a run one after the other.
+@dataclass
+class Measured:
+    """How good the model is: scores by task and split, and of targets what these have to be held against.
 
-    - `held_out`: logits of training examples that did not train, from solvers that cross-validate, by task;
-    - `scores`: by task, split and metric;
-    - `rows`: predictions of the targets for each test, or else dev, example.
+    - `rows`: predictions of targets for each example of test, or else of dev;
+    - `majority`: scores of always answering what is most common in training;
+    - `never_predicted`: labels that occur in a split and are never predicted there.
     """
 
-    model: Model
-    targets: Sequence[str]
-    settings: Training
-    record: Record
-    held_out: Mapping[str, HeldOutLogits] = field(default_factory=dict)
     scores: Scores = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    majority: Scores = field(default_factory=dict)
+    never_predicted: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
 
-    def measure(self, task: Task, dev: Prepared | None) -> None:
-        """Fit the task's decision rule, if it is a target, and measure it on dev and test."""
+    def add_target(self, task: Task, predictions: Mapping[str, Predictions]) -> None:
+        """What a target's scores alone would hide."""
+        self.majority[task.name] = {}
+        for split, predicted in predictions.items():
+            self.majority[task.name][split] = majority_scores(predicted.spec, task.train, task.splits[split])
+            self.never_predicted.setdefault(task.name, {})[split] = never_predicted(predicted)
+        split = "test" if "test" in predictions else "dev"
+        self.rows += prediction_rows(split, task.splits[split], predictions[split])
+        note = missed_labels(predictions[split], split)
+        if note is not None:
+            self.notes.append(note)
+
+
+def measure(
+    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared], targets: Sequence[str], rules: RuleFitter
+) -> Measured:
+    """Scores on dev and test of each task, and more of targets, whose decision rules are fitted before."""
+    measured = Measured()
+    for task in tasks:
         outputs: dict[str, Outputs] = {}
-        if dev is not None:
-            outputs[DEV], _ = labeled_outputs(self.model, dev)
+        if task.name in dev:
+            outputs["dev"], _ = labeled_outputs(model, dev[task.name])
         if task.test is not None:
-            test = Prepared.of(self.model.encoder, task.spec, task.test)
-            outputs["test"], _ = labeled_outputs(self.model, test)
-        if task.name in self.targets:
-            self._fit_rule(task, outputs)
-        rule = self.model.rules.get(task.name)
+            outputs["test"], _ = labeled_outputs(model, Prepared.of(model.encoder, task.spec, task.test))
+        rules.fit(task, outputs)
+        rule = model.rules.get(task.name)
         predictions = {split: one.predictions(rule) for split, one in outputs.items()}
-        self.scores[task.name] = {split: score(predicted) for split, predicted in predictions.items()}
-        if task.name in self.targets and predictions:
-            split = "test" if "test" in predictions else DEV
-            self.rows += prediction_rows(split, task.splits[split], predictions[split])
-
-    def _fit_rule(self, task: Task, outputs: Mapping[str, Outputs]) -> None:
-        """Fit the rule to dev, or else to what cross-validation held out; test only shows what it does."""
-        settings = self.settings
-        if task.kind not in CALIBRATED_KINDS:
-            return
-        fitted_on, held_out = DEV, None
-        if DEV in outputs:
-            held_out = outputs[DEV].held_out()
-        if held_out is None or len(held_out) < MIN_UNITS:
-            fitted_on, held_out = CROSS_VALIDATION, self.held_out.get(task.name, held_out)
-        if held_out is None:
-            return
-        metric = chosen_metric(task.spec).name if settings.thresholds else None
-        weights = task.spec.class_weights or None
-        if weights is not None and task.kind == "multilabel":
-            weights = np.reshape(weights, (2, -1))
-        rule = fit_rule(held_out, calibration=settings.calibration, metric=metric, class_weights=weights)
-        self.model.rules[task.name] = rule
-        if len(held_out) < MIN_UNITS and settings.calibration != "none":
-            text = f"probabilities are not calibrated: {len(held_out)} held-out examples are too few"
-            self.record.write(Note(text, task=task.name))
-            return
-        measured, split = held_out, fitted_on
-        if "test" in outputs:
-            measured, split = outputs["test"].held_out() or held_out, "test"
-        self.record.write(_calibrated(task, rule, held_out, fitted_on, measured, split))
+        measured.scores[task.name] = {split: score(predicted) for split, predicted in predictions.items()}
+        if task.name in targets and predictions:
+            measured.add_target(task, predictions)
+    return measured
 
 
-def _calibrated(
-    task: Task, rule: DecisionRule, held_out: HeldOutLogits, fitted_on: str, measured: HeldOutLogits, split: str
-) -> Calibrated:
-    """What a rule is, and what it does to the probabilities of a split."""
-    plain = DecisionRule(rule.kind)
-    return Calibrated(
-        task=task.name,
-        fitted_on=fitted_on,
-        units=len(held_out),
-        temperature=rule.temperature,
-        isotonic=bool(rule.isotonic),
-        thresholds=dict(zip(task.labels, rule.thresholds, strict=False)),
-        offsets=dict(zip(task.labels, rule.offsets, strict=False)),
-        split=split,
-        error_before=calibration_error(plain, measured),
-        error=calibration_error(rule, measured),
-        bins_before=_rows(plain, measured),
-        bins=_rows(rule, measured),
+def still_rising(evaluations: Sequence[DevEvaluation]) -> bool:
+    """Whether the last evaluation of one task has a better score and a lower loss than every one before.
+
+    Both, for the score of a small dev set jumps, and the loss of an overconfident model rises while its score does too.
+    """
+    if len(evaluations) < MIN_EVALUATIONS:
+        return False
+    *earlier, last = evaluations
+    metric = next(iter(last.scores), None)
+    values = [event.scores.get(metric) for event in evaluations if metric is not None]
+    losses = [event.loss for event in evaluations]
+    if not values or any(value is None for value in [*values, *losses]):  # one that is not defined says nothing
+        return False
+    sign = 1.0 if METRICS[str(metric)].greater_is_better else -1.0
+    signed = [sign * float(value) for value in values if value is not None]
+    return signed[-1] > max(signed[:-1]) and last.loss < min(event.loss for event in earlier)
+
+
+def targets_still_rising(evaluations: Iterable[DevEvaluation], targets: Iterable[str]) -> list[str]:
+    """The targets of which that holds in the last phase that evaluated."""
+    events = list(evaluations)
+    rising: list[str] = []
+    for target in targets:
+        own = [event for event in events if event.task == target]
+        if own and still_rising([event for event in own if event.phase == own[-1].phase]):
+            rising.append(target)
+    return rising
+
+
+def too_short(evaluations: Iterable[DevEvaluation], target: str) -> Warned:
+    """The warning to a reader of the page."""
+    own = [event for event in evaluations if event.task == target]
+    values = [next(iter(event.scores.values())) for event in own[-SHOWN_SCORES:]]
+    listing = ", ".join(f"{value:.3g}" for value in values)
+    return Warned(
+        f"perhaps trained too short: the dev score was still rising at the end ({listing}). Try more `updates` or "
+        "`epochs`, or a larger `learning_rate`; `crosstask compare --search learning_rate=...` tries several",
+        task=target,
     )
 
 
-def _rows(rule: DecisionRule, measured: HeldOutLogits) -> list[dict[str, float]]:
-    bins: list[Bin] = reliability(*decisions_of(rule, measured), num_bins=PAGE_BINS)
-    return [asdict(one) for one in bins]
+def missed_labels(predictions: Predictions, split: str) -> Note | None:
+    """The note that labels are never predicted, or None where all are."""
+    missed = never_predicted(predictions)
+    if not missed:
+        return None
+    listing = ", ".join(f"'{brief(label)}'" for label in missed[:SHOWN_LABELS])
+    if len(missed) > SHOWN_LABELS:
+        listing += f" and {len(missed) - SHOWN_LABELS} more"
+    text = f"never predicted on {split}, though they occur there: {listing}"
+    if chosen_metric(predictions.spec).name == "accuracy":
+        text += "; accuracy hides such labels, and `metric: macro_f1` of the task chooses models by all labels alike"
+    return Note(text, task=predictions.spec.name)
