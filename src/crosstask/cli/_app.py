@@ -105,6 +105,17 @@ LabelOption = Annotated[
 EncodingOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Of the input; the recipe's, or utf-8, when left out.")
 ]
+AbstainOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="ERROR",
+        help="Hold predictions back so that no more of the others are wrong than this, such as 0.05.",
+    ),
+]
+ConfidenceOption = Annotated[
+    float | None,
+    typer.Option(metavar="PROBABILITY", help="Hold predictions back whose probability is below this."),
+]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help="No progress bar.")]
 SeedsOption = Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs of each combination.")]
 JobsOption = Annotated[

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.progress import make_progress, shown
 from crosstask.quoting import brief
+from crosstask.runs.abstaining import Abstention, are_answered, in_words
 from crosstask.runs.loading import load, task_options
 from crosstask.runs.predictor import Decision, Predictor, Probabilities, decisions, probabilities_by_label
 from crosstask.storage import check_path, write_new_text
@@ -66,6 +67,7 @@ class PredictOptions:
     - `trust_remote_code`: whether code that comes with the model may run;
     - `column`: the name of the new column;
     - `raw`: whether cells that a spreadsheet would run as formulas are written as they are;
+    - `abstention`: which predictions are held back;
     - `device`, `batch_size`: where and how many inputs at a time the model computes.
     """
 
@@ -81,6 +83,15 @@ class PredictOptions:
     max_bytes: int | None = None
     device: str | None = None
     batch_size: int = PREDICTION_BATCH
+    abstention: Abstention = field(default_factory=Abstention)
+
+
+def abstention_of(abstain: float | None, min_confidence: float | None) -> Abstention:
+    """What --abstain and --min-confidence say."""
+    try:
+        return Abstention(abstain, min_confidence)
+    except CrossTaskError as error:
+        raise CrossTaskError(f"--abstain, --min-confidence: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -121,9 +132,12 @@ class NewColumns:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The label of one input, and the probabilities of all labels (tagging: of each word) where they are asked for."""
+    """The label of one input, and the probabilities of all labels (tagging: of each word) where they are asked for.
 
-    label: Decision
+    The label is None where it is held back.
+    """
+
+    label: Decision | None
     probabilities: Probabilities | list[Probabilities] | None = None
 
 
@@ -430,11 +444,18 @@ def _usual_columns(table: Table, form: Form, recipe: ReaderOptions) -> tuple[int
 def _predict(
     model: Predictor, spec: TaskSpec, inputs: Inputs, options: PredictOptions, *, show_progress: bool
 ) -> list[Prediction]:
+    rule = None  # what is too unsure; a model that cannot tell is refused before it computes
+    if options.abstention.is_wanted:
+        rule = model.answered(options.abstention, spec.name)
     progress = make_progress(None if show_progress else False)
     with shown(progress):
         progress.start("predict", len(inputs))
         predictions = model.predictions(inputs, spec.name, batch_size=options.batch_size, progress=progress.advance)
-    labels = decisions(predictions, spec.labels)  # texts, as files hold them
+    labels: list[Decision | None] = list(decisions(predictions, spec.labels))  # texts, as files hold them
+    if rule is not None:
+        answered = are_answered(predictions, rule.threshold).tolist()
+        labels = [label if is_answer else None for label, is_answer in zip(labels, answered, strict=True)]
+        typer.echo(f"Note: {in_words(rule, answered.count(False), len(answered))}", err=True)
     if not options.probabilities:
         return [Prediction(label) for label in labels]
     probabilities = probabilities_by_label(predictions, spec.labels)
@@ -508,8 +529,10 @@ def _named(probabilities: object) -> list[str]:
     return [f"{label}={value:.6f}" for label, value in probabilities.items()]
 
 
-def _cell(label: Decision, separator: str) -> str:
-    """A prediction as text, with `separator` between several labels."""
+def _cell(label: Decision | None, separator: str) -> str:
+    """A prediction as text, with `separator` between several labels; empty where it is held back."""
+    if label is None:
+        return ""
     if isinstance(label, list):  # tags
         return " ".join(map(str, label))
     if isinstance(label, tuple):  # several labels

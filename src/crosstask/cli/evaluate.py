@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crosstask.cli._app import (
+    AbstainOption,
+    ConfidenceOption,
     EncodingOption,
     LabelOption,
     MaxBytesOption,
@@ -38,6 +40,8 @@ def evaluate(
     ] = None,
     text: TextOption = None,
     label: LabelOption = None,
+    abstain: AbstainOption = None,
+    min_confidence: ConfidenceOption = None,
     encoding: EncodingOption = None,
     json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
     trust_remote_code: TrustOption = False,
@@ -47,6 +51,9 @@ def evaluate(
 
     The file may have any format that `train` reads. It is read with the options that the run's recipe gives for the
     task, as far as other ones are not named.
+
+    With --abstain or --min-confidence only the answers are scored that `predict` would give, and `answered` is their
+    fraction.
 
     [dim]crosstask evaluate runs/stars[/dim]
     [dim]crosstask evaluate runs/stars more-stars.csv --json[/dim]
@@ -59,7 +66,7 @@ def evaluate(
     spec = model.spec(task)
     options = ReadOptions(format, text, label, encoding, max_bytes)
     examples = _labeled_examples(run, data, spec, options)
-    scores = model.score(examples, spec.name)
+    scores = model.score(examples, spec.name, abstain=abstain, min_confidence=min_confidence)
     if json:
         print_json(finite({"task": spec.name, "examples": len(examples), "scores": scores}))
         return

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from crosstask.cli._app import (
+    AbstainOption,
+    ConfidenceOption,
     EncodingOption,
     LabelOption,
     MaxBytesOption,
@@ -40,6 +42,8 @@ def predict(
     text: TextOption = None,
     label: LabelOption = None,
     probabilities: Annotated[bool, flag("--probabilities", help="Also the probability of each label.")] = False,
+    abstain: AbstainOption = None,
+    min_confidence: ConfidenceOption = None,
     encoding: EncodingOption = None,
     trust_remote_code: TrustOption = False,
     column: Annotated[
@@ -60,6 +64,10 @@ def predict(
     Pairs in lines are two texts with a tab between them. ARFF comes back as CSV; Parquet and data sets of the hub come
     back as JSON lines. A column with labels is no input: where it would be taken for one, name it with --label.
 
+    --abstain 0.05 leaves to people what is too unsure: as many inputs are answered as can be with no more than 5% of
+    the answers wrong, by their calibrated probabilities and as it came on held-out examples; a note says how many that
+    were. --min-confidence names the least probability instead. What is held back has an empty prediction.
+
     Nothing of the input is changed and no file is written over. One exception protects whoever opens the result in a
     spreadsheet: in .csv and .tsv a cell that it would run as a formula (=, +, -, @ or a tab first, and no number) gets
     an apostrophe in front. --raw leaves them as they are; .jsonl always does.
@@ -67,8 +75,9 @@ def predict(
     [dim]crosstask predict runs/stars < texts.txt[/dim]
     [dim]crosstask predict runs/stars reviews.csv -o labeled.csv[/dim]
     [dim]crosstask predict runs/stars reviews.jsonl --text body --probabilities[/dim]
+    [dim]crosstask predict runs/stars reviews.csv --abstain 0.05 -o sure.csv[/dim]
     """
-    from crosstask.cli._prediction_files import PredictOptions, predict_file
+    from crosstask.cli._prediction_files import PredictOptions, abstention_of, predict_file
 
     options = PredictOptions(
         task=task,
@@ -76,6 +85,7 @@ def predict(
         text=text,
         label=label,
         probabilities=probabilities,
+        abstention=abstention_of(abstain, min_confidence),
         encoding=encoding,
         trust_remote_code=trust_remote_code,
         column=column,

@@ -1,7 +1,7 @@
 """Which inputs to leave to people: those whose decision is too likely to be wrong."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class HeldOutDecisions:
         return Answered(threshold, float(answered.mean()), expected_error, error)
 
     def for_error(self, max_error: float) -> Answered:
-        """The lowest threshold at which answers are wrong no more often than that.
+        """The lowest threshold at which answers are wrong no more often than that; 0 where all may be answered.
 
         Both by their probabilities, of which the mean of 1 - p is the error to expect (Geifman and El-Yaniv 2017 choose
         by an error on held-out units alike), and as it came among the held-out units.
@@ -69,4 +69,6 @@ class HeldOutDecisions:
             # Rounding: a mean of probabilities of 0.9 promises an error of 0.1.
             if max(answered.expected_error, answered.error) <= max_error + 1e-9:
                 best = answered
+        if best.fraction == 1.0:  # new units may be less sure than any of these
+            return replace(best, threshold=0.0)
         return best
