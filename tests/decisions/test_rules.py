@@ -182,6 +182,25 @@ def test_probes_without_dev_use_what_cross_validation_held_out():
     assert "probabilities are not calibrated: 5 held-out examples are too few" in texts
 
 
+def test_words_are_calibrated_as_far_as_the_model_reads_them(tiny_encoder):
+    """One temperature for all words; the tags stay the same."""
+    words = [["good", "shoe", "bad"][: 1 + i % 3] for i in range(60)]
+    tags = [["X" if (i + j) % 3 else "O" for j in range(len(sentence))] for i, sentence in enumerate(words)]
+    task = ct.Task.from_arrays("tags", words, tags, dev=0.5)
+    options = {"epochs": 2, "batch_size": 8, "progress": False}
+    encoder = {"name": tiny_encoder("bert"), "max_length": 4}
+    run = ct.Learner(encoder, **options).fit(task)
+    (event,) = run.record.of("calibrated")
+    lengths = [min(len(sentence), 2) for sentence in task.dev.inputs]  # of four pieces two are special
+    assert event["units"] == sum(lengths)
+    raw = ct.Learner(encoder, calibration="none", **options).fit(task)
+    assert raw.predict(words) == run.predict(words)
+    for calibrated, plain in zip(run.predict_probabilities(words), raw.predict_probabilities(words), strict=True):
+        for one, other in zip(calibrated[:2], plain[:2], strict=True):
+            logits = torch.tensor([np.log(value) for value in other.values()]) / event["temperature"]
+            assert list(one.values()) == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
+
+
 def test_stacked_models_are_calibrated_too():
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(200, 4)).astype("float32")

@@ -31,12 +31,15 @@ def fit(encoder, target, sources, **options):
 
 
 def logits_of(model, task, inputs):
-    """What the trained model says, straight from its own parts."""
+    """What the trained model says, straight from its own parts, and calibrated."""
     spec = model.specs[task]
     rows = model.encoder.prepare(inputs, spec.form)
     batch = model.encoder.collate(rows)
     with torch.no_grad():
-        return rows, model(batch, {task: slice(0, len(rows))})[task]
+        logits = model(batch, {task: slice(0, len(rows))})[task]
+    if task in model.rules:
+        logits = logits / model.rules[task].temperature
+    return rows, logits
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -45,12 +45,13 @@ class Outputs:
         spec = self.spec
         if spec.kind not in CALIBRATED_KINDS or self.labels is None or not len(self.logits):
             return None
-        logits, labels = np.stack(self.logits), np.asarray(self.labels)
         if spec.kind == "tagging":
-            logits = np.concatenate([np.zeros((0, len(spec.labels))), *self.logits])
-            labels = np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, self.labels)]).astype(np.int64)
+            logits = np.concatenate(list(self.logits))  # [words, labels]
+            labels = np.concatenate([np.asarray(tags, dtype=np.int64) for tags in self.labels])
             is_read = ~np.isnan(logits).any(1)
             logits, labels = logits[is_read], labels[is_read]
+        else:
+            logits, labels = np.stack(self.logits), np.asarray(self.labels)
         if not np.isfinite(logits).all():
             return None
         return HeldOutLogits(spec.kind, logits.astype(np.float64), labels)
