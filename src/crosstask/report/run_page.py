@@ -1,9 +1,11 @@
 """The page of one run: the answer first, then what it rests on."""
 
+from crosstask.report.calibration_page import calibration_views
 from crosstask.report.html import render
 from crosstask.report.mistakes_page import predictions_view
 from crosstask.report.run_charts import run_charts
 from crosstask.report.run_view import RunView
+from crosstask.runs.events import Calibrated
 
 
 def run_page(run: RunView) -> str:
@@ -31,4 +33,5 @@ def run_page(run: RunView) -> str:
         num_sources=len(trained.intersection(run.start.sources or ())),
         charts=run_charts(run),
         evaluated=[predictions_view(task) for task in run.evaluated.values()],
+        calibrations={view.facts.task: view for view in calibration_views(run.history.of(Calibrated))},
     )
