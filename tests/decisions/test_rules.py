@@ -53,6 +53,17 @@ def test_isotonic_regression_where_a_temperature_does_not_reach():
     assert probabilities.sum(1) == pytest.approx(1.0)
 
 
+def test_isotonic_functions_of_each_label():
+    """Two labels that are bent in other ways get functions of their own."""
+    rng = np.random.default_rng(0)
+    logits = 3.0 * rng.normal(size=(6000, 2))
+    true = 1 / (1 + np.exp(-logits)) * np.array([0.5, 0.9])
+    labels = (rng.random(true.shape) < true).astype(int)
+    rule = fit_rule(HeldOutLogits("multilabel", logits, labels))
+    assert len(rule.isotonic) == 2
+    assert np.abs(rule.probabilities(logits) - true).mean() < 0.03
+
+
 def test_too_few_units_change_nothing():
     held_out = drawn(0, 9)
     for metric in (None, "macro_f1"):
@@ -148,6 +159,20 @@ def test_a_run_calibrates_on_dev_and_shows_it_on_test(tmp_path):
     loaded = ct.load(tmp_path / "run")
     assert loaded.model.rules["mood"] == rule
     assert loaded.predict_probabilities(texts[:5]) == run.predict_probabilities(texts[:5])
+
+
+def test_test_sets_choose_nothing():
+    """Other labels of test change its scores and no prediction."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(200, 4)).astype("float32")
+    labels = np.where(inputs[:, 0] + rng.normal(size=200) > 1.0, "rare", "common")
+    rules = []
+    for test_labels in (labels[100:], labels[100:][::-1]):
+        test = (inputs[100:], test_labels.tolist())
+        task = ct.Task.from_arrays("t", inputs[:100], labels[:100].tolist(), test=test, metric="macro_f1")
+        run = ct.Learner("linear", paradigm="probe", progress=False).fit(task)
+        rules.append(run.model.rules["t"])
+    assert rules[0] == rules[1]
 
 
 def test_a_damaged_rule_is_one_sentence(tmp_path):

@@ -7,8 +7,8 @@ MUTANTS = [
     Mutant(
         "losses/labels-summed",
         "models/losses.py",
-        'labels, reduction="none").mean(-1)',
-        'labels, reduction="none").sum(-1)',
+        "losses = losses.mean(-1)",
+        "losses = losses.sum(-1)",
         "models/test_losses.py",
         "a task with many labels counts more",
     ),
