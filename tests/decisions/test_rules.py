@@ -71,6 +71,8 @@ def test_too_few_units_change_nothing():
         assert (rule.temperature, rule.offsets, rule.isotonic) == (1.0, (), ())
         assert len(rule.held_out.probabilities) == 9
     assert fit_rule(drawn(0, 100), calibration="none").temperature == 1.0
+    one_class = HeldOutLogits("classification", drawn(0, 50).logits, np.zeros(50, dtype=int))
+    assert fit_rule(one_class, metric="macro_f1").temperature == 1.0
     with pytest.raises(ct.CrossTaskError, match=r"Unknown calibration 'temprature'\. Did you mean 'temperature'"):
         fit_rule(held_out, calibration="temprature")
     with pytest.raises(ct.CrossTaskError, match="has no probabilities to calibrate"):

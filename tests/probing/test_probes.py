@@ -42,7 +42,7 @@ def rows(run, event):
 class TestProbe:
     def test_the_head_is_a_linear_layer_with_scikit_learn_s_weights(self):
         task = vector_task(dev=False)
-        run = learner().fit(task)
+        run = learner(calibration="none").fit(task)
         (row,) = rows(run, "probe")
         pipeline = make_pipeline(StandardScaler(), LogisticRegression(C=row["strength"], tol=1e-10, max_iter=10_000))
         inputs = task.train.inputs.astype(float)
@@ -64,7 +64,8 @@ class TestProbe:
     def test_few_examples_and_lonely_classes(self):
         features, _ = problem(0, 20)
         for labels in (np.arange(20) % 5, [0, 1, 2] + [3] * 17, [0] * 19 + [1], np.arange(20)):
-            run = learner().fit(ct.Task.from_arrays("few", features.astype("float32"), labels, dev=False))
+            options = {"dev": False, "kind": "classification"}
+            run = learner().fit(ct.Task.from_arrays("few", features.astype("float32"), labels, **options))
             assert len(run.predict(features)) == 20
 
     def test_numbers_come_in_their_own_units(self):

@@ -49,6 +49,15 @@ class HeldOutLogits:
     def __len__(self) -> int:
         return len(self.logits)
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be learned from these units about probabilities, if nothing can."""
+        if len(self) < MIN_UNITS:
+            return f"{len(self)} held-out examples are too few"
+        if self.labels.ndim == 1 and (self.labels == self.labels[0]).all():
+            return "all held-out examples have the same label"
+        return None
+
 
 def fit_rule(
     held_out: HeldOutLogits,
@@ -72,9 +81,9 @@ def fit_rule(
     if held_out.kind not in CALIBRATED_KINDS:
         raise CrossTaskError(f"A task of the kind {held_out.kind} has no probabilities to calibrate.")
     rule = DecisionRule(held_out.kind)
-    if calibration != "none" and len(held_out) >= MIN_UNITS:
+    if calibration != "none" and held_out.problem is None:
         rule = _calibrated(held_out, calibration, class_weights)
-    if metric in METRICS_OF_RARE_LABELS and len(held_out) >= MIN_UNITS:
+    if metric in METRICS_OF_RARE_LABELS and held_out.problem is None:
         rule = _for_rare_labels(held_out, rule)
     return with_held_out(rule, held_out)
 

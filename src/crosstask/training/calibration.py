@@ -10,7 +10,6 @@ from crosstask.data.task import Task
 from crosstask.decisions.calibration import Bin, reliability
 from crosstask.decisions.fit import (
     CALIBRATED_KINDS,
-    MIN_UNITS,
     HeldOutLogits,
     calibration_error,
     decisions_of,
@@ -49,7 +48,7 @@ class RuleFitter:
         fitted_on, held_out = DEV, None
         if DEV in outputs:
             held_out = outputs[DEV].held_out()
-        if held_out is None or len(held_out) < MIN_UNITS:
+        if held_out is None or held_out.problem is not None:
             fitted_on, held_out = CROSS_VALIDATION, self.held_out.get(task.name, held_out)
         if held_out is None:
             return
@@ -59,9 +58,9 @@ class RuleFitter:
             weights = np.reshape(weights, (2, -1))
         rule = fit_rule(held_out, calibration=settings.calibration, metric=metric, class_weights=weights)
         self.model.rules[task.name] = rule
-        if len(held_out) < MIN_UNITS and settings.calibration != "none":
-            text = f"probabilities are not calibrated: {len(held_out)} held-out examples are too few"
-            self.record.write(Note(text, task=task.name))
+        if held_out.problem is not None:
+            if settings.calibration != "none":
+                self.record.write(Note(f"probabilities are not calibrated: {held_out.problem}", task=task.name))
             return
         measured, split = held_out, fitted_on
         if "test" in outputs:
