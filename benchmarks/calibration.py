@@ -1,7 +1,7 @@
 """What calibration, thresholds and abstention do with 100 labels: measured on test sets that choose nothing.
 
-For each task and seed, 100 labels are drawn as they come, a fifth of which is dev, and two models are trained: a probe on
-features of MiniLM (for yeast on its vectors), and a network on the same features that learns its labels by heart, as
+For each task and seed, 100 labels are drawn as they come, a fifth of which is dev, and two models are trained: a probe
+on features of MiniLM (for yeast on its vectors), and a network on the same features that learns its labels by heart, as
 fine-tuning does. Of every model, test shows the calibration error (15 bins) and the log loss before and after
 calibration; macro F1 and accuracy of the largest probability (of labels: of a half) and of decisions that are made for
 macro F1; and how many inputs `abstain: 0.1` answers, with how many mistakes.

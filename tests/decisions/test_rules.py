@@ -192,11 +192,11 @@ def test_a_damaged_rule_is_one_sentence(tmp_path):
             ct.load(tmp_path / "run")
 
 
-def test_probes_without_dev_use_what_cross_validation_held_out():
+def test_probes_use_what_cross_validation_held_out():
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(80, 4)).astype("float32")
     labels = (inputs[:, 0] + rng.normal(size=80) > 0).astype(int)
-    for dev, fitted_on, units in ((False, "cross-validation", 80), (0.25, "dev", 20)):
+    for dev, fitted_on, units in ((False, "cross-validation", 80), (0.25, "dev and cross-validation", 80)):
         task = ct.Task.from_arrays("t", inputs, labels, dev=dev)
         run = ct.Learner("linear", paradigm="probe", progress=False).fit(task)
         (event,) = run.record.of("calibrated")
@@ -226,6 +226,20 @@ def test_words_are_calibrated_as_far_as_the_model_reads_them(tiny_encoder):
         for one, other in zip(calibrated[:2], plain[:2], strict=True):
             logits = torch.tensor([np.log(value) for value in other.values()]) / event["temperature"]
             assert list(one.values()) == pytest.approx(logits.softmax(0).tolist(), abs=1e-5)
+
+
+def test_labels_that_dev_has_not(monkeypatch):
+    """Of 30 classes with two examples each, the one in dev tells little of the ten that stand alone in training."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(70, 6)).astype("float32")
+    labels = [f"c{i}" for i in range(30)] * 2 + [f"alone{i}" for i in range(10)]
+    seen = []
+    monkeypatch.setattr("crosstask.training.calibration.fit_rule", lambda held_out, **options: seen.append(held_out))
+    task = ct.Task.from_arrays("t", inputs, labels, kind="classification", dev=(inputs[:20], labels[:20]))
+    with pytest.raises(AttributeError):  # nothing was fitted
+        ct.Learner("linear", updates=1, progress=False).fit(task)
+    assert seen[0].missing.sum() == pytest.approx(10 / 70)
+    assert np.flatnonzero(seen[0].missing).tolist() == [i for i, name in enumerate(task.labels) if "alone" in name]
 
 
 def test_stacked_models_are_calibrated_too():

@@ -14,6 +14,7 @@ from crosstask.decisions.calibration import (
     fit_isotonic,
     fit_temperature,
     log_probabilities,
+    missing_classes,
     negative_log_likelihood,
     reliability,
 )
@@ -105,6 +106,52 @@ class TestTemperature:
         monkeypatch.setattr("crosstask.decisions.calibration.MAX_UNITS", 20)
         logits, labels = classes(0, size=41)
         assert fit_temperature(logits, labels) == fit_temperature(logits[::3], labels[::3])
+
+
+class TestMissingClasses:
+    def test_the_mass_of_what_stands_alone(self):
+        """n_1 / n of new units are of classes with an example at most, if the labels are drawn as new ones will be."""
+        rng = np.random.default_rng(0)
+        frequencies = rng.dirichlet(np.full(200, 0.3))
+        estimates, masses = [], []
+        for _ in range(200):
+            labels = rng.choice(200, size=100, p=frequencies)
+            counts = np.bincount(labels, minlength=200)
+            missing = missing_classes(labels, np.zeros(0, dtype=int), 200)
+            estimates.append(missing.sum())
+            masses.append(frequencies[counts == 0].sum())
+            assert (missing[counts > 1] == 0).all()
+            assert len(set(missing[counts <= 1])) == 1
+        assert np.mean(estimates) == pytest.approx(np.mean(masses), abs=0.01)
+
+    def test_held_out_units_that_show_such_classes(self):
+        labels = np.array([0] * 6 + [1, 2, 3, 4])
+        assert missing_classes(labels, np.array([0] * 10), 6).sum() == pytest.approx(0.4)
+        assert missing_classes(labels, np.array([0] * 9 + [5]), 6).sum() == pytest.approx(0.3)
+        assert missing_classes(labels, np.array([0] * 5 + [1, 2, 3, 4, 5]), 6) is None
+        assert missing_classes(np.array([0, 0, 1, 1]), np.array([0]), 3) is None
+
+    @few
+    @given(seeds)
+    def test_temperatures_with_the_labels_that_are_missing(self, seed):
+        """They are those of soft labels."""
+        logits, labels = classes(seed)
+        missing = np.array([0.0, 0.1, 0.2, 0.0])
+        temperature = fit_temperature(logits, labels, prior_scale=None, missing=missing)
+        log_temperature = torch.tensor(np.log(temperature), requires_grad=True)
+        soft = 0.7 * np.eye(4)[labels] + missing
+        loss = F.cross_entropy(torch.tensor(logits) / log_temperature.exp(), torch.tensor(soft), reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, log_temperature)
+        assert abs(gradient.item()) < 1e-2
+        assert temperature > fit_temperature(logits, labels, prior_scale=None)
+
+    def test_a_rule_of_few_examples_of_many_classes(self):
+        """Held-out units without the rare classes look better than new ones are."""
+        logits, labels = classes(0, size=40, sureness=1.0)
+        rules = []
+        for missing in (None, np.array([0.0, 0.0, 0.2, 0.2])):
+            rules.append(fit_rule(HeldOutLogits("classification", logits, labels, missing)))
+        assert rules[1].temperature > 1.3 * rules[0].temperature
 
 
 class TestCalibrationError:

@@ -34,6 +34,22 @@ MUTANTS = [
         "the prior counts twice",
     ),
     Mutant(
+        "temperature/missing-for-nothing",
+        CALIBRATION,
+        "(1.0 - missing.sum()) * loss + of_missing",
+        "loss + of_missing",
+        EQUATIONS,
+        "what is missing counts on top of the labels",
+    ),
+    Mutant(
+        "temperature/missing-all-rare",
+        CALIBRATION,
+        "alone = float((counts == 1).sum() / max(len(labels), 1))",
+        "alone = float(is_rare.sum() / max(len(labels), 1))",
+        EQUATIONS,
+        "classes without an example are estimated by their number",
+    ),
+    Mutant(
         "calibration/labels-averaged",
         CALIBRATION,
         "np.logaddexp(0.0, np.where(labels > 0, -logits, logits)).sum(1).mean()",
@@ -111,8 +127,8 @@ MUTANTS = [
     Mutant(
         "class-weights/added-again",
         FIT,
-        "fit_temperature(held_out.logits - shift, held_out.labels)",
-        "fit_temperature(held_out.logits + shift, held_out.labels)",
+        "fit_temperature(held_out.logits - shift, held_out.labels",
+        "fit_temperature(held_out.logits + shift, held_out.labels",
         EQUATIONS,
         "weights are doubled in place of taken back",
     ),
@@ -177,8 +193,8 @@ MUTANTS = [
     Mutant(
         "rules/fitted-on-test",
         "training/calibration.py",
-        "            held_out = outputs[DEV].held_out()\n",
-        '            held_out = outputs.get("test", outputs[DEV]).held_out()\n',
+        "dev = outputs[DEV].held_out() if",
+        'dev = outputs.get("test", outputs[DEV]).held_out() if',
         "decisions/test_rules.py::test_a_run_calibrates_on_dev_and_shows_it_on_test "
         "decisions/test_rules.py::test_test_sets_choose_nothing",
         "test data sets the temperature",

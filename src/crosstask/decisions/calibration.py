@@ -16,6 +16,7 @@ PRIOR_SCALE = 2.0
 """How far the logarithm of a temperature is expected from 0, where nothing is known."""
 MAX_UNITS = 50_000
 """Units that choose a temperature: of more, so many at even distances."""
+MAX_MISSING = 0.9
 NUM_BINS = 15
 """As Guo et al. (2017) have it."""
 
@@ -43,7 +44,39 @@ def negative_log_likelihood(logits: np.ndarray, labels: np.ndarray) -> float:
     return float((np.logaddexp.reduce(logits, axis=1) - label_logits).mean())
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, prior_scale: float | None = PRIOR_SCALE) -> float:
+def missing_classes(labels: np.ndarray, held_out_labels: np.ndarray, num_classes: int) -> np.ndarray | None:
+    """How probable classes are of which held-out units tell nothing, [classes]; None where they tell of all.
+
+    Of classes with few examples, held-out parts have none: whoever cuts them keeps a class's only example for training,
+    and leaves out what could not be learned. New inputs are of such classes with about the probability n_1 / n, where
+    n_1 of n labels are alone (Good 1953). What of it the held-out units lack is spread over the classes with an example
+    at most.
+
+    >>> missing_classes(np.array([0, 0, 0, 1, 2]), np.array([0, 0]), 4).round(2).tolist()
+    [0.0, 0.13, 0.13, 0.13]
+
+    Args:
+        labels: of training, [units].
+        held_out_labels: of the held-out units, [units].
+        num_classes: with those that have no example.
+    """
+    counts = np.bincount(labels.astype(np.int64), minlength=num_classes)
+    is_rare = counts <= 1
+    alone = float((counts == 1).sum() / max(len(labels), 1))
+    seen = float(is_rare[held_out_labels.astype(np.int64)].mean()) if len(held_out_labels) else 0.0
+    missing = min(alone - seen, MAX_MISSING)
+    if missing <= 0.0:
+        return None
+    return missing * is_rare / is_rare.sum()
+
+
+def fit_temperature(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    *,
+    prior_scale: float | None = PRIOR_SCALE,
+    missing: np.ndarray | None = None,
+) -> float:
     """The temperature T that makes logits z / T as sure as they may be (Guo et al. 2017, Eq. 9).
 
         T = argmin_T  sum_i -log p(y_i | z_i / T)  +  (log T)^2 / (2 s^2)
@@ -52,12 +85,14 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, prior_scale: floa
     - `s`: `prior_scale`. Few units may all be right by chance, and would have T = 0 and probabilities of 1: the second
       term, a prior around T = 1, counts as much as a unit or less. None leaves it out, as the paper does.
 
-    T > 1 where a model is too sure. The order of classes stays, and so do decisions.
+    T > 1 where a model is too sure. The order of classes stays, and so do decisions. With `missing` the label of a unit
+    is as probable as `missing_classes` says to be one of those instead.
 
     Args:
         logits: of units that did not train the model, [units, classes] or [units, labels].
         labels: the class of each unit, [units], or rows of zeros and ones, [units, labels].
         prior_scale: s; None for no prior.
+        missing: probabilities of classes of which the units tell nothing, [classes].
 
     >>> logits = np.log(np.array([[0.9, 0.1]] * 10))
     >>> wrong_in_four = np.array([0] * 6 + [1] * 4)
@@ -71,7 +106,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, prior_scale: floa
     penalty = 0.0 if prior_scale is None else 0.5 / prior_scale**2
 
     def cost(log_temperature: float) -> float:
-        loss = negative_log_likelihood(logits * np.exp(-log_temperature), labels)
+        scaled = logits * np.exp(-log_temperature)
+        loss = negative_log_likelihood(scaled, labels)
+        if missing is not None:
+            of_missing = -(log_probabilities(scaled, exclusive=True).mean(0) * missing).sum()
+            loss = (1.0 - missing.sum()) * loss + of_missing
         return len(logits) * loss + penalty * log_temperature**2
 
     if not len(logits):

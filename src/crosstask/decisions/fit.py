@@ -39,12 +39,14 @@ class HeldOutLogits:
     """What a model says of units that did not train it, and what is true.
 
     - `logits`: [units, labels]; a unit is an example or, for tagging, a word;
-    - `labels`: classes [units], or rows of zeros and ones [units, labels].
+    - `labels`: classes [units], or rows of zeros and ones [units, labels];
+    - `missing`: how probable classes are of which these units tell nothing, [classes], as `missing_classes` says.
     """
 
     kind: Kind
     logits: np.ndarray
     labels: np.ndarray
+    missing: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -91,7 +93,8 @@ def fit_rule(
 def _calibrated(
     held_out: HeldOutLogits, calibration: Calibration, class_weights: Sequence[float] | np.ndarray | None
 ) -> DecisionRule:
-    rule = DecisionRule(held_out.kind, fit_temperature(held_out.logits, held_out.labels))
+    temperature = fit_temperature(held_out.logits, held_out.labels, missing=held_out.missing)
+    rule = DecisionRule(held_out.kind, temperature)
     if class_weights is not None:
         shifted = _without_class_weights(held_out, np.log(np.asarray(class_weights, dtype=np.float64)))
         if _loss(shifted, held_out) < _loss(rule, held_out):
@@ -111,7 +114,7 @@ def _without_class_weights(held_out: HeldOutLogits, log_weights: np.ndarray) -> 
         shift = log_weights[1] - log_weights[0]
     else:
         shift = log_weights - log_weights.mean()
-    temperature = fit_temperature(held_out.logits - shift, held_out.labels)
+    temperature = fit_temperature(held_out.logits - shift, held_out.labels, missing=held_out.missing)
     rule = DecisionRule(held_out.kind, temperature, tuple(shift.tolist()))
     as_trained = shift / temperature
     if held_out.kind == "multilabel":

@@ -7,7 +7,7 @@ import numpy as np
 
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
-from crosstask.decisions.calibration import Bin, reliability
+from crosstask.decisions.calibration import Bin, missing_classes, reliability
 from crosstask.decisions.fit import (
     CALIBRATED_KINDS,
     HeldOutLogits,
@@ -45,11 +45,7 @@ class RuleFitter:
         settings = self.settings
         if task.name not in self.targets or task.kind not in CALIBRATED_KINDS:
             return
-        fitted_on, held_out = DEV, None
-        if DEV in outputs:
-            held_out = outputs[DEV].held_out()
-        if held_out is None or held_out.problem is not None:
-            fitted_on, held_out = CROSS_VALIDATION, self.held_out.get(task.name, held_out)
+        fitted_on, held_out = self._held_out(task, outputs)
         if held_out is None:
             return
         metric = chosen_metric(task.spec).name if settings.thresholds else None
@@ -66,6 +62,24 @@ class RuleFitter:
         if "test" in outputs:
             measured, split = outputs["test"].held_out() or held_out, "test"
         self.record.write(_calibrated(task, rule, held_out, fitted_on, measured, split))
+
+    def _held_out(self, task: Task, outputs: Mapping[str, Outputs]) -> tuple[str, HeldOutLogits | None]:
+        """What fits the rule, and where it is from: dev, what a solver's cross-validation held out, or both."""
+        parts: dict[str, HeldOutLogits] = {}
+        dev = outputs[DEV].held_out() if DEV in outputs else None
+        if dev is not None:
+            parts[DEV] = dev
+        if task.name in self.held_out and len(self.held_out[task.name]):
+            parts[CROSS_VALIDATION] = self.held_out[task.name]
+        if not parts:
+            return DEV, None
+        logits = np.concatenate([part.logits for part in parts.values()])
+        labels = np.concatenate([part.labels for part in parts.values()])
+        missing = None
+        if task.kind in ("classification", "pair"):
+            trained = np.asarray(task.spec.encode(task.train))
+            missing = missing_classes(trained, labels, len(task.labels))
+        return " and ".join(parts), HeldOutLogits(task.kind, logits, labels, missing)
 
 
 def _calibrated(
