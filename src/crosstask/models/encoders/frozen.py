@@ -135,7 +135,8 @@ class FrozenEncoder(Encoder):
 
     @cached_property
     def _reads_pooled_only(self) -> bool:
-        return bool(self.hidden) or isinstance(self._trial_head(), LinearHead)
+        head = self._trial_head()
+        return bool(self.hidden) or isinstance(head, LinearHead) or getattr(head, "reads_last_token", False)
 
     @cached_property
     def _reads_first_only(self) -> bool:

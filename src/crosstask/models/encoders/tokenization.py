@@ -9,6 +9,7 @@ import numpy as np
 from crosstask.data.examples import Form
 from crosstask.models.arrays import FlatRows, Ragged
 from crosstask.models.encoder import Inputs
+from crosstask.models.encoders.padding_token import stand_in
 from crosstask.models.heads import MODEL_INPUTS
 
 if TYPE_CHECKING:
@@ -26,11 +27,13 @@ TEXTS_AT_A_TIME = 2**14
 class Tokenization:
     """A tokenizer, and what it has made of the texts that it has read.
 
-    Runs of one process ask for the same texts again and again, in other folds and samples.
+    Runs of one process ask for the same texts again and again, in other folds and samples. A text without a single
+    token, which tokenizers of decoders make of an empty one, gets one that stands for it.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self.tokenizer = tokenizer
+        self._stand_in = stand_in(tokenizer)
         self._memories: dict[tuple[Form, int], _Memory] = {}
         self._lock = threading.Lock()  # how texts are cut is a state of the tokenizer
 
@@ -75,10 +78,11 @@ class Tokenization:
         names = [name for name in MODEL_INPUTS if name in example and name != "attention_mask"]
         if not self.tokenizer.is_fast:
             encoded = self._call(keys, form, max_length)
-            return {name: Ragged.of(encoded[name]) for name in names}
+            columns = {name: Ragged.of(encoded[name]) for name in names if name != "input_ids"}
+            return {"input_ids": self._ids(encoded["input_ids"]), **columns}
         batch = [list(key) if form == "tokens" else key for key in keys]
         encodings = self.tokenizer.backend_tokenizer.encode_batch(batch, is_pretokenized=form == "tokens")
-        columns = {"input_ids": Ragged.of([encoding.ids for encoding in encodings])}
+        columns = {"input_ids": self._ids([encoding.ids for encoding in encodings])}
         if "token_type_ids" in names:
             columns["token_type_ids"] = Ragged.of([encoding.type_ids for encoding in encodings], np.int8)
         if form == "tokens":
@@ -87,6 +91,9 @@ class Tokenization:
                 positions.append(_first_pieces(encoding.word_ids, len(words)))
             columns["word_positions"] = Ragged.of(positions)
         return columns
+
+    def _ids(self, texts: Sequence[Sequence[int]]) -> Ragged:
+        return Ragged.of([ids or [self._stand_in] for ids in texts])
 
     def _call(self, keys: Sequence[Key], form: Form, max_length: int) -> "BatchEncoding":
         texts, second_texts = list(keys), None
