@@ -116,7 +116,7 @@ class Learner:
         problem = LearningProblem.of(target, sources, self.paradigm)
         self._check_names(problem)
         folder, recipe = self._run_folder(problem, output, resume)
-        session = Session(folder, recipe, self.training.precision)
+        session = Session(folder, recipe, self.training.precision, shard=self.training.shard)
         if folder is not None and folder.is_finished:  # which can be read where nothing may be written
             self.run = reopen(folder, trusts_remote_code(self.encoder))
             return self.run
@@ -161,6 +161,7 @@ class Learner:
             trainer.run(phases, checkpoint)
             measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             scores, rows = _measure(model, measured, dev, problem.target_names)
+            trainer.put_together()
             session.tracking.final(scores)
         return Run(
             model.eval(),

@@ -50,6 +50,8 @@ class Encoder(nn.Module, ABC):
     """Whether there is a vector per token, which tagging needs."""
     is_pretrained: ClassVar[bool] = False
     """Whether the parameters that are trained start from pretrained values, which need small learning rates."""
+    shards: ClassVar[bool] = True
+    """Whether nothing but `forward` reads parameters while it trains, so that ranks can hold a part of them each."""
     precomputes_features: ClassVar[bool] = False
     """Whether `prepare` runs the layers, so that nothing can be put between them in training."""
     pads_freely: ClassVar[bool] = False
@@ -165,6 +167,10 @@ class Encoder(nn.Module, ABC):
         return None
 
     # Abilities that transfers and studies ask for
+
+    def blocks(self) -> list[nn.Module]:
+        """Parts that run one after the other, each by its own `forward`, so that ranks can share them one by one."""
+        return []
 
     def sites(self) -> list[Site]:
         """Sites where hidden states pass: the input of the shared part, then the output of each layer, if any."""

@@ -13,6 +13,7 @@ from crosstask.models.arrays import PreparedInput, gather, lengths_of, take, to_
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
 from crosstask.models.losses import IGNORED, loss_sum
+from crosstask.models.modes import without_graph
 from crosstask.models.multitask import Model
 
 PREDICTION_BATCH = 64
@@ -20,7 +21,7 @@ CARD_BATCH = 256
 """The same on a GPU, which a small batch leaves idle."""
 
 
-@torch.inference_mode()
+@without_graph
 def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) -> tuple[Predictions, float]:
     """Predictions next to the true labels, and the mean loss."""
     was_training = model.training
@@ -45,7 +46,7 @@ def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) ->
     return _predictions(spec, logits, labels), total_loss / max(num_units, 1)
 
 
-@torch.inference_mode()
+@without_graph
 def predict_scores(
     model: Model,
     task: str,
@@ -67,7 +68,7 @@ def predict_scores(
     return _predictions(spec, logits, None)
 
 
-@torch.inference_mode()
+@without_graph
 def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Representations of up to `limit` examples (tagging: of words) and their labels, before training."""
     was_training = model.training

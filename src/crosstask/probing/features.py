@@ -10,6 +10,7 @@ from torch import Tensor
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.models.losses import IGNORED
+from crosstask.models.modes import without_graph
 from crosstask.probing.linear_models import Units
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ ROWS_AT_A_TIME = 1000
 """Examples whose distances to all others are computed at once."""
 
 
-@torch.inference_mode()
+@without_graph
 def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) -> Units:
     """Features and labels of a training set, an example or a word each, in double precision.
 

@@ -36,6 +36,8 @@ class Training:
         accumulate: steps whose gradients make one update.
         precision: "float32", or "bfloat16" for the forward and backward pass: faster on a GPU, and on a
             processor that has instructions for it (AVX-512 BF16, AMX).
+        shard: let each of several processes hold a part of the encoder, of its gradients and of the optimizer's state
+            (FSDP2), for models that do not fit one card. `accelerate launch --use_fsdp` turns it on, too.
         schedule: "parallel", a batch of every task each step, or "mixed", one task a step in proportion to its size.
         length_buckets: batch inputs of like length together.
         evaluate_every: updates from one evaluation on the dev set to the next; an epoch, or a tenth of `updates`, when
@@ -66,6 +68,7 @@ class Training:
     clip: Annotated[float, Field(ge=0, le=MAX_CLIP)] = 1.0
     accumulate: Count = 1
     precision: Precision = "float32"
+    shard: bool = False
     schedule: Schedule = "parallel"
     length_buckets: bool = True
     evaluate_every: Count | None = None
@@ -119,6 +122,7 @@ class TrainingSettings(TypedDict, total=False):
     clip: float
     accumulate: int
     precision: Precision
+    shard: bool
     schedule: Schedule
     length_buckets: bool
     evaluate_every: int | None

@@ -93,8 +93,14 @@ class Stepper:
         if not step:
             return result
         # 1. This rank's examples, and how many passes they take.
-        local_step = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
-        local_step = {task: positions for task, positions in local_step.items() if len(positions)}
+        own_step = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
+        local_step: Step = {}
+        for task, positions in own_step.items():
+            if len(positions):
+                local_step[task] = positions
+            elif self.devices.shards:
+                # Ranks that share the encoder run the same passes: here with an example of another, which counts 0.
+                local_step[task] = step[task][:1]
         layers = None
         if options.graphs is Graphs.FUSED_IF_POSSIBLE:
             layers = self.fusable_layers(data, step, options.with_transfers)
@@ -118,6 +124,8 @@ class Stepper:
                 self._layers[self._learning_key()] = None
                 return self.run(data, step, replace(options, graphs=Graphs.ONE_PER_TASK))
             for task, (total, count) in self._loss_sums(forward, options).items():
+                if not len(own_step[task]):
+                    total, count = 0.0 * total, torch.zeros_like(count)
                 sums[task], counts[rows[task]] = total, count
                 if options.keep_representations:
                     kind = self.model.specs[task].kind

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.optimizer_state import set_rates
+from crosstask.gradients.sharded import gathered, is_sharded, put_together
 from crosstask.gradients.task_gradients import ids_of
 from crosstask.models.batches import LabelStream, Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
@@ -45,7 +47,8 @@ from crosstask.training.config import Training
 from crosstask.training.devices import Devices
 from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
-from crosstask.training.state import PhasePosition, TrainingState, all_finite
+from crosstask.training.sharding import all_finite, check_shards, clip_gradient, shard_encoder
+from crosstask.training.state import PhasePosition, TrainingState
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
 from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
 from crosstask.transfer.base import Moment, Objective, Transfer
@@ -177,6 +180,8 @@ class Trainer:
         self.devices, self.record, self.progress = context.devices, context.record, context.progress
         self.folder, self.seed = context.folder, context.seed
         self.transfers = list(transfers)
+        if self.devices.shards:
+            check_shards(model, self.transfers)
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
         self.failures = Failures(self.state, context.record, data.targets)
@@ -207,10 +212,16 @@ class Trainer:
             first = self.state.restore_run(resume_from)
         for number in range(first, len(phases)):
             self._run_phase(number, phases[number], resume_from)
-            if not all_finite(self.model.state_dict().values()):
+            if not all_finite(self.model.state_dict().values(), self.devices):
                 raise _not_finite(f"After phase '{phases[number].name}' the model's weights are not finite")
             resume_from = None  # later phases start anew
             self._save_checkpoint(number + 1)
+
+    def put_together(self) -> None:
+        """Let every rank have the whole model again, once it is trained."""
+        if self.devices.shards:
+            put_together(self.model, torch.device("cpu"))  # a card may not hold it
+            self.model.to("cpu")
 
     def check(self, phases: Sequence[Phase], checkpoint: Checkpoint) -> None:
         """Whether the run can go on from this checkpoint; if not, a `DamagedFileError` before anything changes."""
@@ -226,6 +237,8 @@ class Trainer:
 
     def _begin_all(self, phases: Sequence[Phase]) -> None:
         """Begin every phase once, to see what any of them trains."""
+        if self.devices.shards and not any(map(is_sharded, self.model.parameters())):
+            shard_encoder(self.model, self.devices)  # before it goes to the device, which may not hold it
         self.model.to(self.devices.device)
         self.state.transfer_modules.to(self.devices.device)
         for phase in phases:
@@ -243,7 +256,7 @@ class Trainer:
             return
         # 1. Data, optimizer and state, from the phase's beginning or from the checkpoint.
         settings = phase.settings
-        phase.weighting.connect(self.devices.sum, self.devices.num_ranks)
+        phase.weighting.connect(self.devices.sum, self.devices.num_ranks, self.devices.scatter)
         self._split_data(phase)
         self.stepper.transfers = self.transfers if phase.objective is None else []
         stream = self._stream_of_batches(phase)
@@ -343,6 +356,9 @@ class Trainer:
         if resumed is not None:
             num_done = self.state.restore_phase(resumed, weighting, run.optimizer)
             if num_done is not None:
+                if self.state.has_other_ranks(resumed.tensors["random"]):
+                    number = self.devices.num_ranks
+                    self.record.write(Note(f"the run goes on with {number} processes, so dropout is another from here"))
                 return num_done
         for task in phase.reset_heads:
             self.model.head(task).load_state_dict(self.initial_heads[task])
@@ -366,12 +382,17 @@ class Trainer:
             if parameter.requires_grad and id(parameter) not in separate:
                 group = matrices if parameter.dim() > 1 else vectors
                 group.append(parameter)
-        groups = []
+        numbers = {id(parameter): number for number, parameter in enumerate((*matrices, *vectors))}
+        groups: list[dict[str, Any]] = []
         for parameters, weight_decay in ((matrices, settings.weight_decay), (vectors, 0.0)):
             rate = settings.learning_rate
-            if parameters:
-                lr = rate if self.cuda_graphs is None else torch.tensor(rate, device=self.devices.device)
-                groups.append({"params": parameters, "weight_decay": weight_decay, "lr": lr, "full_rate": rate})
+            # No kernel takes both kinds at once.
+            kinds = [[one for one in parameters if is_sharded(one) == with_shards] for with_shards in (False, True)]
+            for kind in kinds:
+                if kind:
+                    lr = rate if self.cuda_graphs is None else torch.tensor(rate, device=self.devices.device)
+                    groups.append({"params": kind, "weight_decay": weight_decay, "lr": lr, "full_rate": rate})
+                    groups[-1]["numbers"] = [numbers[id(parameter)] for parameter in kind]
         return torch.optim.AdamW(groups, fused=True, capturable=self.devices.device.type == "cuda")
 
     def _update(self, run: PhaseRun, steps: Sequence[Step]) -> dict[str, float]:
@@ -463,7 +484,7 @@ class Trainer:
         """What transfers do to the gradient, and clipping; whether it may be used."""
         for transfer in self.stepper.transfers:
             transfer.after_backward(self.model, run.num_done)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, run.phase.settings.clip or math.inf)
+        norm = clip_gradient(parameters, run.phase.settings.clip or math.inf, self.devices)
         return bool(torch.isfinite(norm))
 
     def _keep_finite_parts(
@@ -529,7 +550,8 @@ class Trainer:
         weighting = run.phase.weighting
         need = weighting.needs(weighting.steps)
         if Need.EXAMPLE_PRODUCTS in need:
-            self.stepper.update_example_weights(self.support, step, weighting, self.data.targets)
+            with self._whole_model():
+                self.stepper.update_example_weights(self.support, step, weighting, self.data.targets)
         options = PassOptions(
             graphs=Graphs.for_need(need),
             keep_representations=Need.REPRESENTATIONS in need,
@@ -537,7 +559,8 @@ class Trainer:
             objective=run.phase.objective,
             scale=scale,
         )
-        with twice_differentiable(Need.SECOND_ORDER in need):
+        is_second_order = Need.SECOND_ORDER in need
+        with self._whole_model(is_second_order), twice_differentiable(is_second_order):
             result = self.stepper.run(self.support, step, options)
             finite_tasks = self.failures.finite_losses(result.values)
             if finite_tasks:
@@ -549,6 +572,10 @@ class Trainer:
                     representations=result.representations,
                 )
         return {task: step[task] for task in finite_tasks}, result.values
+
+    def _whole_model(self, is_needed: bool = True) -> AbstractContextManager[None]:
+        """Inside it every rank has all parameters, for derivatives that sharded ones have not."""
+        return gathered(self.model) if is_needed and self.devices.shards else nullcontext()
 
     def _backward_alone(self, run: PhaseRun, step: Step, scale: float) -> None:
         """Put the gradient of one task in place, with the weights as they are."""
@@ -567,8 +594,10 @@ class Trainer:
         if held_out is None or not phase.weighting.wants_held_out:
             return
         data, step = self._held_out_examples(run, held_out)
+        is_second_order = Need.SECOND_ORDER in held_out.need
+        whole, kernels = self._whole_model(is_second_order), twice_differentiable(is_second_order)
         # `values` fills up while the weighting asks for one loss after another.
-        with without_dropout(self.model), twice_differentiable(Need.SECOND_ORDER in held_out.need):
+        with without_dropout(self.model), whole, kernels:
             losses, values = held_out_losses(self.stepper, data, step, held_out)
             shared = self.model.shared_parameters()
             phase.weighting.after_step(losses, shared=shared, learning_rate=run.learning_rate)
@@ -617,7 +646,7 @@ class Trainer:
 
     def _is_finite(self) -> bool:
         """Whether every tensor that learns is finite; such a model could only get worse."""
-        return all_finite(self.model.trainable_state(self.state.learning_names).values())
+        return all_finite(self.model.trainable_state(self.state.learning_names).values(), self.devices)
 
     def _give_up(self, run: PhaseRun) -> None:
         """Weights are not finite: the phase ends with the best model so far, or the run with an error."""
@@ -657,6 +686,9 @@ class Trainer:
         checkpoint = self.state.capture(phase_number, self.record, position)
         if self.devices.is_main:
             self.record.flush_to_disk()
+        if self.devices.shards:
+            checkpoints.save_shards(self.folder, self.state.num_checkpoints, checkpoint, self.devices)
+        elif self.devices.is_main:
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
         self.checkpoint_timer.note_save(began)

@@ -169,6 +169,8 @@ class Transfer(HasPresets, nn.Module):
     """What another transfer must provide, each with the sentence that refuses a run without it."""
     excludes: ClassVar[Mapping[Ability, str]] = {}
     """What no other transfer may provide, each with the sentence that refuses it; `{name}` and `{other}` are names."""
+    needs_whole_model: bool = True
+    """Whether it reads parameters or makes copies of them, which it cannot where ranks hold a part of them each."""
     notes: Sequence[str] = ()
     """What `start` found out that people should know; it goes into the record."""
     is_ready: bool = True

@@ -111,6 +111,7 @@ class Weighting(HasPresets, ABC):
         self.targets: tuple[str, ...] = ()
         self.steps = 0
         self.reduce: Callable[[Tensor], Tensor] = _unchanged
+        self.scatter: Callable[[Tensor], Tensor] | None = None
         self.num_ranks = 1
         self._weights: dict[str, float] = {}
         self._facts: Facts = {}
@@ -158,14 +159,26 @@ class Weighting(HasPresets, ABC):
             check_known_tasks(self.name, option, tasks, names)
 
     @final
-    def connect(self, reduce: Callable[[Tensor], Tensor], num_ranks: int) -> None:
+    def connect(
+        self,
+        reduce: Callable[[Tensor], Tensor],
+        num_ranks: int,
+        scatter: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         """Take part in sums over ranks.
 
         Args:
             reduce: a tensor added up over all ranks, as a copy.
             num_ranks: how many there are.
+            scatter: a vector added up over all ranks, of which each gets an equal part, in the order of the ranks.
+                Without it gradients are sent by `reduce`, which takes twice as much.
         """
-        self.reduce, self.num_ranks = reduce, num_ranks
+        self.reduce, self.num_ranks, self.scatter = reduce, num_ranks, scatter
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that train the model."""
+        return Ranks(self.reduce, self.num_ranks, self.scatter)
 
     def expect(self, num_steps: int) -> None:
         """Take note, before the first call of `backward`, how many there will be: inspections may be placed by it."""
@@ -297,7 +310,7 @@ class Weighting(HasPresets, ABC):
             weights=self._step_weights(),
             probabilities=probabilities or {},
             scale=scale,
-            ranks=Ranks(self.reduce, self.num_ranks),
+            ranks=self.ranks,
             shared_parameters=list(shared or ()),
             placer=losses if isinstance(losses, PlacesGradients) else None,
         )

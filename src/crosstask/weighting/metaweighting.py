@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from crosstask.errors import CrossTaskError
 from crosstask.gradients import inner_products
 from crosstask.gradients import task_gradients as grads
-from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.quoting import shown
@@ -90,7 +89,7 @@ class SupportGradients:
 
     - `parameters`: the shared parameters;
     - `scale`: the factor of all gradients here, added up over the steps that make one update;
-    - `shared`: each task's gradient on the shared parameters;
+    - `shared`: each task's gradient on the shared parameters, of which each rank has a slice;
     - `heads`: each task's gradients on the other parameters that it reaches;
     - `factors`: by how much more of a task the step had than its weight: one over its probability.
     """
@@ -292,7 +291,7 @@ class MetaWeighting(Weighting):
         shared: dict[str, grads.Gradient] = {}
         for task, gradient in evidence.take_and_put_in_place().items():
             heads[task] = dict(gradient.head if self.heads else ())
-            shared[task] = evidence.ranks.sum_parts(grads.pack(gradient.shared, evidence.shared, self.num_ranks))
+            shared[task] = evidence.ranks.slices(gradient.shared, evidence.shared)
         for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
             support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
         support.scale += evidence.scale
@@ -308,7 +307,7 @@ class MetaWeighting(Weighting):
         support, self._support = self._support, None
         if support is None or not losses:
             return
-        ranks = Ranks(self.reduce, self.num_ranks)
+        ranks = self.ranks
         rows: list[Tensor] = []
         query_losses: dict[str, Tensor] = {}
         gradients = grads.each_gradient(losses, support.parameters, check=self.check_losses)
@@ -318,12 +317,12 @@ class MetaWeighting(Weighting):
         for group in groups:
             queries = []
             for task, loss, gradient in group:
-                gradient.shared = grads.pack(gradient.shared, support.parameters, self.num_ranks)
+                gradient.shared = ranks.slices(gradient.shared, support.parameters)
                 queries.append(gradient)
                 query_losses[task] = loss
             rows.append(support.products(queries))
             del group, gradient, queries  # before the next are taken
-        # Support gradients are complete on every rank, so the products of each rank's queries add up.
+        # Of shared parameters each rank has a slice of both gradients, of heads its part of the queries'.
         products = support.of_tasks(ranks.sum(torch.cat(rows)).cpu(), self.tasks)  # [query tasks, tasks]
         values = ranks.sum(torch.stack(list(query_losses.values())).float()).tolist()
         self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
-from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import mirror_step_of_logs
 from crosstask.gradients.target_alignment import (
     ComparedLosses,
@@ -215,8 +214,7 @@ class TAWT(Weighting):
         self.check_losses(losses)
         if self.held_out is None or not self._can_compare(losses):
             return
-        ranks = Ranks(self.reduce, self.num_ranks)
-        compared = ComparedLosses(losses, self.targets, check_shared(self.name, shared), ranks)
+        compared = ComparedLosses(losses, self.targets, check_shared(self.name, shared), self.ranks)
         alignment = compare_with_targets(compared, self._inverse_hessian())
         if alignment.is_finite:
             self._mirror_step(alignment)

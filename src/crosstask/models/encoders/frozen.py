@@ -53,6 +53,7 @@ class FrozenEncoder(Encoder):
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     precomputes_features: ClassVar[bool] = True
+    shards: ClassVar[bool] = False
     has_few_shapes = True
 
     def __init__(

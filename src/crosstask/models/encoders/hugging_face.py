@@ -392,6 +392,10 @@ class HuggingFaceEncoder(Encoder):
             return StockHead(self.hf_config, spec, self.trust_remote_code)
         return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
 
+    def blocks(self) -> list[nn.Module]:
+        """The layers."""
+        return list(layer_list(self.body) or ())
+
     def sites(self) -> list[Site]:
         """The input of the first layer, then the output of each layer."""
         layers = layer_list(self.body)

@@ -38,6 +38,7 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
 
     name: ClassVar[str] = "partly-frozen"
     summary: ClassVar[str] = "`freeze: 4` with a Hugging Face encoder: its first layers run once, the others learn"
+    shards: ClassVar[bool] = False
 
     def __init__(
         self,
