@@ -22,7 +22,7 @@ the wrapper; the rest of the loop stays as it is.
 A loss here is this rank's term of the task's loss: added up over ranks they give the task's loss. Where all ranks have
 the same number of examples that is its mean loss divided by `num_ranks`, as above; where not, the sum over its examples
 divided by the number of all. Each rank must pass the same tasks in the same order, and its losses must reach the same
-parameters: one without examples of a task passes `0.0 * sum(parameter.sum() for parameter in ...)` for it.
+parameters: one without examples of a task passes 0.0 times its loss of any example.
 """
 
 import os
@@ -51,6 +51,7 @@ class Shareable(Protocol):
         reduce: Callable[[Tensor], Tensor],
         num_ranks: int,
         scatter: Callable[[Tensor], Tensor] | None = None,
+        rank: int | None = None,
     ) -> None:
         """Take part in sums over ranks."""
 
@@ -61,16 +62,30 @@ class Ranks:
 
     - `reduce`: a tensor added up over all of them, as a copy;
     - `count`: how many they are;
-    - `scatter`: a vector added up over all of them, of which each gets as many entries, in the order of the ranks.
+    - `scatter`: a vector added up over all of them, of which each gets as many entries, in the order of the ranks;
+    - `number`: of this one.
     """
 
     reduce: Callable[[Tensor], Tensor]
     count: int
     scatter: Callable[[Tensor], Tensor] | None = None
+    number: int | None = None
 
     def sum(self, values: Tensor) -> Tensor:
         """Added up over ranks; on a single one the tensor itself."""
         return values if self.count == 1 else self.reduce(values)
+
+    def join(self, values: Tensor) -> Tensor:
+        """The entries of all ranks' vectors, which may differ in length, in the order of the ranks."""
+        if self.count == 1:
+            return values
+        assert self.number is not None
+        lengths = values.new_zeros(self.count)
+        lengths[self.number] = len(values)
+        ends = self.reduce(lengths).cumsum(0).long().tolist()
+        joined = values.new_zeros(ends[-1])
+        joined[ends[self.number] - len(values) : ends[self.number]] = values
+        return self.reduce(joined)
 
     # A gradient here is this rank's part of it, or on sharded parameters this rank's rows of the whole.
 
@@ -155,7 +170,9 @@ class Ranks:
 
 def share_ranks(weighting: Shareable) -> None:
     """Let every rank reach the same weights; with one process nothing changes, so that a script can run either way."""
-    weighting.connect(sum_over_ranks, _num_ranks(), scatter_over_ranks)
+    num_ranks = _num_ranks()
+    rank = distributed.get_rank() if num_ranks > 1 else 0
+    weighting.connect(sum_over_ranks, num_ranks, scatter_over_ranks, rank)
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:

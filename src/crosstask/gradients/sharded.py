@@ -216,24 +216,27 @@ def gathered(module: nn.Module) -> Iterator[None]:
     sharding; at the end it is added up over ranks and each keeps its rows. Every rank must enter and leave.
     """
     parts = _fsdp_modules(module)
-    places: list[tuple[Any, Any]] = []  # of each group, where its parameters go after a forward pass
+    hooks: list[tuple[dict[int, Any], dict[int, Any]]] = []  # of each part, where they stand and what they were
     for part in parts:
-        places += [(group, group.post_forward_mesh_info) for group in _groups_of(part)]
-        part.set_requires_gradient_sync(False, recurse=False)
-        part.set_reshard_after_forward(False, recurse=False)
-        part.set_reshard_after_backward(False, recurse=False)
         part.unshard()
+        state = part._get_fsdp_state()
+        # Inside they would only be in the way: they register functions that have no derivative in forward mode.
+        for handle, standing in (
+            (state._pre_forward_hook_handle, part._forward_pre_hooks),
+            (state._post_forward_hook_handle, part._forward_hooks),
+        ):
+            hooks.append((standing, dict(standing)))
+            del standing[handle.id]
     try:
         yield
     finally:
+        for standing, before in hooks:
+            standing.clear()
+            standing.update(before)
         for part in parts:
             for fsdp_parameter in _fsdp_parameters_of(part):
                 _keep_own_rows(fsdp_parameter)
             part.reshard()
-            part.set_requires_gradient_sync(True, recurse=False)
-            part.set_reshard_after_backward(True, recurse=False)
-        for group, place in places:
-            group.post_forward_mesh_info = place
 
 
 def _keep_own_rows(fsdp_parameter: Any) -> None:

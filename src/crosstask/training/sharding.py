@@ -13,7 +13,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.gradients import sharded
 from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
-from crosstask.transfer.base import Transfer
+from crosstask.transfer.base import Transfer, WholeModel
 
 
 def check_shards(model: Model, transfers: Sequence[Transfer]) -> None:
@@ -24,10 +24,10 @@ def check_shards(model: Model, transfers: Sequence[Transfer]) -> None:
             "training. Leave `shard` out; or use `lora` in place of `freeze`, which trains few numbers too."
         )
     for transfer in transfers:
-        if transfer.needs_whole_model:
+        if transfer.needs_whole_model is WholeModel.ALWAYS:
             raise CrossTaskError(
-                f"training: with `shard` no rank has the whole encoder, and the transfer '{transfer.name}' works on "
-                "all of it at once. Leave one of them out."
+                f"training: with `shard` no rank has the whole encoder, and the transfer '{transfer.name}' with these "
+                "options works on all of it at once. Leave one of them out."
             )
 
 

@@ -51,7 +51,7 @@ from crosstask.training.sharding import all_finite, check_shards, clip_gradient,
 from crosstask.training.state import PhasePosition, TrainingState
 from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
 from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
-from crosstask.transfer.base import Moment, Objective, Transfer
+from crosstask.transfer.base import Moment, Objective, Transfer, WholeModel
 from crosstask.weighting.base import HeldOut, Weighting
 from crosstask.weighting.evidence import Need
 
@@ -256,7 +256,8 @@ class Trainer:
             return
         # 1. Data, optimizer and state, from the phase's beginning or from the checkpoint.
         settings = phase.settings
-        phase.weighting.connect(self.devices.sum, self.devices.num_ranks, self.devices.scatter)
+        devices = self.devices
+        phase.weighting.connect(devices.sum, devices.num_ranks, devices.scatter, devices.rank)
         self._split_data(phase)
         self.stepper.transfers = self.transfers if phase.objective is None else []
         stream = self._stream_of_batches(phase)
@@ -357,8 +358,9 @@ class Trainer:
             num_done = self.state.restore_phase(resumed, weighting, run.optimizer)
             if num_done is not None:
                 if self.state.has_other_ranks(resumed.tensors["random"]):
-                    number = self.devices.num_ranks
-                    self.record.write(Note(f"the run goes on with {number} processes, so dropout is another from here"))
+                    self.record.write(
+                        Note("the run goes on with more or fewer processes: dropout differs from here on")
+                    )
                 return num_done
         for task in phase.reset_heads:
             self.model.head(task).load_state_dict(self.initial_heads[task])
@@ -520,7 +522,8 @@ class Trainer:
         """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
         for transfer in self.stepper.transfers:
-            step = transfer.before_step(self._moment(run, step))
+            with self._whole_model(transfer.needs_whole_model is WholeModel.BEFORE_STEP):
+                step = transfer.before_step(self._moment(run, step))
         return step
 
     def _moment(self, run: PhaseRun, step: Step) -> Moment:

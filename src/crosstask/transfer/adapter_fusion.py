@@ -13,7 +13,7 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.hooks import ByTask
 from crosstask.papers import ADAPTER_FUSION, Paper
 from crosstask.transfer.adapters import REFUSES_OTHERS, AdapterInsert, AdapterShape, one_per_layer
-from crosstask.transfer.base import Ability, Facts, Pass, Setup, Terms, Transfer
+from crosstask.transfer.base import Ability, Facts, Pass, Setup, Terms, Transfer, WholeModel
 from crosstask.validation import Factor, check_value
 from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
@@ -193,6 +193,7 @@ class AdapterFusion(Transfer):
 
     name: ClassVar[str] = "adapter-fusion"
     summary: ClassVar[str] = "adapters for every task, then an attention over them that the target learns"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = ADAPTER_FUSION
     provides = frozenset({Ability.ANY, Ability.FROZEN_ENCODER})
     excludes: ClassVar[Mapping[Ability, str]] = {Ability.ANY: REFUSES_OTHERS}

@@ -11,7 +11,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.limits import MAX_WIDTH
 from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADAPTERS, Paper
-from crosstask.transfer.base import Ability, Setup, Transfer
+from crosstask.transfer.base import Ability, Setup, Transfer, WholeModel
 from crosstask.validation import check_value, shown
 from crosstask.weighting import validation as checks
 
@@ -137,6 +137,7 @@ class Adapters(Transfer):
 
     name: ClassVar[str] = "adapters"
     summary: ClassVar[str] = "a frozen Hugging Face encoder with small layers of each task's own inside"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = ADAPTERS
     provides = frozenset({Ability.ANY, Ability.FROZEN_ENCODER})
     excludes: ClassVar[Mapping[Ability, str]] = {Ability.ANY: REFUSES_OTHERS}

@@ -16,7 +16,7 @@ from crosstask.models.encoder import Encoder, Representation
 from crosstask.models.heads import LinearHead
 from crosstask.models.hooks import ByTask, Insert
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
-from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, step_if_finite
+from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, WholeModel, step_if_finite
 from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
@@ -213,6 +213,8 @@ class Adversarial(Transfer):
         self.orthogonality = number("orthogonality", orthogonality)
         self.discriminator_rate = number("discriminator_rate", discriminator_rate)
         self.private = self.private_by_default if private is None else private
+        # Copies of the encoder would be whole ones.
+        self.needs_whole_model = WholeModel.ALWAYS if self.private else WholeModel.NEVER
         if self.private:
             self.provides = frozenset({Ability.ANY, Ability.PRIVATE_ENCODERS})
         self.rising = rising

@@ -18,7 +18,7 @@ from crosstask.models.batches import Prepared, Step, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.models.hooks import Insert
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.transfer.base import Facts, Moment, Setup, Transfer
+from crosstask.transfer.base import Facts, Moment, Setup, Transfer, WholeModel
 from crosstask.validation import Rate, check_values
 
 if TYPE_CHECKING:
@@ -161,6 +161,7 @@ class Alignment(Transfer):
     name: ClassVar[str] = "alignment"
     paper_options: ClassVar[Mapping[str, Any]] = {"steps": "alternate", "shared": "freeze"}
     summary: ClassVar[str] = "a matrix per task that brings the covariance of its embeddings in line with the others'"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = INFORMATION_TRANSFER
 
     def __init__(

@@ -49,6 +49,17 @@ class Ability(StrEnum):
     """A first phase compares examples with one another."""
 
 
+class WholeModel(StrEnum):
+    """When a transfer needs all parameters of the model on every rank."""
+
+    NEVER = "never"
+    """It uses what the encoder's own passes give, and modules of its own."""
+    BEFORE_STEP = "before-step"
+    """In `before_step`: where ranks hold a part of the encoder each, they gather all of it for that."""
+    ALWAYS = "always"
+    """It does not go with such a run."""
+
+
 class StateAdapter(Protocol):
     """Changes hidden states of source examples while the encoder runs for a transferred term."""
 
@@ -169,8 +180,8 @@ class Transfer(HasPresets, nn.Module):
     """What another transfer must provide, each with the sentence that refuses a run without it."""
     excludes: ClassVar[Mapping[Ability, str]] = {}
     """What no other transfer may provide, each with the sentence that refuses it; `{name}` and `{other}` are names."""
-    needs_whole_model: bool = True
-    """Whether it reads parameters or makes copies of them, which it cannot where ranks hold a part of them each."""
+    needs_whole_model: WholeModel = WholeModel.ALWAYS
+    """When it reads parameters or copies them, where ranks hold a part of them each."""
     notes: Sequence[str] = ()
     """What `start` found out that people should know; it goes into the record."""
     is_ready: bool = True

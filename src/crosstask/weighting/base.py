@@ -113,6 +113,7 @@ class Weighting(HasPresets, ABC):
         self.reduce: Callable[[Tensor], Tensor] = _unchanged
         self.scatter: Callable[[Tensor], Tensor] | None = None
         self.num_ranks = 1
+        self._rank: int | None = None
         self._weights: dict[str, float] = {}
         self._facts: Facts = {}
         self._num_refused = 0
@@ -164,6 +165,7 @@ class Weighting(HasPresets, ABC):
         reduce: Callable[[Tensor], Tensor],
         num_ranks: int,
         scatter: Callable[[Tensor], Tensor] | None = None,
+        rank: int | None = None,
     ) -> None:
         """Take part in sums over ranks.
 
@@ -172,13 +174,14 @@ class Weighting(HasPresets, ABC):
             num_ranks: how many there are.
             scatter: a vector added up over all ranks, of which each gets an equal part, in the order of the ranks.
                 Without it gradients are sent by `reduce`, which takes twice as much.
+            rank: number of this one.
         """
-        self.reduce, self.num_ranks, self.scatter = reduce, num_ranks, scatter
+        self.reduce, self.num_ranks, self.scatter, self._rank = reduce, num_ranks, scatter, rank
 
     @property
     def ranks(self) -> Ranks:
         """The processes that train the model."""
-        return Ranks(self.reduce, self.num_ranks, self.scatter)
+        return Ranks(self.reduce, self.num_ranks, self.scatter, self._rank)
 
     def expect(self, num_steps: int) -> None:
         """Take note, before the first call of `backward`, how many there will be: inspections may be placed by it."""

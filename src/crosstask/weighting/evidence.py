@@ -288,7 +288,10 @@ class Evidence:
         """Products of the tasks' gradients on their representations, [tasks, tasks], in float64 on the CPU."""
         gradients = [gradient.on_representation for gradient in self.representation_gradients.values()]
         device = next(iter(self.loss_tensors.values())).device
-        gram = self.ranks.sum(on_representations.representation_gram(gradients, device)).cpu()
+        counts = None
+        if self.ranks.count > 1:
+            counts = self.ranks.sum(on_representations.num_examples(gradients, device)).tolist()
+        gram = self.ranks.sum(on_representations.representation_gram(gradients, device, counts)).cpu()
         gram = self._finite(gram / self.scale**2)
         self.facts = gradient_facts(gram, self.tasks)
         return gram

@@ -176,6 +176,7 @@ class HuggingFaceEncoder(Encoder):
                     f"encoder: the architecture '{self.hf_config.model_type}' has no `gradient_checkpointing`; leave "
                     "it out."
                 )
+            self.hf_config.get_text_config().use_cache = False  # which would be for a next token
             self.body.gradient_checkpointing_enable(
                 gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": recomputation_contexts}
             )
@@ -614,6 +615,8 @@ def _set_dropout(config: "PretrainedConfig", dropout: float) -> None:
         is_rate = "dropout" in key or key.endswith("_drop")
         if is_rate and isinstance(getattr(config, key), float):
             setattr(config, key, dropout)
+    for key in ("classifier_dropout", "hidden_dropout_prob"):  # of heads, which have one where no rate is named
+        setattr(config, key, dropout)
 
 
 def _class_with_body(config: "PretrainedConfig", tagging: bool, trust_remote_code: bool) -> "type[_BaseAutoModelClass]":

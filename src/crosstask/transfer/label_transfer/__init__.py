@@ -29,6 +29,7 @@ from crosstask.transfer.base import (
     StateAdapter,
     Terms,
     Transfer,
+    WholeModel,
     step_if_finite,
 )
 from crosstask.transfer.label_transfer import probes, splits
@@ -226,6 +227,9 @@ class LabelTransfer(Transfer):
                 "transfer 'label-transfer': with `order: after` the model's own step is the look ahead, so that "
                 "examples must be held out of it: set `train_on: half` or `hold: set`."
             )
+        # With the others it reads the gradient or the optimizer's state, of which each rank has a part.
+        if self.order == "before" and self.look_ahead != "adam":
+            self.needs_whole_model = WholeModel.BEFORE_STEP
         # The network
         self.hidden = _count("hidden", hidden, at_most=MAX_WIDTH)
         self.label_width = _count("label_width", label_width, at_most=MAX_WIDTH)
