@@ -147,10 +147,10 @@ class Ranks:
                 total[index] = piece.view_as(parameter).to(parameter.dtype)
         return total
 
-    def sum_heads(self, heads: Mapping[str, Head], device: torch.device) -> dict[str, Head]:
-        """Gradients on the parameters of each task's head, added up over ranks.
+    def slice_heads(self, heads: Mapping[str, Head], device: torch.device) -> dict[str, Head]:
+        """This rank's slices of the gradients on each task's head, added up over ranks.
 
-        A rank without an example of a task does not reach its head. Then no rank counts it, for all must agree.
+        A rank without an example of a task may not reach its head. Then no rank counts it, for all must agree.
         """
         if self.count == 1:
             return dict(heads)
@@ -159,13 +159,13 @@ class Ranks:
             sizes.append(num_entries(head.values()))
         entries = torch.tensor(sizes, dtype=torch.float64, device=device)  # [tasks]
         reached_by_all = (self.reduce(entries) == self.count * entries).tolist()
-        total: dict[str, Head] = {}
+        slices: dict[str, Head] = {}
         for (task, head), is_complete in zip(heads.items(), reached_by_all, strict=True):
-            total[task] = {}
+            slices[task] = {}
             if is_complete:
                 for leaf, gradient in head.items():
-                    total[task][leaf] = self.reduce(gradient)
-        return total
+                    slices[task][leaf] = self._slice_of(gradient.detach().reshape(-1))
+        return slices
 
 
 def share_ranks(weighting: Shareable) -> None:

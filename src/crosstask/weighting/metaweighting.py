@@ -89,8 +89,8 @@ class SupportGradients:
 
     - `parameters`: the shared parameters;
     - `scale`: the factor of all gradients here, added up over the steps that make one update;
-    - `shared`: each task's gradient on the shared parameters, of which each rank has a slice;
-    - `heads`: each task's gradients on the other parameters that it reaches;
+    - `shared`: each task's gradient on the shared parameters, of several ranks a slice;
+    - `heads`: each task's gradients on the other parameters that it reaches, likewise;
     - `factors`: by how much more of a task the step had than its weight: one over its probability.
     """
 
@@ -292,7 +292,7 @@ class MetaWeighting(Weighting):
         for task, gradient in evidence.take_and_put_in_place().items():
             heads[task] = dict(gradient.head if self.heads else ())
             shared[task] = evidence.ranks.slices(gradient.shared, evidence.shared)
-        for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
+        for task, head in evidence.ranks.slice_heads(heads, evidence.shared[0].device).items():
             support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
         support.scale += evidence.scale
         self._support = support
@@ -318,11 +318,13 @@ class MetaWeighting(Weighting):
             queries = []
             for task, loss, gradient in group:
                 gradient.shared = ranks.slices(gradient.shared, support.parameters)
+                head = ranks.slice_heads({task: dict(gradient.head)}, loss.device)[task]
+                gradient.head = list(head.items())
                 queries.append(gradient)
                 query_losses[task] = loss
             rows.append(support.products(queries))
             del group, gradient, queries  # before the next are taken
-        # Of shared parameters each rank has a slice of both gradients, of heads its part of the queries'.
+        # Each rank has a slice of both gradients.
         products = support.of_tasks(ranks.sum(torch.cat(rows)).cpu(), self.tasks)  # [query tasks, tasks]
         values = ranks.sum(torch.stack(list(query_losses.values())).float()).tolist()
         self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))
