@@ -20,6 +20,31 @@ MUTANTS = [
         "models/test_losses.py",
         "words without a label train the first one",
     ),
+    # Decoders
+    Mutant(
+        "decoders/first-token",
+        "models/heads.py",
+        "return (positions * is_token).argmax(1)",
+        "return is_token.long().argmax(1)",
+        "models/test_decoders.py::test_a_text_ends_with_what_the_tokenizer_pads_with",
+        "a text is read at its first token, which has seen no other",
+    ),
+    Mutant(
+        "decoders/padding-counts",
+        "models/encoders/hugging_face.py",
+        '(inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)',
+        'inputs["attention_mask"].new_ones(inputs["attention_mask"].shape).cumsum(1) - 1',
+        "models/test_decoders.py::test_padding_on_either_side",
+        "padding in front of a text moves the positions of its tokens",
+    ),
+    Mutant(
+        "packing/not-causal",
+        "models/packing.py",
+        "is_seen &= torch.ones(is_seen.shape[-2:], dtype=torch.bool).tril()",
+        "is_seen &= torch.ones(is_seen.shape[-2:], dtype=torch.bool)",
+        "models/test_packing.py",
+        "in packed rows the tokens of a decoder see those behind them",
+    ),
     # Support and query
     Mutant(
         "support-query/overlap",

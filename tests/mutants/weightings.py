@@ -356,8 +356,8 @@ MUTANTS = [
     Mutant(
         "evidence/observed-target",
         "weighting/evidence.py",
-        "head = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in shared]",
-        "head = [leaf for leaf in grads.leaves_of(loss)]",
+        "head = grads.leaves_beside(loss, self.shared)",
+        "head = grads.leaves_of(loss)",
         "weighting/test_weighting_tawt.py",
         "a target outside the simplex trains the encoder",
     ),

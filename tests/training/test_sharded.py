@@ -24,6 +24,7 @@ from crosstask.training.trainer import Trainer
 from crosstask.transfer.base import Terms, Transfer, WholeModel
 from crosstask.weighting.base import Weighting
 from helpers import WORDS, make_text, write_tiny_encoder
+from weighting_problem import Ranks as ThreadRanks
 
 WEIGHTINGS = [
     {"name": "uniform"},
@@ -344,6 +345,18 @@ def test_rows_of_several_files(tmp_path):
     for start in range(8):
         for end in range(start, 8):
             assert torch.equal(stored.rows(start, end), values[start:end]), (start, end)
+
+
+def test_vectors_of_different_lengths_are_joined():
+    vectors = [torch.tensor([1.0, 2.0]), torch.zeros(0), torch.tensor([3.0])]
+    threads, joined = ThreadRanks(3), {}
+
+    def work(rank):
+        ranks = Ranks(lambda values: threads.sum(rank, values), 3, None, rank)
+        joined[rank] = ranks.join(vectors[rank]).tolist()
+
+    threads.run(work)
+    assert [joined[rank] for rank in range(3)] == [[1.0, 2.0, 3.0]] * 3
 
 
 def test_slices_of_gradients_make_up_their_products():

@@ -306,8 +306,9 @@ def test_one_task_alone(case):
     assert weighting.weights["a"] > 0
 
 
+@pytest.mark.parametrize("with_slices", [False, True], ids=["whole", "slices"])
 @every_method
-def test_two_ranks_reach_what_one_reaches(case):
+def test_two_ranks_reach_what_one_reaches(case, with_slices):
     """Each rank has some of the examples; what they leave in `.grad` adds up to the gradient of one rank with all."""
     alone, weighting = TinyProblem(), case.make()
     ranks = Ranks(2)
@@ -317,6 +318,8 @@ def test_two_ranks_reach_what_one_reaches(case):
     def work(rank):
         problem, mine = problems[rank], weightings[rank]
         mine.reduce, mine.num_ranks = lambda values: ranks.sum(rank, values), 2
+        if with_slices:  # of gradients that are added up, of which each rank gets a half
+            mine.connect(mine.reduce, 2, lambda values: ranks.sum(rank, values).chunk(2)[rank], rank)
         mine.learning_rate = 0.05
         for _ in range(3):
             problem.backward(mine)
