@@ -18,6 +18,7 @@ from narrow_alignment import table as narrow
 from partial_freeze import score_table, time_table
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
+from scale_simulator import table as scale
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
@@ -212,6 +213,54 @@ def inspections(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"{note}; ± is the standard error of the mean over seeds. {machine(result)}.", ""]
 
 
+def ranks(result: dict[str, Any]) -> list[str]:
+    """Two and four processes against one, and what they send."""
+    kinds = {"copies": "a copy of the model each", "shards": "a part of the encoder each"}
+    lines = ["", "", "## Two and four processes against one", ""]
+    lines += ["| processes | largest difference of losses | of task weights | of parameters |", "|---|---|---|---|"]
+    for kind, words in kinds.items():
+        for count in (2, 4):
+            end = f" {kind} {count} ranks"
+            rows = [row for case, row in result["differences"].items() if case.endswith(end)]
+            cells = [f"{max(row[what] for row in rows):.0e}" for what in ("losses", "weights", "parameters")]
+            lines.append(f"| {count}, {words} ({len(rows)} runs) | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Every weighting, on vectors, and small transformers with low-rank updates and gradient checkpointing.",
+        "",
+    ]
+    lines += ["| weighting | for weights | gradients, copies | shards | passes, shards |", "|---|---|---|---|---|"]
+    sent = result["sent_per_update"]
+    for case in dict.fromkeys(key.rsplit(" ", 2)[0] for key in sent):
+        section = json.loads(case)
+        name = " ".join(str(value) for key, value in section.items() if key in ("name", "method", "similarity"))
+        cells: list[str] = []
+        for kind, purpose in (("shards", "for_weights"), ("copies", "task_gradients"), ("shards", "task_gradients"),
+                              ("shards", "passes")):  # fmt: skip
+            cells.append(" / ".join(f"{sent[f'{case} {kind} {size}'][purpose]:g}" for size in ("narrow", "wide")))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    note = "Numbers that each of two processes sends in an update with an inspection, three tasks: an encoder of 56"
+    return [*lines, "", f"{note} / 448 parameters. {machine(result)}.", ""]
+
+
+def decoder(result: dict[str, Any]) -> list[str]:
+    """A decoder with few labels."""
+    settings = result["settings"]
+    lines = ["", "## A decoder with few labels", "", "| arm | accuracy | seconds |", "|---|---|---|"]
+    lines.append(f"| the most common label | {result['majority']:.3f} | |")
+    for arm, row in result["arms"].items():
+        lines.append(f"| {arm} | {row['accuracy']:.3f} | {row['seconds']:.0f} |")
+    difference = max(result["difference_to_transformers"][side] for side in ("right", "left"))
+    same = "the same to the last bit" if result["resumed_is_the_same"] else "another model"
+    note = f"SmolLM2-135M, low-rank updates, {settings['labels']} labels, {settings['updates']} updates, one seed"
+    return [
+        *lines,
+        "",
+        f"{note}. Stopped and resumed: {same}; logits in plain transformers within {difference:.0e}.",
+        "",
+    ]
+
+
 def mutants(result: dict[str, Any]) -> list[str]:
     """How many plausible mistakes the tests notice."""
     counts = f"{result['mutants']} mistakes: {result['killed']} make a test fail, {result['survived']} do not"
@@ -334,6 +383,16 @@ def main() -> None:
     path = RESULTS / "million_rows.json"
     if path.exists():
         lines += million_rows(json.loads(path.read_text()))
+    path = RESULTS / "decoder.json"
+    if path.exists():
+        lines += decoder(json.loads(path.read_text()))
+    path = RESULTS / "ranks.json"
+    if path.exists():
+        lines += ranks(json.loads(path.read_text()))
+    path = RESULTS / "scale.json"
+    if path.exists():
+        lines += ["", "## 64 cards, by simulation", "", *scale(path), ""]
+        lines += ["Of a card, in an update with an inspection; eight tasks, 25 GB/s between cards.", ""]
     path = RESULTS / "fuzz.json"
     if path.exists():
         lines += fuzzing(json.loads(path.read_text()))
