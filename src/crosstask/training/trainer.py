@@ -598,9 +598,9 @@ class Trainer:
             return
         data, step = self._held_out_examples(run, held_out)
         is_second_order = Need.SECOND_ORDER in held_out.need
-        whole, kernels = self._whole_model(is_second_order), twice_differentiable(is_second_order)
+        gathering, kernels = self._whole_model(is_second_order), twice_differentiable(is_second_order)
         # `values` fills up while the weighting asks for one loss after another.
-        with without_dropout(self.model), whole, kernels:
+        with without_dropout(self.model), gathering, kernels:
             losses, values = held_out_losses(self.stepper, data, step, held_out)
             shared = self.model.shared_parameters()
             phase.weighting.after_step(losses, shared=shared, learning_rate=run.learning_rate)

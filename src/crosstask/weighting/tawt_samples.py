@@ -240,10 +240,10 @@ class SampleTAWT(StaticWeighting):
             return examples, sums[examples] / counts[examples]
         # As few numbers as there are examples in the step, and not in the task.
         index, products = self.ranks.join(index.double()).long().cpu(), self.ranks.join(products).cpu()
-        examples, places = index.unique(return_inverse=True)
+        examples, rows = index.unique(return_inverse=True)
         sums, counts = torch.zeros(2, len(examples), dtype=torch.float64)
-        sums.index_add_(0, places, products)
-        counts.index_add_(0, places, torch.ones_like(products))
+        sums.index_add_(0, rows, products)
+        counts.index_add_(0, rows, torch.ones_like(products))
         return examples, sums / counts
 
     def _log_weights_of(self, task: str) -> Tensor:
