@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TORCH_KEYS = ("__composable_api_state_key", "_fsdp_", "_is_fsdp_")
 """Attributes of a sharded module that are torch's begin so."""
-_sharded_modules: "WeakSet[FSDPModule]" = WeakSet()
+_sharded_modules: WeakSet[Any] = WeakSet()
 """All of this process."""
 
 
@@ -42,8 +42,8 @@ def shard(module: nn.Module, blocks: Iterable[nn.Module] = (), **options: Any) -
         from torch.distributed.fsdp import fully_shard
     except ImportError as error:
         raise CrossTaskError("To shard a model takes torch 2.8 or newer.") from error
-    for part in (*blocks, module):
-        fully_shard(part, **options)
+    for block in (*blocks, module):
+        fully_shard(block, **options)
     for part in _fsdp_modules(module):
         if not hasattr(part, "set_force_sum_reduction_for_comms"):
             raise CrossTaskError("To shard a model takes torch 2.8 or newer.")
@@ -86,7 +86,8 @@ def put_together(module: nn.Module, device: torch.device | None = None) -> nn.Mo
     return module
 
 
-def _fsdp_modules(module: nn.Module) -> "list[FSDPModule]":
+def _fsdp_modules(module: nn.Module) -> list[Any]:
+    """Parts of a module that are modules of torch's sharding, too: one class made of both."""
     from torch.distributed.fsdp import FSDPModule
 
     return [part for part in module.modules() if isinstance(part, FSDPModule)]

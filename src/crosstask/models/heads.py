@@ -226,7 +226,7 @@ def has_stock_head(config: "PretrainedConfig", tagging: bool, trust_remote_code:
     auto = auto_class(tagging)
     if trust_remote_code and auto.__name__ in (getattr(config, "auto_map", None) or {}):
         return True
-    return type(config) in auto._model_mapping
+    return auto._model_mapping is not None and type(config) in auto._model_mapping
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The token that fills up the rows of a batch, for decoders, which often come without one."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -25,7 +25,7 @@ def _padding_token(tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> str
     candidates = [tokenizer.pad_token, tokenizer.unk_token, tokenizer.eos_token, tokenizer.bos_token]
     for token in (*candidates, *tokenizer.all_special_tokens):
         if token is not None:
-            number = tokenizer.convert_tokens_to_ids(token)
+            number = cast(int, tokenizer.convert_tokens_to_ids(str(token)))
             if number != last and number < vocab_size:
                 return str(token)
     return str(tokenizer.convert_ids_to_tokens(0))
