@@ -38,6 +38,7 @@ from crosstask.weighting.static import Fixed as Fixed
 from crosstask.weighting.static import Uniform as Uniform
 from crosstask.weighting.svd import SVDWeighting as SVDWeighting
 from crosstask.weighting.tawt import TAWT as TAWT
+from crosstask.weighting.tawt_held_out import HeldOutTAWT as HeldOutTAWT
 from crosstask.weighting.tawt_samples import SampleTAWT as SampleTAWT
 from crosstask.weighting.tchebycheff import Tchebycheff as Tchebycheff
 from crosstask.weighting.torchjd import TorchJD as TorchJD

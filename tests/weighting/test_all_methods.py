@@ -23,6 +23,7 @@ from crosstask.weighting.mgda_ub import MGDAUB
 from crosstask.weighting.random_weights import RandomWeights
 from crosstask.weighting.svd import SVDWeighting
 from crosstask.weighting.tawt import TAWT
+from crosstask.weighting.tawt_held_out import HeldOutTAWT
 from crosstask.weighting.tawt_samples import SampleTAWT
 from crosstask.weighting.tchebycheff import Tchebycheff
 from crosstask.weighting.torchjd import TorchJD
@@ -68,6 +69,7 @@ CASES = {
     "mgda": Case(MGDA),
     "mgda-ub": Case(MGDAUB),
     "tawt": Case(TAWT, lambda names: {"every": 1}),
+    "tawt-held-out": Case(HeldOutTAWT, lambda names: {"every": 1}),
     "bandit": Case(BanditMTL, lambda names: {"rho": 0.3}),
     "tchebycheff": Case(Tchebycheff, lambda names: {"smooth": 0.5, "preferences": {names[2]: 0.5}}),
     "getmtl": Case(GetMTL, lambda names: {"eps": 0.1}),
@@ -88,6 +90,7 @@ PINNED = {
     "mgda": (0.751627, 0.21299, 0.035383),
     "mgda-ub": (0.743311, 0.219262, 0.037427),
     "tawt": (0.748192, 0.048347, 0.203461),
+    "tawt-held-out": (0.042758, 0.198871, 0.758371),
     "bandit": (0.099274, 0.198576, 0.702149),
     "tchebycheff": (0.004025, 0.31225, 0.341863),
     "getmtl": (0.50681, 0.337291, 0.337291),

@@ -15,6 +15,7 @@ WEIGHTINGS: "Registry[Weighting]" = Registry(
         "fixed": "static:Fixed",
         "random": "random_weights:RandomWeights",
         "tawt": "tawt:TAWT",
+        "tawt-held-out": "tawt_held_out:HeldOutTAWT",
         "tawt-samples": "tawt_samples:SampleTAWT",
         "metaweighting": "metaweighting:MetaWeighting",
         "uncertainty": "uncertainty:Uncertainty",

@@ -158,6 +158,10 @@ METHODS: dict[str, Method] = {
     "label-transfer": Method("source labels as soft labels of the target, from a probe", carried(), kinds=DISCRETE),
     "joint": Method("all tasks in every step, each example counting the same", train("joint")),
     "tawt": Method("normalized joint, weights by how gradients agree", train("normalized-joint", weighting="tawt")),
+    "tawt-held-out": Method(
+        "normalized joint, weights by the target's loss on parts held out in turn",
+        train("normalized-joint", weighting="tawt-held-out"),
+    ),
     "metaweighting": Method(
         "normalized joint, weights by losses on held-out examples",
         train("normalized-joint", weighting="metaweighting"),

@@ -254,6 +254,12 @@ class LabelTransfer(Transfer):
                 "transfer 'label-transfer' has a first part with the sources alone, and a probe after it, of its own "
                 "(`warmup`, `start: probe`): leave `head: probe` and `sources_first` out."
             )
+        takes_turns = [phase.weighting.name for phase in phases if phase.weighting.held_out_part is not None]
+        if self.meta and self.hold == "set" and takes_turns:
+            raise CrossTaskError(
+                f"transfer 'label-transfer' trains on all of the target that is not in its own held-out set, and so on "
+                f"what weighting '{takes_turns[0]}' holds out: use `hold: batch`."
+            )
         if self.meta and plan.settings.batch_size < 2:
             raise CrossTaskError(
                 "transfer 'label-transfer' splits the target's batch in two, and a batch of one cannot be split: "
