@@ -33,6 +33,7 @@ from crosstask.weighting.metaweighting import MetaWeighting as MetaWeighting
 from crosstask.weighting.mgda import MGDA as MGDA
 from crosstask.weighting.mgda_ub import MGDAUB as MGDAUB
 from crosstask.weighting.random_weights import RandomWeights as RandomWeights
+from crosstask.weighting.scale_invariant import ScaleInvariant as ScaleInvariant
 from crosstask.weighting.static import BySize as BySize
 from crosstask.weighting.static import Fixed as Fixed
 from crosstask.weighting.static import Uniform as Uniform

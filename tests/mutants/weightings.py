@@ -259,6 +259,23 @@ MUTANTS = [
         "equations/test_uncertainty.py",
         "Adam without the correction of its second moment",
     ),
+    # Logarithms of losses
+    Mutant(
+        "scale-invariant/number-of-tasks",
+        "weighting/scale_invariant.py",
+        "1.0 / (num_tasks * losses.double()",
+        "1.0 / (losses.double()",
+        "equations/test_scale_invariant.py",
+        "the sum of the logarithms instead of their mean",
+    ),
+    Mutant(
+        "scale-invariant/floor",
+        "weighting/scale_invariant.py",
+        ".clamp(min=floor)",
+        ".clamp(max=floor)",
+        "equations/test_scale_invariant.py",
+        "losses are bounded from above",
+    ),
     # DWA
     Mutant(
         "dwa/ratio",

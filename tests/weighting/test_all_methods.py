@@ -21,6 +21,7 @@ from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask.weighting.mgda import MGDA
 from crosstask.weighting.mgda_ub import MGDAUB
 from crosstask.weighting.random_weights import RandomWeights
+from crosstask.weighting.scale_invariant import ScaleInvariant
 from crosstask.weighting.svd import SVDWeighting
 from crosstask.weighting.tawt import TAWT
 from crosstask.weighting.tawt_held_out import HeldOutTAWT
@@ -74,6 +75,7 @@ CASES = {
     "tchebycheff": Case(Tchebycheff, lambda names: {"smooth": 0.5, "preferences": {names[2]: 0.5}}),
     "getmtl": Case(GetMTL, lambda names: {"eps": 0.1}),
     "dwa": Case(DWA, lambda names: {"window": 1}),
+    "scale-invariant": Case(ScaleInvariant),
     "random": Case(RandomWeights, order_counts=True),
     "svd": Case(SVDWeighting),
     "tawt-samples": Case(SampleTAWT),
@@ -95,6 +97,7 @@ PINNED = {
     "tchebycheff": (0.004025, 0.31225, 0.341863),
     "getmtl": (0.50681, 0.337291, 0.337291),
     "dwa": (1.03469, 0.998691, 0.966619),
+    "scale-invariant": (0.223443, 0.087382, 0.035475),
     "random": (0.348444, 0.538161, 0.113395),
     "svd": (0.333333, 0.333333, 0.333333),
     "tawt-samples": (0.333333, 0.333333, 0.333333),

@@ -13,6 +13,7 @@ WEIGHTINGS: "Registry[Weighting]" = Registry(
         "uniform": "static:Uniform",
         "by-size": "static:BySize",
         "fixed": "static:Fixed",
+        "scale-invariant": "scale_invariant:ScaleInvariant",
         "random": "random_weights:RandomWeights",
         "tawt": "tawt:TAWT",
         "tawt-held-out": "tawt_held_out:HeldOutTAWT",

@@ -1,7 +1,7 @@
 """What the bench compares, by name: one entry of `METHODS` each. A method that is new is an entry more.
 
-All that train take the same number of updates, phases together, and choose from the same learning rates. Those that
-differ by one thing stand side by side as arms in `ablations`.
+All that train take the same number of updates, phases together, and choose from the same learning rates; the table says
+what `tuned-weights` takes besides, to search. Those that differ by one thing stand side by side as arms in `ablations`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from crosstask.data.examples import KINDS, Kind
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.runs.events import Row
+from crosstask.studies.tuned_weights import NUM_TRIALS, candidate_weights, search_updates, tune_weights
 from crosstask.training.config import Training
 from crosstask.training.paradigms import Plan, find_paradigm, plan_phases
 from crosstask_papers.bench.opponents import tfidf
@@ -132,6 +133,29 @@ def best_within_minutes(problem: Problem, settings: Settings) -> Outcome:
     return Outcome(found.run.scores[problem.target.name]["test"])
 
 
+def tuned_weights(problem: Problem, settings: Settings) -> Outcome:
+    """Normalized joint training with fixed weights that short runs have found."""
+    training, sources = settings.training, list(problem.sources)
+
+    def make_learner(weights: Mapping[str, float], trial_training: Training) -> Learner:
+        weighting = {"name": "fixed", "weights": dict(weights)}
+        return Learner(
+            settings.encoder,
+            paradigm="normalized-joint",
+            weighting=weighting,
+            training=trial_training,
+            seed=problem.seed,
+            progress=False,
+        )
+
+    candidates = candidate_weights(problem.target.name, [source.name for source in sources], NUM_TRIALS, problem.seed)
+    best = tune_weights(make_learner, training, problem.target, sources, candidates)[0]
+    run = make_learner(best.weights, training).fit(problem.target, sources)
+    updates = training.updates or 0
+    updates += search_updates(updates, NUM_TRIALS, has_dev=problem.target.dev is not None)
+    return Outcome(run.scores[problem.target.name]["test"], updates)
+
+
 def linear_words(problem: Problem, settings: Settings) -> Outcome:
     """TF-IDF of words and a logistic regression."""
     return Outcome(tfidf(problem.target, problem.seed))
@@ -157,6 +181,14 @@ METHODS: dict[str, Method] = {
     ),
     "label-transfer": Method("source labels as soft labels of the target, from a probe", carried(), kinds=DISCRETE),
     "joint": Method("all tasks in every step, each example counting the same", train("joint")),
+    "scale-invariant": Method(
+        "normalized joint on the logarithms of the losses", train("normalized-joint", weighting="scale-invariant")
+    ),
+    "tuned-weights": Method(
+        f"normalized joint, fixed weights: the best of {NUM_TRIALS} in short runs on parts of the labels",
+        measure=tuned_weights,
+        min_labels=20,
+    ),
     "tawt": Method("normalized joint, weights by how gradients agree", train("normalized-joint", weighting="tawt")),
     "tawt-held-out": Method(
         "normalized joint, weights by the target's loss on parts held out in turn",
