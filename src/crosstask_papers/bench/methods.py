@@ -21,7 +21,6 @@ from crosstask_papers.bench.problems import Problem
 from crosstask_papers.bench.suites import Suite
 
 CLASSES: tuple[Kind, ...] = ("classification",)
-DISCRETE: tuple[Kind, ...] = ("classification", "tagging")
 AUTO_MINUTES = 2.0
 
 
@@ -179,7 +178,7 @@ METHODS: dict[str, Method] = {
     "sources-first": Method(
         "half of the updates the sources, a probe as head, then all tasks", train("normalized-joint"), {"head": "probe"}
     ),
-    "label-transfer": Method("source labels as soft labels of the target, from a probe", carried(), kinds=DISCRETE),
+    "label-transfer": Method("source labels as soft labels of the target, from a probe", carried()),
     "joint": Method("all tasks in every step, each example counting the same", train("joint")),
     "scale-invariant": Method(
         "normalized joint on the logarithms of the losses", train("normalized-joint", weighting="scale-invariant")
@@ -208,10 +207,8 @@ METHODS: dict[str, Method] = {
         {"head": "probe", "finish": "target"},
     ),
     "label-transfer-fixed": Method(
-        "soft labels stay those of the probe", carried(learning_rate=0.0), rate_of="label-transfer", kinds=DISCRETE
+        "soft labels stay those of the probe", carried(learning_rate=0.0), rate_of="label-transfer"
     ),
-    "label-transfer-off": Method(
-        "no soft labels", carried(learning_rate=0.0, gamma_2=0.0), rate_of="label-transfer", kinds=DISCRETE
-    ),
+    "label-transfer-off": Method("no soft labels", carried(learning_rate=0.0, gamma_2=0.0), rate_of="label-transfer"),
 }
 """By name, in order of importance."""
