@@ -27,8 +27,10 @@ from crosstask.transferability.distance import task_distance as task_distance
 from crosstask.transferability.rank import rank as rank
 from crosstask.weighting.bandit import BanditMTL as BanditMTL
 from crosstask.weighting.base import Weighting as Weighting
+from crosstask.weighting.db_mtl import DBMTL as DBMTL
 from crosstask.weighting.dwa import DWA as DWA
 from crosstask.weighting.getmtl import GetMTL as GetMTL
+from crosstask.weighting.go4align import GO4Align as GO4Align
 from crosstask.weighting.gradnorm import GradNorm as GradNorm
 from crosstask.weighting.metaweighting import MetaWeighting as MetaWeighting
 from crosstask.weighting.mgda import MGDA as MGDA

@@ -276,6 +276,39 @@ MUTANTS = [
         "equations/test_scale_invariant.py",
         "losses are bounded from above",
     ),
+    # Dual balancing and groups
+    Mutant(
+        "db-mtl/plain-losses",
+        "weighting/db_mtl.py",
+        "log_norms = norms / losses.clamp(min=floor)",
+        "log_norms = norms",
+        "equations/test_db_mtl.py",
+        "the common length is that of gradients of the losses themselves",
+    ),
+    Mutant(
+        "db-mtl/sum-of-lengths",
+        "weighting/db_mtl.py",
+        "log_norms.max() / norms",
+        "log_norms.mean() / norms",
+        "equations/test_db_mtl.py",
+        "the common length is the mean instead of the maximum",
+    ),
+    Mutant(
+        "go4align/sign",
+        "weighting/go4align.py",
+        "torch.exp(-step_size *",
+        "torch.exp(step_size *",
+        "equations/test_go4align.py",
+        "risks move towards large losses",
+    ),
+    Mutant(
+        "go4align/spread",
+        "weighting/go4align.py",
+        "total * total / (stop - start)",
+        "total * total",
+        "equations/test_go4align.py",
+        "groups are cut by another criterion than their spread",
+    ),
     # DWA
     Mutant(
         "dwa/ratio",

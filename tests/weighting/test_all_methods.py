@@ -13,9 +13,11 @@ from crosstask.errors import CrossTaskError
 from crosstask.papers import PAPERS
 from crosstask.weighting import WEIGHTINGS, BySize, Fixed, Uniform, Weighting
 from crosstask.weighting.bandit import BanditMTL
+from crosstask.weighting.db_mtl import DBMTL
 from crosstask.weighting.dwa import DWA
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.getmtl import GetMTL
+from crosstask.weighting.go4align import GO4Align
 from crosstask.weighting.gradnorm import GradNorm
 from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask.weighting.mgda import MGDA
@@ -75,6 +77,8 @@ CASES = {
     "tchebycheff": Case(Tchebycheff, lambda names: {"smooth": 0.5, "preferences": {names[2]: 0.5}}),
     "getmtl": Case(GetMTL, lambda names: {"eps": 0.1}),
     "dwa": Case(DWA, lambda names: {"window": 1}),
+    "db-mtl": Case(DBMTL),
+    "go4align": Case(GO4Align, lambda names: {"step_size": 0.1}),
     "scale-invariant": Case(ScaleInvariant),
     "random": Case(RandomWeights, order_counts=True),
     "svd": Case(SVDWeighting),
@@ -97,6 +101,8 @@ PINNED = {
     "tchebycheff": (0.004025, 0.31225, 0.341863),
     "getmtl": (0.50681, 0.337291, 0.337291),
     "dwa": (1.03469, 0.998691, 0.966619),
+    "db-mtl": (0.709825, 0.316758, 0.151142),
+    "go4align": (6.751992, 0.584189, 0.584189),
     "scale-invariant": (0.223443, 0.087382, 0.035475),
     "random": (0.348444, 0.538161, 0.113395),
     "svd": (0.333333, 0.333333, 0.333333),

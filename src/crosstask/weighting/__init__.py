@@ -27,6 +27,8 @@ WEIGHTINGS: "Registry[Weighting]" = Registry(
         "bandit": "bandit:BanditMTL",
         "tchebycheff": "tchebycheff:Tchebycheff",
         "getmtl": "getmtl:GetMTL",
+        "db-mtl": "db_mtl:DBMTL",
+        "go4align": "go4align:GO4Align",
         "svd": "svd:SVDWeighting",
         "torchjd": "torchjd:TorchJD",
     },

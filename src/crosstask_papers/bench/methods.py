@@ -198,6 +198,12 @@ METHODS: dict[str, Method] = {
         train("normalized-joint", weighting="metaweighting"),
         min_labels=100,
     ),
+    "db-mtl": Method(
+        "normalized joint, gradients of one length on log losses", train("normalized-joint", weighting="db-mtl")
+    ),
+    "go4align": Method(
+        "normalized joint, groups of tasks with like losses", train("normalized-joint", weighting="go4align")
+    ),
     "auto": Method(f"`crosstask auto` in {AUTO_MINUTES:g} minutes", measure=best_within_minutes, has_rate=False),
     # Controls: a method with one thing switched off.
     "pretrain-probed": Method("the sources, a probe as head, then the target", train("pretrain"), {"head": "probe"}),
