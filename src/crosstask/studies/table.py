@@ -185,7 +185,7 @@ class Comparison:
         for name, method in self.methods.items():
             papers = papers_of(method.paradigm, method.weighting, method.transfer, schedule)
             if method.tune:
-                papers = [*papers, SCALARIZATION_AT_SCALE]
+                papers = (*papers, SCALARIZATION_AT_SCALE)
             citations = {"uses_sources": method.uses_sources, "papers": [paper.key for paper in papers]}
             methods[name] = {**method.to_json(), **citations}
         return finite(
