@@ -15,6 +15,7 @@ from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.papers import GRAD_TAG, Paper
 from crosstask.runs.events import Row
+from crosstask.transferability.baselines import BASELINES
 from crosstask.transferability.verdict import VERDICTS, Gain, combined_score
 from crosstask_papers import data as sets
 from crosstask_papers.experiment import (
@@ -32,7 +33,12 @@ from crosstask_papers.experiment import (
 from crosstask_papers.figures import dots
 
 COMBINED, LINEARIZED = "combined", "linearised"
+BASELINE_SCORES = "baselines"
+NO_SOURCES = ("alone", "rank", LINEARIZED, BASELINE_SCORES)
+"""What stands in the place of a source in the key of a run that trains with none."""
 SHOWN = "order of the table"
+EMBEDDED = 300
+"""Texts of a source whose mean embedding stands for it."""
 COMBINED_GOAL, LINEARIZED_GOAL = 0.6, 0.8
 CHOSEN_ON = ("sentences, frozen", "sentences, tuned")
 """Their six tasks have chosen the form of the combined score, see `crosstask.transferability.verdict`."""
@@ -122,7 +128,7 @@ class RankTransfer(Experiment):
                     continue
                 for target in bench.names:
                     sources = [other for other in bench.names if other != target]
-                    for source in ("rank", LINEARIZED, "alone", *sources):
+                    for source in ("rank", LINEARIZED, BASELINE_SCORES, "alone", *sources):
                         keys.append(RunKey.of(bench=name, target=target, source=source, seed=seed))
         return keys
 
@@ -133,6 +139,8 @@ class RankTransfer(Experiment):
         names = [name for name in bench.names if name != target.name]
         if cell["source"] == "rank":
             return self._rank(bench, target, names, cell["seed"])
+        if cell["source"] == BASELINE_SCORES:
+            return self._baselines(bench, target, names, cell["seed"])
         if cell["source"] == LINEARIZED:
             return self._linearized(bench, target, names, cell["seed"])
         sources = [] if cell["source"] == "alone" else [self._source(bench, cell["source"], target, cell["seed"])]
@@ -218,6 +226,19 @@ class RankTransfer(Experiment):
         verdicts = {row.source: row.verdict for row in ranking.rows}
         return {"scores": scores, "verdicts": verdicts, "ranking_seconds": seconds}
 
+    def _baselines(self, bench: Bench, target: Task, names: list[str], seed: int) -> Row:
+        """What people go by; the texts of a source are the same ones for every target."""
+        from crosstask.transferability.rank import rank
+
+        texts = [sets.few(bench.read(self.options.data, name), EMBEDDED, 0) for name in names]
+        ranking = rank(target, texts, encoder=self._encoder(bench), seed=seed, progress=False)
+        scores: Row = {}
+        for row in ranking.rows:
+            scores[row.source] = {name: row.scores.get(name) for name in BASELINES}
+        for name in names:  # as many as a run was trained on
+            scores[name]["largest_source"] = float(len(self._source(bench, name, target, seed).train))
+        return {"scores": scores}
+
     def _linearized(self, bench: Bench, target: Task, names: list[str], seed: int) -> Row:
         from crosstask_papers.linearized.affinity import task_affinity
 
@@ -288,8 +309,7 @@ def measured_gains(rows: Rows) -> dict[str, dict[str, list[float]]]:
     by_target: dict[str, dict[str, list[float]]] = {}
     for target in rows.values("target"):
         alone = rows.by_seed(target=target, source="alone")
-        others = ("alone", "rank", LINEARIZED)
-        sources = [name for name in rows.of(target=target).values("source") if name not in others]
+        sources = [name for name in rows.of(target=target).values("source") if name not in NO_SOURCES]
         gains = {source: paired(rows.by_seed(target=target, source=source), alone) for source in sources}
         by_target[target] = {source: values for source, values in gains.items() if values}
     return by_target

@@ -240,6 +240,7 @@ def test_opponents_get_problems_without_test_labels_and_are_scored_here(tmp_path
     data = json.loads((tmp_path / "problems" / exchange.path_of(key)).read_text())
     assert len(data["train"]["texts"]) == len(data["train"]["labels"]) == 30
     assert data["test"].keys() == {"texts"}
+    assert data["budget"] == {"updates": 60, "batch_size": 8, "max_length": None}
     gold = make_problem(Path(), WORDS, "polarity", 30, 0).target.test
     assert data["test"]["texts"] == list(gold.inputs)
 
@@ -248,11 +249,14 @@ def test_opponents_get_problems_without_test_labels_and_are_scored_here(tmp_path
     path.parent.mkdir(parents=True)
 
     def rows(**changes):
-        path.write_text(json.dumps({"opponent": "setfit", "predictions": predictions, "seconds": 2.5, **changes}))
+        written = {"opponent": "setfit", "predictions": predictions, "updates": 7, "seconds": 2.5, **changes}
+        path.write_text(json.dumps(written))
         return score_predictions(QUICK, tmp_path / "predictions", ["made-words"], 1)
 
     assert rows()[key]["score"] == pytest.approx(90.0)
-    assert rows()[key]["seconds"] == 2.5
+    assert (rows()[key]["seconds"], rows()[key]["updates"]) == (2.5, 7)
+    own = RunKey.from_json({**key.to_json(), "method": "setfit-own"})
+    assert list(rows(opponent="setfit-own")) == [own]
     with pytest.raises(ct.CrossTaskError, match="holds 1 predictions for 210 test examples"):
         rows(predictions=["+"])
     with pytest.raises(ct.CrossTaskError, match="setfitt"):

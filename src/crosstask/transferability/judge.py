@@ -16,6 +16,7 @@ from crosstask.gradients.covariance import covariance, main_directions, similari
 from crosstask.probing.linear_models import Units, cross_validate, fit, penalty_grid
 from crosstask.probing.probe import Probe
 from crosstask.transferability import more_scores, verdict
+from crosstask.transferability.baselines import nearest_texts, same_labels
 from crosstask.transferability.features import UnitsOrProblem
 from crosstask.transferability.scores import (
     HeldOut,
@@ -76,6 +77,7 @@ class Judge:
         self.seed = seed
         self.all_scores = all_scores
         self.directions = _directions(units)
+        self.raw_features = units.features
         # One unit for all tasks' features: that of the target.
         self.mean, self.scale = units.features.mean(axis=0), units.features.std(axis=0)
         self.scale[self.scale <= 1e-6 * np.maximum(np.abs(self.mean), 1e-300)] = 1.0
@@ -122,6 +124,9 @@ class Judge:
             "covariance_similarity": similarity_of_directions(self.directions, source.directions),
             "covariance_similarity_normalised": evidence.similarity,
             "cka": evidence.alignment,
+            "largest_source": float(size),
+            "same_labels": same_labels(self.target.spec, sample.spec),
+            "nearest_texts": self._nearness(units),
             **self._more_scores(source),
         }
         row = RankRow(sample.name, evidence.verdict, evidence.score, size, scores, examples=len(sample.train))
@@ -141,6 +146,12 @@ class Judge:
             similarity=similarity_of_directions(self.directions, source.directions, normalize=True),
             alignment=_or_none(label_cka, source.outputs, self.units.labels),
         )
+
+    def _nearness(self, raw_units: Units) -> float | None:
+        """Of texts; the mean of vectors in units of their own says nothing."""
+        if self.target.spec.form == "vector":
+            return None
+        return _or_none(nearest_texts, self.raw_features, raw_units.features)
 
     def _standardized(self, units: Units) -> Units:
         return units.of((units.features - self.mean) / self.scale)
