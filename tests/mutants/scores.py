@@ -85,6 +85,38 @@ MUTANTS = [
         "transferability/test_rank.py::TestFormulas",
         "what labels leave is divided by n",
     ),
+    Mutant(
+        "verdict/no-proof-is-proof",
+        "transferability/verdict.py",
+        "self.fraction + SURE_USELESS * self.error >= MIN_GAIN",
+        "self.fraction >= MIN_GAIN",
+        "transferability/test_rank.py::TestFormulas::test_verdicts_at_their_borders",
+        "a gain that was not found is taken for none",
+    ),
+    Mutant(
+        "baselines/not-means",
+        "transferability/baselines.py",
+        "one.mean(axis=0), two.mean(axis=0)",
+        "one[0], two[0]",
+        "equations/test_source_baselines.py::test_nearest_texts_is_the_cosine_of_means",
+        "a data set is its first text",
+    ),
+    Mutant(
+        "baselines/union-of-names",
+        "transferability/baselines.py",
+        "len(target_names & source_names) / len(target_names | source_names)",
+        "len(target_names & source_names) / len(target_names)",
+        "equations/test_source_baselines.py::TestSameLabels",
+        "names of the source that the target lacks do not count",
+    ),
+    Mutant(
+        "prior/cases-not-suites",
+        "transferability/prior.py",
+        "fmean(helped)",
+        "sum(row['helped'] for row in rows) / total",
+        "equations/test_source_baselines.py::TestPrior",
+        "a large suite counts more than a small one",
+    ),
     # Scores beside it
     Mutant(
         "leep/joint-probability",

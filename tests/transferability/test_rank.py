@@ -3,7 +3,7 @@
 import json
 import random
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from crosstask.report.files import Ranking, read_json
 from crosstask.transferability import features as rank_features
 from crosstask.transferability import rank as ranking
 from crosstask.transferability import verdict as usefulness
-from crosstask.transferability.more_scores import nce
-from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, USELESS, Gain
+from crosstask.transferability.more_scores import combined_score, nce
+from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, UNSURE, USELESS, Gain
 from helpers import WORDS, make_text
 from linear_problem import problem, units
 
@@ -194,10 +194,8 @@ class TestFormulas:
         assert usefulness.learnable(task, np.zeros_like(truth)) == 0.0
 
     def test_combined_score_written_out(self):
-        assert usefulness.combined_score(Gain(0.2, 0.1), 0.3, 0.4, 0.5) == pytest.approx(
-            (0.2 * 0.04 / 0.05 + 0.3 + 0.4) * 0.5
-        )
-        assert usefulness.combined_score(Gain(0.0, 0.0), 0.0, 0.0, 0.5) == 0.0
+        assert combined_score(Gain(0.2, 0.1), 0.3, 0.4, 0.5) == pytest.approx((0.2 * 0.04 / 0.05 + 0.3 + 0.4) * 0.5)
+        assert combined_score(Gain(0.0, 0.0), 0.0, 0.0, 0.5) == 0.0
         assert Gain(0.1, 0.1).steady == pytest.approx(0.05)
         assert Gain(-0.1, 0.1).steady == pytest.approx(-0.05)
 
@@ -207,7 +205,9 @@ class TestFormulas:
         assert verdict(Gain(0.1, 0.05), 0.0, 0.5, True) == HURTS  # but random labels can only seem to tell something
         assert verdict(Gain(0.001, 0.0), 0.0, 0.5, False) == USELESS  # sure, but too little to matter
         assert verdict(Gain(0.04, 0.05), 0.3, 0.5, False) == HELPS
-        assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False) == USELESS
+        assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False) == UNSURE  # no proof of a gain is no proof of none
+        assert verdict(Gain(-0.1, 0.05), 0.0, 0.5, False) == USELESS  # a gain of 1% is more than two errors away
+        assert verdict(Gain(-0.089, 0.05), 0.0, 0.5, False) == UNSURE
         assert verdict(Gain(0.0, 0.05), -0.3, 0.5, False) == HURTS
         assert verdict(Gain(0.0, 0.05), 0.0, 0.7, False) == HURTS
         assert verdict(Gain(0.0, 0.05), 0.0, 0.5, True) == HURTS
@@ -239,7 +239,7 @@ class TestKinds:
         assert set(rows) == set(tasks)
         classes = {"stars", "polarity", "pairs", "tags"}
         for source, row in rows.items():
-            assert row.verdict in (HELPS, USELESS, HURTS)
+            assert row.verdict in (HELPS, UNSURE, USELESS, HURTS)
             assert row.reasons
             scores = row.scores
             for score in ("leep", "nce"):
@@ -260,10 +260,10 @@ class TestKinds:
         import torch
 
         inputs = [torch.from_numpy(task.train.inputs) for task in (target, sources[0])]
-        row = by_name(rank(target, sources))["same rule"]
+        row = by_name(rank(target, sources, all_scores=True))["same rule"]
         assert row.scores["covariance_similarity"] == pytest.approx(covariance_similarity(*inputs))
         normalised = covariance_similarity(*inputs, normalize=True)
-        assert row.scores["covariance_similarity_normalised"] == pytest.approx(normalised)
+        assert row.score == row.scores["covariance_similarity_normalised"] == pytest.approx(normalised)
 
     def test_features_are_computed_once(self, tiny_encoder, monkeypatch, tmp_path):
         from crosstask.models.encoders.frozen import FrozenEncoder
@@ -446,7 +446,8 @@ class TestCannotBeJudged:
             inputs, labels = rng.normal(size=(60, 100)).astype("float32"), rng.integers(2, size=60)
             target = ct.Task.from_arrays("target", inputs, labels, dev=False)
             almost = np.where(np.arange(60) == 0, 1 - labels, labels)  # else it would be a copy
-            row = rank(target, [ct.Task.from_arrays("source", inputs, almost, dev=False)]).rows[0]
+            source = ct.Task.from_arrays("source", inputs, almost, dev=False)
+            row = rank(target, [source], all_scores=True).rows[0]
             alignments.append(row.scores["cka"])
             gains.append(row.scores["gain"])
         assert np.mean(alignments) < 0.2  # of outputs of a model that has seen the inputs: 0.6
@@ -491,7 +492,7 @@ class TestOutput:
         for row, row_with_all in zip(plain.rows, full.rows, strict=True):
             assert list(row.scores) == list(row_with_all.scores)
             assert {name for name, score in row.scores.items() if score != row_with_all.scores[name]} == {
-                "leep", "nce", "logme", "h_score", "label_noise",
+                "combined", "covariance_similarity", "cka", "leep", "nce", "logme", "h_score", "label_noise",
             }  # fmt: skip
 
     def test_nothing_helps(self):
@@ -522,7 +523,7 @@ class TestCommandLine:
         assert json.loads((folder / "rank.json").read_text()) == said
         ranking = read_json(folder / "rank.json", Ranking)
         for row, expected in zip(ranking.rows, said["rows"], strict=True):
-            assert vars(row) == {name: expected[name] for name in vars(row)}
+            assert asdict(row) == {name: expected[name] for name in vars(row)}
 
     def test_a_file_instead(self, recipe):
         (recipe.parent / "runs" / "stars").mkdir(parents=True)

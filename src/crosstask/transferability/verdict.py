@@ -1,4 +1,4 @@
-"""What a source is worth to a target before any training: gain, disturbance, and one score of both. Pure functions."""
+"""What a source is worth to a target before any training: gain, disturbance, and a verdict. Pure functions."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,22 @@ import numpy as np
 
 from crosstask.probing.linear_models import Units, fit_subsets, repeated_folds, unit_losses
 
-HELPS, USELESS, HURTS, UNKNOWN = "likely helps", "probably useless", "may hurt", "cannot be judged"
-VERDICTS = (HELPS, USELESS, HURTS, UNKNOWN)
+HELPS, UNSURE, USELESS, HURTS, UNKNOWN = (
+    "likely helps",
+    "cannot tell from so few labels",
+    "probably useless",
+    "may hurt",
+    "cannot be judged",
+)
+VERDICTS = (HELPS, UNSURE, USELESS, HURTS, UNKNOWN)
 """From best to worst, as they are ranked."""
 
 SURE_GAIN = 1.0
 """Standard errors above zero that make a gain more than chance: one is enough, since a useless source loses. The small
 model has its outputs to fit, and that costs on units that it has not seen."""
+SURE_USELESS = 2.0
+"""Standard errors that a gain has to be below `MIN_GAIN` before a source counts as useless. To find no gain with few
+labels is no proof that there is none."""
 SURE_LABELS = 2.0
 """Standard errors of a correlation from zero that make labels more than chance."""
 MIN_GAIN = 0.01
@@ -37,6 +46,11 @@ class Gain:
         return self.fraction >= MIN_GAIN and self.fraction >= SURE_GAIN * self.error
 
     @property
+    def may_matter(self) -> bool:
+        """Whether a gain that matters is not ruled out."""
+        return self.fraction + SURE_USELESS * self.error >= MIN_GAIN
+
+    @property
     def steady(self) -> float:
         """The gain `g` less what may be chance: `g * g^2 / (g^2 + error^2)`, half of it at one standard error."""
         total = self.fraction**2 + self.error**2
@@ -54,8 +68,7 @@ class Evidence:
     - `disturbance`: `disturbance`;
     - `correlation`: of held-out predictions with the source's labels, `learnable`;
     - `has_random_labels`: whether these labels cannot be told from random ones, `is_chance`;
-    - `similarity`: of the covariances of the inputs, 1 with the target's own;
-    - `alignment`: of the source's outputs with the target's labels, `scores.label_cka`; None where it does not apply.
+    - `similarity`: of the covariances of the inputs, 1 with the target's own.
     """
 
     gain: Gain
@@ -64,7 +77,6 @@ class Evidence:
     correlation: float
     has_random_labels: bool
     similarity: float
-    alignment: float | None
 
     @property
     def verdict(self) -> str:
@@ -73,8 +85,8 @@ class Evidence:
 
     @property
     def score(self) -> float:
-        """See `combined_score`."""
-        return combined_score(self.gain, self.cosine, self.alignment or 0.0, self.similarity)
+        """What sources with the same verdict are ranked by: how near their inputs are."""
+        return self.similarity
 
 
 def held_out_losses(units: Units, *, seed: int = 0) -> np.ndarray:
@@ -177,23 +189,6 @@ def learnable(units: Units, predictions: np.ndarray) -> float:
     return float((labels * predictions).sum() / norms)
 
 
-def combined_score(gain: Gain, cosine: float, alignment: float, similarity: float) -> float:
-    """One number for a source: whether its outputs fit the target's labels, times how alike the inputs are.
-
-        score = (gain.steady + cosine + alignment) * similarity
-
-    - `gain`: what the source's outputs add to the target's own, as a fraction of the target's loss;
-    - `cosine`: of the gradients on a shared map;
-    - `alignment`: `label_cka` of the source's outputs with the target's labels;
-    - `similarity`: of the inputs, `covariance_similarity_normalised`.
-
-    Each term of the sum is some tenths at most for real tasks, and they count the same: nothing is fitted. The form was
-    chosen on six sentence tasks, for how well it predicts measured gains; the documentation has its rank correlation
-    there and on other tasks.
-    """
-    return (gain.steady + cosine + alignment) * similarity
-
-
 def is_chance(correlation: float, num_examples: int) -> bool:
     """Whether a source's labels cannot be told from random ones."""
     return correlation < SURE_LABELS / np.sqrt(num_examples)
@@ -201,6 +196,9 @@ def is_chance(correlation: float, num_examples: int) -> bool:
 
 def verdict_of(gain: Gain, cosine: float, disturbance: float, has_random_labels: bool) -> str:
     """A source helps if its gain is sure, or likely and its gradient agrees; hurts if something speaks against it.
+
+    It is useless only if a gain that matters is ruled out. With few labels it seldom is, and the verdict is then that
+    nobody can tell (`UNSURE`): of such sources, half to all did help where that was measured, depending on the suite.
 
     Labels that cannot be told from random ones never help: with few labels of the target, chance makes gains too.
 
@@ -223,4 +221,4 @@ def verdict_of(gain: Gain, cosine: float, disturbance: float, has_random_labels:
         return HELPS
     if has_random_labels or disturbance > MAX_DISTURBANCE or cosine < -CLEAR_COSINE:
         return HURTS
-    return USELESS
+    return UNSURE if gain.may_matter else USELESS

@@ -66,6 +66,11 @@ class Method:
         """Whether it can be run on the targets of a suite with so many labels."""
         return suite.kind in self.kinds and (labels >= self.min_labels or suite.per_class)
 
+    @property
+    def trains_on_sources(self) -> bool:
+        """Whether a run of the learner reads the sources."""
+        return self.measure is None and find_paradigm(self.learner["paradigm"]).uses_sources
+
     def run(self, problem: Problem, settings: Settings) -> Outcome:
         """Train and measure."""
         if self.measure is not None:
@@ -73,7 +78,7 @@ class Method:
         return self._train(problem, settings)
 
     def _train(self, problem: Problem, settings: Settings) -> Outcome:
-        sources = list(problem.sources) if find_paradigm(self.learner["paradigm"]).uses_sources else []
+        sources = list(problem.sources) if self.trains_on_sources else []
         training = self.same_updates(problem, replace(settings.training, **self.training))
         learner = Learner(settings.encoder, training=training, seed=problem.seed, progress=False, **self.learner)
         run = learner.fit(problem.target, sources)

@@ -1,7 +1,7 @@
 """Methods of others: TF-IDF here; the rest in environments of their own, on problems as plain files.
 
-A problem is a JSON file: the target's few labels, the test inputs without theirs, and the budget. An opponent writes a file of the
-same name with its predictions, and the bench scores them as it scores its own (`benchmarks/opponents/`).
+A problem is a JSON file: the target's few labels, the test inputs without theirs, and the budget. An opponent writes a
+file of the same name with its predictions, and the bench scores them as it scores its own (`benchmarks/opponents/`).
 """
 
 import json

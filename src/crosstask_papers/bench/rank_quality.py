@@ -11,9 +11,11 @@ score come in any order; a figure is then the mean over all orders, so that equa
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+
+import numpy as np
 
 from crosstask.data.metrics import spearman
 
@@ -23,6 +25,10 @@ Gains = Mapping[str, float]
 """Points with a source over the target alone."""
 ByTarget = Mapping[str, Sequence["Ranked"]]
 """Rankings of each target, one for each sample of its labels."""
+QualityByScore = Mapping[str, Mapping[str, "Quality"]]
+"""By score and suite, or group of suites."""
+CHANCE, OTHER_SAMPLES = "any order", "gains of other samples"
+"""References that are no scores."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +41,32 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of a score: of one ranking, or means over many; None where there is no such figure."""
+    """Figures of a score: of one ranking, or means over many; None where there is no such figure.
+
+    Where a target has no more than three sources, to try three says nothing.
+    """
 
     regret_1: float
-    regret_3: float
+    regret_3: float | None
     ndcg: float | None
     correlation: float | None
 
     @classmethod
     def of(cls, scores: Scores, gains: Gains) -> "Quality":
         """Of one ranking."""
-        return cls(
-            regret(scores, gains, 1), regret(scores, gains, 3), ndcg(scores, gains), rank_correlation(scores, gains)
-        )
+        regret_3 = regret(scores, gains, 3) if len(gains) > 3 else None
+        return cls(regret(scores, gains, 1), regret_3, ndcg(scores, gains), rank_correlation(scores, gains))
+
+    def regret(self, k: int) -> float | None:
+        """With the first one or three sources."""
+        return {1: self.regret_1, 3: self.regret_3}[k]
 
     @classmethod
     def mean(cls, qualities: Sequence["Quality"]) -> "Quality":
         """Figure by figure, over those that have it."""
         return cls(
             fmean(quality.regret_1 for quality in qualities),
-            fmean(quality.regret_3 for quality in qualities),
+            _mean([quality.regret_3 for quality in qualities]),
             _mean([quality.ndcg for quality in qualities]),
             _mean([quality.correlation for quality in qualities]),
         )
@@ -128,13 +140,13 @@ def ndcg(scores: Scores, gains: Gains) -> float | None:
 def rank_correlation(scores: Scores, gains: Gains) -> float | None:
     """Spearman's correlation; None where scores or gains are all the same.
 
-    >>> rank_correlation({"a": 2.0, "b": 1.0}, {"a": 0.0, "b": 4.0})
+    >>> round(rank_correlation({"a": 2.0, "b": 1.0}, {"a": 0.0, "b": 4.0}), 6)
     -1.0
     """
     names = list(scores)
     if len(set(scores.values())) < 2 or len({gains[name] for name in names}) < 2:
         return None
-    return spearman([gains[name] for name in names], [scores[name] for name in names])
+    return spearman(np.array([gains[name] for name in names]), np.array([scores[name] for name in names]))
 
 
 def _tied(scores: Scores) -> list[list[str]]:
@@ -143,6 +155,62 @@ def _tied(scores: Scores) -> list[list[str]]:
     for name, score in scores.items():
         by_score.setdefault(score, []).append(name)
     return [by_score[score] for score in sorted(by_score, reverse=True)]
+
+
+def rankings_by_score(
+    gains: Mapping[str, Gains], scored: Iterable[tuple[str, Mapping[str, Mapping[str, float | None]]]]
+) -> dict[str, dict[str, list[Ranked]]]:
+    """By name of a score and target, the rankings by it; sources whose gain was not measured have no part.
+
+    A ranking in which a source has no such score is left out.
+
+    Args:
+        gains: by target and source.
+        scored: a target, and by source all its scores by name; a pair for each sample of its labels.
+    """
+    by_score: dict[str, dict[str, list[Ranked]]] = {}
+    for target, by_source in scored:
+        measured = {source: gain for source, gain in gains.get(target, {}).items() if source in by_source}
+        if len(measured) < 2:
+            continue
+        names = dict.fromkeys(name for source in measured for name in by_source[source])
+        for name in names:
+            scores: dict[str, float] = {}
+            for source in measured:
+                value = by_source[source].get(name)
+                if value is not None:
+                    scores[source] = value
+            if len(scores) == len(measured):
+                by_score.setdefault(name, {}).setdefault(target, []).append(Ranked(scores, measured))
+    return by_score
+
+
+def reference_rankings(gains: Mapping[str, Mapping[str, Mapping[int, float]]]) -> dict[str, dict[str, list[Ranked]]]:
+    """What to compare a score with: any order, and the order of the gains themselves by other samples.
+
+    The latter is what a perfect ranking would seem to be, for gains have noise: it is judged by the gains of a sample
+    that had no part in it.
+
+    Args:
+        gains: by target, source and seed.
+    """
+    references: dict[str, dict[str, list[Ranked]]] = {CHANCE: {}, OTHER_SAMPLES: {}}
+    for target, by_source in gains.items():
+        if len(by_source) < 2:
+            continue
+        means = {source: fmean(by_seed.values()) for source, by_seed in by_source.items()}
+        references[CHANCE][target] = [Ranked(dict.fromkeys(means, 0.0), means)]
+        seeds = set.intersection(*(set(by_seed) for by_seed in by_source.values()))
+        if len(seeds) < 2:
+            continue
+        references[OTHER_SAMPLES][target] = []
+        for seed in sorted(seeds):
+            others: dict[str, float] = {}
+            for source, by_seed in by_source.items():
+                others[source] = fmean(by_seed[other] for other in seeds if other != seed)
+            judged = {source: by_seed[seed] for source, by_seed in by_source.items()}
+            references[OTHER_SAMPLES][target].append(Ranked(others, judged))
+    return references
 
 
 def quality_by_target(rankings: ByTarget) -> dict[str, Quality]:
@@ -154,25 +222,25 @@ def quality_by_target(rankings: ByTarget) -> dict[str, Quality]:
     return by_target
 
 
-def chosen_score(qualities: Mapping[str, Mapping[str, Quality]], left_out: str) -> str | None:
-    """The score that was best on all suites but one: leave-one-suite-out.
+def chosen_score(qualities: QualityByScore, groups: Iterable[str]) -> str | None:
+    """The score with the highest mean nDCG over these groups of suites, each of which counts the same.
 
-    Best is the highest mean nDCG over these suites, which counts every suite the same whatever its points; of two that
-    are equal, the one with the lower regret@1.
+    Points of different suites cannot be compared, nDCG can. Of two scores that are equal, the one with the lower mean
+    regret@1.
 
     Args:
-        qualities: by score and suite. A score that one of the suites lacks is no candidate.
-        left_out: the suite that has no say.
+        qualities: by score and group. A score that one of the groups lacks is no candidate.
+        groups: those that choose: for leave-one-suite-out all but one.
     """
-    suites = {suite for by_suite in qualities.values() for suite in by_suite} - {left_out}
-    if not suites:
-        return None
+    groups = list(groups)
     merits: dict[str, tuple[float, float]] = {}
-    for name, by_suite in qualities.items():
-        values = [by_suite[suite].ndcg for suite in suites if suite in by_suite]
+    for name, by_group in qualities.items():
+        if name in (CHANCE, OTHER_SAMPLES):
+            continue
+        values = [by_group[group].ndcg for group in groups if group in by_group]
         known_values = [value for value in values if value is not None]
-        if len(known_values) == len(suites):
-            merits[name] = fmean(known_values), -fmean(by_suite[suite].regret_1 for suite in suites)
+        if groups and len(known_values) == len(groups):
+            merits[name] = fmean(known_values), -fmean(by_group[group].regret_1 for group in groups)
     return max(merits, key=merits.__getitem__, default=None)
 
 
