@@ -10,8 +10,9 @@ import crosstask.transferability
 from crosstask.runs.record import read_rows
 from crosstask.transferability.prior import PRIOR_FILE
 from crosstask_papers.bench.page import read_results
-from crosstask_papers.bench.prior_rows import cases_of_bench, cases_of_experiment, prior_rows
+from crosstask_papers.bench.prior_rows import cases_of_bench, prior_rows
 from crosstask_papers.experiment import Rows
+from crosstask_papers.rank_transfer import cases
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
 FILE = Path(crosstask.transferability.__file__).parent / PRIOR_FILE
@@ -21,8 +22,8 @@ EXPERIMENT, BENCH = RESULTS / "rank-transfer" / "cells.jsonl", RESULTS / "bench"
 def prior_text() -> str:
     """What the file has to hold."""
     experiment = Rows([row for row in read_rows(EXPERIMENT) if row["event"] == "cell"])
-    cases = [*cases_of_experiment(experiment), *cases_of_bench(read_results(BENCH))]
-    rows = [json.dumps(row) for row in prior_rows(cases)]
+    measured = prior_rows([*cases(experiment), *cases_of_bench(read_results(BENCH))])
+    rows = [json.dumps(row) for row in measured]
     return '{"measured": [\n' + ",\n".join(rows) + "\n]}\n"
 
 

@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,8 +16,9 @@ from crosstask.papers import GRAD_TAG, Paper
 from crosstask.runs.events import Row
 from crosstask.transferability.baselines import BASELINES
 from crosstask.transferability.more_scores import combined_score
-from crosstask.transferability.verdict import UNSURE, USELESS, VERDICTS, Gain
+from crosstask.transferability.verdict import FEW_LABELS, UNSURE, USELESS, VERDICTS, Gain, agreement_score
 from crosstask_papers import data as sets
+from crosstask_papers.bench.prior_rows import Case, verdict_table
 from crosstask_papers.bench.rank_quality import (
     CHANCE,
     OTHER_SAMPLES,
@@ -45,7 +46,8 @@ COMBINED, LINEARIZED = "combined", "linearised"
 BASELINE_SCORES = "baselines"
 NO_SOURCES = ("alone", "rank", LINEARIZED, BASELINE_SCORES)
 """What stands in the place of a source in the key of a run that trains with none."""
-SHOWN = "order of the table"
+SCORE, SHOWN = "score", "order of the table"
+"""What `rank` ranks sources with the same verdict by, and the order that people see."""
 EMBEDDED = 300
 """Texts of a source whose mean embedding stands for it."""
 REGRET_GOALS = {1: 1.5, 3: 0.5}
@@ -191,6 +193,7 @@ class RankTransfer(Experiment):
                 "Mean ± deviation over targets of Spearman's correlation; 1 is a perfect order, 0 is chance.",
             ),
             *quality_tables(judged),
+            verdict_table(list(cases(rows))),
             Table(
                 "Cost as a share of measuring, in %",
                 ["", *by_bench],
@@ -376,7 +379,7 @@ def _scores_and_gains(rows: Rows) -> list[tuple[str, str, float, float]]:
     for target, by_source in measured_gains(rows).items():
         rankings = [row["scores"] for row in rows.of(target=target, source="rank").rows]
         for source, gains in by_source.items():
-            combined = [_with_combined(scores[source]).get(COMBINED) for scores in rankings if source in scores]
+            combined = [_with_computed(scores[source]).get(COMBINED) for scores in rankings if source in scores]
             known_scores = [score for score in combined if score is not None]
             if known_scores:
                 pairs.append((target, source, statistics.fmean(known_scores), statistics.fmean(gains)))
@@ -397,6 +400,20 @@ def rankings(rows: Rows) -> dict[str, dict[str, list[Ranked]]]:
     return {**rankings_by_score(means, scored), **reference_rankings(gains)}
 
 
+def cases(rows: Rows) -> Iterator[Case]:
+    """Every source as the test judged it, with its gain in joint training; where likeness of labels was computed."""
+    for bench in rows.values("bench"):
+        of_bench = rows.of(bench=bench)
+        for target, by_source in gains_by_seed(of_bench).items():
+            same_labels: dict[str, bool] = {}
+            for row in of_bench.of(target=target, source=BASELINE_SCORES).rows:
+                for source, scores in row["scores"].items():
+                    same_labels[source] = bool(scores["same_labels"])
+            for row in of_bench.of(target=target, source="rank").rows:
+                verdicts = {source: present_verdict(row, source) for source in row["verdicts"]}
+                yield from Case.of_ranking(suite_of(bench), BENCHES[bench].kind, verdicts, same_labels, by_source)
+
+
 def correlations(rows: Rows) -> dict[str, dict[str, float]]:
     """By score and target, the mean over seeds of the rank correlation of a seed's scores with the mean gains."""
     by_score: dict[str, dict[str, float]] = {}
@@ -409,7 +426,7 @@ def correlations(rows: Rows) -> dict[str, dict[str, float]]:
 
 def _present_scores(row: Row) -> Row:
     """The scores of a row by source, with what follows from them as it is computed now."""
-    by_source = {source: _with_combined(scores) for source, scores in row["scores"].items()}
+    by_source = {source: _with_computed(scores) for source, scores in row["scores"].items()}
     for source in row.get("verdicts", {}):
         by_source[source][SHOWN] = _shown_order(present_verdict(row, source), by_source[source])
     return by_source
@@ -418,26 +435,28 @@ def _present_scores(row: Row) -> Row:
 def present_verdict(row: Row, source: str) -> str:
     """The verdict of a row as it would be now: rows from before `UNSURE` call useless what was not ruled out."""
     verdict: str = row["verdicts"][source]
+    num_labels = BENCHES[row["cell"]["bench"]].labels.get(row["cell"]["target"], 0)
     scores = row["scores"][source]
-    if verdict == USELESS and Gain(scores["gain"], scores["gain_error"]).may_matter:
+    if verdict == USELESS and (Gain(scores["gain"], scores["gain_error"]).may_matter or num_labels <= FEW_LABELS):
         return UNSURE
     return verdict
 
 
-def _with_combined(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """The combined score as it is computed now, from the parts that were written down."""
+def _with_computed(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """With the scores that are computed from others as they are now."""
     if scores.get("gain") is None:
         return {name: value for name, value in scores.items() if name != COMBINED}
-    gain, error, cosine, similarity = (
-        scores[name] or 0.0 for name in ("gain", "gain_error", "gradient_cosine", "covariance_similarity_normalised")
+    gain, error, cosine, similarity, alignment = (
+        scores.get(name) or 0.0
+        for name in ("gain", "gain_error", "gradient_cosine", "covariance_similarity_normalised", "cka")
     )
-    return {**scores, COMBINED: combined_score(Gain(gain, error), cosine, scores["cka"] or 0.0, similarity)}
+    combined = combined_score(Gain(gain, error), cosine, alignment, similarity)
+    return {SCORE: agreement_score(similarity, cosine), **scores, COMBINED: combined}
 
 
 def _shown_order(verdict: str, scores: Mapping[str, float | None]) -> float:
-    """A number in the order of the table that people see: by verdict, by similarity, by gain."""
-    similarity, gain = scores.get("covariance_similarity_normalised") or 0.0, scores.get("gain") or 0.0
-    return -100.0 * VERDICTS.index(verdict) + similarity + 1e-6 * gain
+    """A number in the order of the table that people see: by verdict, then by score, which is far below 100."""
+    return -100.0 * VERDICTS.index(verdict) + (scores.get(SCORE) or 0.0)
 
 
 def suite_of(bench: str) -> str:

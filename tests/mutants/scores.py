@@ -94,6 +94,14 @@ MUTANTS = [
         "a gain that was not found is taken for none",
     ),
     Mutant(
+        "rank/cosine-turned",
+        "transferability/verdict.py",
+        "similarity * (1.0 + cosine)",
+        "similarity * (1.0 - cosine)",
+        "transferability/test_rank.py::TestFormulas::test_agreement_score_written_out",
+        "gradients that point against the target's speak for a source",
+    ),
+    Mutant(
         "baselines/not-means",
         "transferability/baselines.py",
         "one.mean(axis=0), two.mean(axis=0)",

@@ -74,8 +74,8 @@ class TestKnownTruth:
         assert verdicts == {
             "same rule": HELPS,
             "inverted": HELPS,
-            "another rule": USELESS,
-            "elsewhere": USELESS,
+            "another rule": UNSURE,
+            "elsewhere": UNSURE,
             "disturbing": HURTS,
             "random labels": HURTS,
         }
@@ -84,6 +84,16 @@ class TestKnownTruth:
         assert any("means something else by them" in why for why in rows["inverted"].reasons)
         assert any("its labels do not follow" in why for why in rows["disturbing"].reasons)
         assert any("random ones" in why for why in rows["random labels"].reasons)
+        assert "which with few labels proves little" in rows["another rule"].reasons[0]
+        assert any("measured sources like it" in why for why in rows["another rule"].reasons)
+        assert any("where the test cannot tell" in note for note in result.notes)
+
+    def test_with_many_labels_sources_are_found_useless(self):
+        result = rank(*known_truth(100, target_size=600))
+        verdicts = {row.source: row.verdict for row in result.rows}
+        assert verdicts["another rule"] == verdicts["elsewhere"] == USELESS
+        assert verdicts["same rule"] == HELPS
+        assert not any("where the test cannot tell" in note for note in result.notes)
 
     def test_names_of_tasks_and_labels_and_the_order_of_sources_play_no_part(self):
         target, sources = known_truth(101)
@@ -193,6 +203,12 @@ class TestFormulas:
         assert usefulness.learnable(task, 7.0 * truth + 1.0) == pytest.approx(1.0)
         assert usefulness.learnable(task, np.zeros_like(truth)) == 0.0
 
+    def test_agreement_score_written_out(self):
+        assert usefulness.agreement_score(0.8, 0.25) == pytest.approx(0.8 + 0.2)
+        assert usefulness.agreement_score(0.8, -0.25) == pytest.approx(0.8 - 0.2)
+        near, agreeing = usefulness.agreement_score(0.9, 0.0), usefulness.agreement_score(0.5, 0.1)
+        assert near > agreeing > usefulness.agreement_score(0.5, -0.1)
+
     def test_combined_score_written_out(self):
         assert combined_score(Gain(0.2, 0.1), 0.3, 0.4, 0.5) == pytest.approx((0.2 * 0.04 / 0.05 + 0.3 + 0.4) * 0.5)
         assert combined_score(Gain(0.0, 0.0), 0.0, 0.0, 0.5) == 0.0
@@ -201,16 +217,20 @@ class TestFormulas:
 
     def test_verdicts_at_their_borders(self):
         verdict = usefulness.verdict_of
-        assert verdict(Gain(0.1, 0.05), 0.0, 0.9, False) == HELPS  # what was measured outweighs hints
-        assert verdict(Gain(0.1, 0.05), 0.0, 0.5, True) == HURTS  # but random labels can only seem to tell something
-        assert verdict(Gain(0.001, 0.0), 0.0, 0.5, False) == USELESS  # sure, but too little to matter
-        assert verdict(Gain(0.04, 0.05), 0.3, 0.5, False) == HELPS
-        assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False) == UNSURE  # no proof of a gain is no proof of none
-        assert verdict(Gain(-0.1, 0.05), 0.0, 0.5, False) == USELESS  # a gain of 1% is more than two errors away
-        assert verdict(Gain(-0.089, 0.05), 0.0, 0.5, False) == UNSURE
-        assert verdict(Gain(0.0, 0.05), -0.3, 0.5, False) == HURTS
-        assert verdict(Gain(0.0, 0.05), 0.0, 0.7, False) == HURTS
-        assert verdict(Gain(0.0, 0.05), 0.0, 0.5, True) == HURTS
+        many, few = usefulness.FEW_LABELS + 1, usefulness.FEW_LABELS
+        assert verdict(Gain(0.1, 0.05), 0.0, 0.9, False, few) == HELPS  # what was measured outweighs hints
+        assert (
+            verdict(Gain(0.1, 0.05), 0.0, 0.5, True, many) == HURTS
+        )  # but random labels can only seem to tell something
+        assert verdict(Gain(0.001, 0.0), 0.0, 0.5, False, many) == USELESS  # sure, but too little to matter
+        assert verdict(Gain(0.04, 0.05), 0.3, 0.5, False, many) == HELPS
+        assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False, many) == UNSURE  # no proof of a gain is no proof of none
+        assert verdict(Gain(-0.1, 0.05), 0.0, 0.5, False, many) == USELESS  # a gain of 1% is more than two errors away
+        assert verdict(Gain(-0.089, 0.05), 0.0, 0.5, False, many) == UNSURE
+        assert verdict(Gain(-0.1, 0.05), 0.0, 0.5, False, few) == UNSURE  # few labels prove nothing useless
+        assert verdict(Gain(0.0, 0.05), -0.3, 0.5, False, many) == HURTS
+        assert verdict(Gain(0.0, 0.05), 0.0, 0.7, False, many) == HURTS
+        assert verdict(Gain(0.0, 0.05), 0.0, 0.5, True, many) == HURTS
 
 
 def text_tasks():
@@ -263,7 +283,8 @@ class TestKinds:
         row = by_name(rank(target, sources, all_scores=True))["same rule"]
         assert row.scores["covariance_similarity"] == pytest.approx(covariance_similarity(*inputs))
         normalised = covariance_similarity(*inputs, normalize=True)
-        assert row.score == row.scores["covariance_similarity_normalised"] == pytest.approx(normalised)
+        assert row.scores["covariance_similarity_normalised"] == pytest.approx(normalised)
+        assert row.score == pytest.approx(normalised * (1 + row.scores["gradient_cosine"]))
 
     def test_features_are_computed_once(self, tiny_encoder, monkeypatch, tmp_path):
         from crosstask.models.encoders.frozen import FrozenEncoder

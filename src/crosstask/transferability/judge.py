@@ -160,6 +160,7 @@ class Judge:
             correlation=correlation,
             has_random_labels=verdict.is_chance(correlation, len(np.unique(units.examples))),
             similarity=similarity_of_directions(self.directions, source.directions, normalize=True),
+            num_labels=len(self.target.train),
         )
 
     def _nearness(self, raw_units: Units) -> float | None:

@@ -27,8 +27,8 @@ EXAMPLES_TO_ENCODE = 4_000
 MIN_EXAMPLES = 200
 """Of each source, however many sources there are."""
 CANNOT_TELL = (
-    "where the test cannot tell, sources stand in the order of how near their inputs are; what else speaks for one is "
-    "what others like it have brought, labels of the same kind, and size"
+    "where the test cannot tell, sources with near inputs and agreeing gradients come first; what else speaks for one "
+    "is what others like it have brought, labels of the same kind, and size"
 )
 
 
@@ -50,9 +50,13 @@ def rank(
     says what makes a source helpful, useless or harmful. A test with few labels that finds no gain is no proof that
     there is none: the verdict is then "cannot tell from so few labels".
 
-    Sources are ranked by verdict, then by score, which is how near their inputs are: the similarity of the covariances
-    of their features, 1 with the target's own. `prior` says what sources like this one, with the same verdict, have
-    brought where gains were measured by training (`crosstask.transferability.prior`).
+    Sources are ranked by verdict, then by score:
+
+        score = similarity * (1 + gradient cosine)
+
+    The similarity is that of the covariances of the inputs' features, 1 with the target's own; the cosine is that of
+    both tasks' gradients by a linear map that they would share. `prior` says what sources like this one, with the same
+    verdict, have brought where gains were measured by training (`crosstask.transferability.prior`).
 
     What people go by stands beside it: the source's size, `same_labels` and `nearest_texts`. Scores that have no part
     in the ranking (combined, CKA, LEEP, NCE, LogME, H-score, label noise, overlaps of words and lengths) are computed
@@ -106,7 +110,7 @@ def rank(
                 rows.append(judge.row(sample, units[source.name], size=len(source.train)))
                 bar.advance(number, source.name)
     if any(row.verdict == UNSURE for row in rows):
-        notes = (*notes, CANNOT_TELL)
+        notes.append(CANNOT_TELL)
     return RankResult(target.name, sort_rows(rows), (*notes, *judge.notes))
 
 

@@ -180,6 +180,10 @@ def reasons(
         sentences.append("its answers lower the target's cross-validated loss, but that may be chance")
     elif gain.may_matter:
         sentences.append("its answers do not lower the target's cross-validated loss, but that may be chance")
+    elif evidence.verdict == UNSURE:
+        sentences.append(
+            "its answers do not lower the target's cross-validated loss, which with few labels proves little"
+        )
     else:
         sentences.append("its answers tell nothing about the target's labels that the target's own examples do not")
     if prior is not None:

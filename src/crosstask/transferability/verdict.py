@@ -20,8 +20,10 @@ SURE_GAIN = 1.0
 """Standard errors above zero that make a gain more than chance: one is enough, since a useless source loses. The small
 model has its outputs to fit, and that costs on units that it has not seen."""
 SURE_USELESS = 2.0
-"""Standard errors that a gain has to be below `MIN_GAIN` before a source counts as useless. To find no gain with few
-labels is no proof that there is none."""
+"""Standard errors that a gain has to be below `MIN_GAIN` before a source counts as useless."""
+FEW_LABELS = 500
+"""With no more labels of the target nothing counts as useless. Of 34 sources that the test found to be so with 50 to
+500 labels, 18 did help where that was measured: training brings more than a small model on top of probes can see."""
 SURE_LABELS = 2.0
 """Standard errors of a correlation from zero that make labels more than chance."""
 MIN_GAIN = 0.01
@@ -68,7 +70,8 @@ class Evidence:
     - `disturbance`: `disturbance`;
     - `correlation`: of held-out predictions with the source's labels, `learnable`;
     - `has_random_labels`: whether these labels cannot be told from random ones, `is_chance`;
-    - `similarity`: of the covariances of the inputs, 1 with the target's own.
+    - `similarity`: of the covariances of the inputs, 1 with the target's own;
+    - `num_labels`: of the target, its labeled examples.
     """
 
     gain: Gain
@@ -77,16 +80,17 @@ class Evidence:
     correlation: float
     has_random_labels: bool
     similarity: float
+    num_labels: int
 
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`."""
-        return verdict_of(self.gain, self.cosine, self.disturbance, self.has_random_labels)
+        return verdict_of(self.gain, self.cosine, self.disturbance, self.has_random_labels, self.num_labels)
 
     @property
     def score(self) -> float:
-        """What sources with the same verdict are ranked by: how near their inputs are."""
-        return self.similarity
+        """What sources with the same verdict are ranked by, see `agreement_score`."""
+        return agreement_score(self.similarity, self.cosine)
 
 
 def held_out_losses(units: Units, *, seed: int = 0) -> np.ndarray:
@@ -189,16 +193,35 @@ def learnable(units: Units, predictions: np.ndarray) -> float:
     return float((labels * predictions).sum() / norms)
 
 
+def agreement_score(similarity: float, cosine: float) -> float:
+    """How near a source's inputs are, and whether it asks the same of them; from 0 to 2.
+
+        score = similarity * (1 + cosine)
+
+    - `similarity`: of the inputs, `covariance_similarity_normalised`, 1 with the target's own;
+    - `cosine`: of the gradients on a shared map, from -1 to 1.
+
+    Nothing is fitted. Of the forms that were tried, from the similarity alone to sums of all evidence, this one had the
+    best mean nDCG over four suites of measured gains, as a part of the order by verdicts; the others were within the
+    noise of these gains. Alone, the similarity cannot tell sources over the same inputs apart.
+
+    >>> agreement_score(0.9, 0.0), agreement_score(0.5, 0.2), agreement_score(0.5, -1.0)
+    (0.9, 0.6, 0.0)
+    """
+    return similarity * (1.0 + cosine)
+
+
 def is_chance(correlation: float, num_examples: int) -> bool:
     """Whether a source's labels cannot be told from random ones."""
     return correlation < SURE_LABELS / np.sqrt(num_examples)
 
 
-def verdict_of(gain: Gain, cosine: float, disturbance: float, has_random_labels: bool) -> str:
+def verdict_of(gain: Gain, cosine: float, disturbance: float, has_random_labels: bool, num_labels: int) -> str:
     """A source helps if its gain is sure, or likely and its gradient agrees; hurts if something speaks against it.
 
-    It is useless only if a gain that matters is ruled out. With few labels it seldom is, and the verdict is then that
-    nobody can tell (`UNSURE`): of such sources, half to all did help where that was measured, depending on the suite.
+    It is useless only if a gain that matters is ruled out, and by more than `FEW_LABELS` labels of the target. Else the
+    verdict is that nobody can tell (`UNSURE`): of such sources, half to all did help where that was measured, depending
+    on the suite.
 
     Labels that cannot be told from random ones never help: with few labels of the target, chance makes gains too.
 
@@ -221,4 +244,6 @@ def verdict_of(gain: Gain, cosine: float, disturbance: float, has_random_labels:
         return HELPS
     if has_random_labels or disturbance > MAX_DISTURBANCE or cosine < -CLEAR_COSINE:
         return HURTS
-    return UNSURE if gain.may_matter else USELESS
+    if gain.may_matter or num_labels <= FEW_LABELS:
+        return UNSURE
+    return USELESS

@@ -15,7 +15,7 @@ from crosstask.studies.executors import ExecutorName
 from crosstask.studies.grid import CELLS_FILE
 from crosstask_papers.bench.exchange import score_predictions, write_problems
 from crosstask_papers.bench.methods import METHODS
-from crosstask_papers.bench.page import bench_page, read_results
+from crosstask_papers.bench.page import bench_page, bench_pictures, read_results
 from crosstask_papers.bench.results import Results
 from crosstask_papers.bench.runs import Bench
 from crosstask_papers.bench.suites import SUITES
@@ -78,6 +78,9 @@ def run_and_show(
     )
     all_rows = read_results(folder / CELLS_FILE)
     write_text(folder / PAGE_FILE, bench_page(all_rows))
+    for name, text in bench_pictures(all_rows).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_text(folder / name, text)
     _show_results(all_rows)
     refused = [f"{key}: {row['refused']}" for key, row in rows.items() if "refused" in row]
     for text in dict.fromkeys(refused):

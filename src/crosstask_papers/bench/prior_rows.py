@@ -1,4 +1,7 @@
-"""What `rank` knows beforehand (`crosstask.transferability.prior`), summed up from runs with single sources."""
+"""What became of the verdicts of `rank`: measured gains by verdict.
+
+For people they are a table, for `rank` what it knows beforehand (`crosstask.transferability.prior`).
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,24 +11,40 @@ from crosstask.data.examples import Kind
 from crosstask.runs.events import Row
 from crosstask.transferability.prior import MeasuredSources
 from crosstask.transferability.verdict import VERDICTS
-from crosstask_papers.bench import pair_results
+from crosstask_papers.bench.pair_results import gains_by_seed
 from crosstask_papers.bench.pairs import RANKING
 from crosstask_papers.bench.suites import SUITES
-from crosstask_papers.experiment import Rows
-from crosstask_papers.rank_transfer import BASELINE_SCORES, BENCHES, gains_by_seed, present_verdict, suite_of
+from crosstask_papers.experiment import Table, TableItem
 
 DIGITS = 2
 
 
 @dataclass(frozen=True)
 class Case:
-    """One source of one target, as the test judged it with one draw of the target's labels, and its mean gain."""
+    """One source of one target, as the test judged it with one draw of the target's labels, and its mean gain.
+
+    - `kind`: of the target; `same_labels`: whether the source's labels are of the same kind.
+    """
 
     suite: str
     kind: Kind
     same_labels: bool
     verdict: str
     gain: float
+
+    @classmethod
+    def of_ranking(
+        cls,
+        suite: str,
+        kind: Kind,
+        verdicts: Mapping[str, str],
+        same_labels: Mapping[str, bool],
+        gains: Mapping[str, Mapping[int, float]],
+    ) -> "Iterator[Case]":
+        """The cases of one ranking, of the sources whose gains were measured; verdicts and gains are by source."""
+        for source, verdict in verdicts.items():
+            if source in gains and source in same_labels:
+                yield cls(suite, kind, same_labels[source], verdict, fmean(gains[source].values()))
 
 
 def prior_rows(cases: Iterable[Case]) -> list[MeasuredSources]:
@@ -50,40 +69,37 @@ def prior_rows(cases: Iterable[Case]) -> list[MeasuredSources]:
     return rows
 
 
-def cases_of_experiment(rows: Rows) -> Iterator[Case]:
-    """Of `rank-transfer`: joint training with one source."""
-    for bench in rows.values("bench"):
-        of_bench = rows.of(bench=bench)
-        for target, by_source in gains_by_seed(of_bench).items():
-            likeness = of_bench.of(target=target, source=BASELINE_SCORES).rows
-            same_labels = {
-                source: scores["same_labels"] > 0 for row in likeness for source, scores in row["scores"].items()
-            }
-            for row in of_bench.of(target=target, source="rank").rows:
-                verdicts = {source: present_verdict(row, source) for source in row["verdicts"]}
-                yield from _cases(suite_of(bench), BENCHES[bench].kind, verdicts, same_labels, by_source)
+def verdict_table(cases: Sequence[Case]) -> Table:
+    """Verdict by verdict, how many sources were better than none, and by how much."""
+    suites = list(dict.fromkeys(case.suite for case in cases))
+    lines: list[list[TableItem]] = []
+    for verdict in VERDICTS:
+        line: list[TableItem] = [verdict]
+        for suite in suites:
+            gains = [case.gain for case in cases if (case.suite, case.verdict) == (suite, verdict)]
+            if not gains:
+                line.append(None)
+                continue
+            helped = sum(gain > 0 for gain in gains)
+            line.append(f"{helped} of {len(gains)}, {fmean(gains):+.1f}")
+        if any(item is not None for item in line[1:]):
+            lines.append(line)
+    note = (
+        "How many of the sources with a verdict were better than none, and their mean gain in points. A source counts "
+        "once for each draw of the target's labels, by which it was judged; its gain is the mean over all draws."
+    )
+    return Table("What became of the verdicts", ["verdict", *suites], lines, note)
 
 
 def cases_of_bench(rows: Sequence[Row]) -> Iterator[Case]:
     """Of the bench's runs with single sources."""
     for name, suite in SUITES.items():
         of_suite = [row for row in rows if row["suite"] == name]
-        gains = pair_results.gains_by_seed(of_suite)
+        gains = gains_by_seed(of_suite)
         for row in of_suite:
-            if row["method"] == RANKING and row["target"] in gains:
-                same_labels = {
-                    source: (scores.get("same_labels") or 0.0) > 0 for source, scores in row["scores"].items()
-                }
-                yield from _cases(name, suite.kind, row["verdicts"], same_labels, gains[row["target"]])
-
-
-def _cases(
-    suite: str,
-    kind: Kind,
-    verdicts: Mapping[str, str],
-    same_labels: Mapping[str, bool],
-    gains: Mapping[str, Mapping[int, float]],
-) -> Iterator[Case]:
-    for source, verdict in verdicts.items():
-        if source in gains and source in same_labels:
-            yield Case(suite, kind, same_labels[source], verdict, fmean(gains[source].values()))
+            if row["method"] != RANKING or row["target"] not in gains:
+                continue
+            same_labels = {}
+            for source, scores in row["scores"].items():
+                same_labels[source] = bool(scores.get("same_labels"))
+            yield from Case.of_ranking(name, suite.kind, row["verdicts"], same_labels, gains[row["target"]])

@@ -94,10 +94,10 @@ class Judged:
 
 
 def quality_tables(judged: Judged) -> list[Table]:
-    """A table for each figure, and one of the scores that the other suites choose."""
+    """A table for each figure that some suite has, and one of the scores that the other suites choose."""
     tables = [_figure_table(judged, title, note, figure) for title, (note, figure) in FIGURES.items()]
-    chosen = _chosen_table(judged)
-    return [*tables, chosen] if chosen.lines else tables
+    tables.append(_chosen_table(judged))
+    return [table for table in tables if table.lines]
 
 
 def _figure_table(judged: Judged, title: str, note: str, figure: Figure) -> Table:
@@ -107,13 +107,15 @@ def _figure_table(judged: Judged, title: str, note: str, figure: Figure) -> Tabl
         if any(figure(quality) is not None for by_target in by_score.values() for quality in by_target.values()):
             suites.append(suite)
     lines: list[list[TableItem]] = []
+    if not suites:
+        return Table(title, ["score"], lines)
     for name in judged.scores:
         estimates = []
         for suite in suites:
             values = [figure(quality) for quality in judged.by_suite[suite].get(name, {}).values()]
             estimates.append(mean_of([value for value in values if value is not None]))
         means = [estimate.mean for estimate in estimates if estimate is not None]
-        lines.append([name, *estimates, fmean(means) if means and len(means) == len(suites) else None])
+        lines.append([name, *estimates, fmean(means) if len(means) == len(suites) else None])
     return Table(title, ["score", *suites, "mean"], lines, f"{note} {REFERENCES}")
 
 
