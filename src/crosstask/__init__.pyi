@@ -9,6 +9,7 @@ from crosstask.estimators.classifier import CrossTaskClassifier as CrossTaskClas
 from crosstask.estimators.regressor import CrossTaskRegressor as CrossTaskRegressor
 from crosstask.estimators.tagger import CrossTaskTagger as CrossTaskTagger
 from crosstask.learner import Learner as Learner
+from crosstask.runs.callbacks import StopTraining as StopTraining
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
 from crosstask.studies.capacity import capacity as capacity
