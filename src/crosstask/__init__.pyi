@@ -10,6 +10,7 @@ from crosstask.estimators.regressor import CrossTaskRegressor as CrossTaskRegres
 from crosstask.estimators.tagger import CrossTaskTagger as CrossTaskTagger
 from crosstask.learner import Learner as Learner
 from crosstask.runs.callbacks import StopTraining as StopTraining
+from crosstask.runs.loading import from_pretrained as from_pretrained
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
 from crosstask.studies.capacity import capacity as capacity

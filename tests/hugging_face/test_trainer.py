@@ -55,10 +55,12 @@ def bert(tiny_encoder) -> str:
 # A plain loop
 
 
-def plain_loop(model, weighting, loader, *, updates, accumulate=1, held_out=None):
+def plain_loop(
+    model, weighting, loader, *, updates, accumulate=1, held_out=None, probabilities=None, kind=torch.optim.AdamW
+):
     """What a loop of one's own does with the same batches: `weighting.backward` and nothing else that is ours."""
     shared = [p for p in model["stars"].bert.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(_groups(model), lr=1e-3, betas=(0.9, 0.999), eps=1e-8)
+    optimizer = kind(_groups(model), lr=1e-3)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: (updates - update) / updates)
     model.train()
     epoch, steps, done = 0, [], 0
@@ -69,7 +71,7 @@ def plain_loop(model, weighting, loader, *, updates, accumulate=1, held_out=None
         group, steps = steps[:accumulate], steps[accumulate:]
         for batches in group:
             losses = {task: model[task](**batch).loss for task, batch in batches.items()}
-            weighting.backward(losses, shared=shared, scale=1.0 / len(group))
+            weighting.backward(losses, shared=shared, scale=1.0 / len(group), probabilities=probabilities)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         rate = optimizer.param_groups[0]["lr"]
         optimizer.step()
@@ -118,6 +120,52 @@ def test_it_equals_a_plain_loop(bert, tmp_path, weighting, accumulate):
     assert ours.weights == pytest.approx(weights, abs=1e-5)
     assert largest_difference(parameters_of(ours.model), parameters) < 1e-5
     assert largest_difference(start, parameters) > 1e-3
+
+
+def test_gradients_have_the_size_of_a_plain_loop(bert, tmp_path):
+    """Adam hardly sees a factor of all gradients; gradient descent does."""
+    settings = {"gradient_accumulation_steps": 2, "optim": "sgd", "max_steps": 5, "max_grad_norm": 0.0}
+    ours = trainer(bert, tmp_path, settings, weighting="uniform")
+    start = parameters_of(ours.model)
+    ours.train()
+    weighting = ct.Uniform(tasks=list(SIZES))
+    again, loader = MultiTaskModel(models(bert)), ours.get_train_dataloader()
+    _, parameters = plain_loop(again, weighting, loader, updates=5, accumulate=2, kind=torch.optim.SGD)
+    moved = largest_difference(start, parameters)
+    assert largest_difference(parameters_of(ours.model), parameters) < 1e-3 * moved
+
+
+def test_it_equals_a_plain_loop_of_one_task_a_step(bert, tmp_path):
+    """With `mixed` losses count by how seldom their task comes."""
+    ours = trainer(bert, tmp_path, schedule="mixed", weighting="uniform")
+    ours.train()
+    weighting = ct.Uniform(tasks=list(SIZES))
+    again, loader = MultiTaskModel(models(bert)), ours.get_train_dataloader()
+    probabilities = {"stars": 4 / 13, "polarity": 9 / 13}  # batches of each
+    _, parameters = plain_loop(again, weighting, loader, updates=12, probabilities=probabilities)
+    assert largest_difference(parameters_of(ours.model), parameters) < 1e-5
+
+
+@pytest.mark.parametrize("query", [0.2, "dev", "own"])
+def test_what_judges_the_weights_does_not_train(bert, tmp_path, query):
+    train, dev = datasets(bert), datasets(bert, {"polarity": 20})
+    held_out = {"polarity": dev["polarity"][:5]} if query == "own" else None
+    weighting = ct.MetaWeighting(query=0.1 if query == "own" else query)
+    ours = trainer(
+        bert, tmp_path, train_dataset=train, eval_dataset=dev, weighting=weighting, held_out_dataset=held_out
+    )
+
+    def numbers(dataset, task) -> set[int]:
+        return {number for number, example in enumerate(train[task]) for other in dataset if other is example}
+
+    support, query_sets = ours._support, ours._held_out
+    cut = {"stars": 6 if query == 0.2 else 3, "polarity": 14 if query == 0.2 else 0}
+    for task, size in SIZES.items():
+        assert numbers(support[task], task).isdisjoint(numbers(query_sets[task], task))
+        assert len(support[task]) == size - cut[task]
+        assert len(numbers(query_sets[task], task)) == cut[task]
+    if query != 0.2:
+        assert list(query_sets["polarity"]) == (held_out or dev)["polarity"]
 
 
 def test_it_equals_a_plain_loop_with_held_out_examples(bert, tmp_path):
@@ -622,6 +670,9 @@ def test_which_task_a_data_set_is_of(bert, tmp_path):
         ours.predict(datasets(bert)["stars"], task="star")
     with pytest.raises(ct.CrossTaskError, match="`eval_dataset` maps each task"):
         ours.evaluate()
+    ours.eval_dataset = {"polarity": datasets(bert)["polarity"]}
+    with pytest.raises(ct.CrossTaskError, match="no `eval_dataset` of the task 'stars'"):
+        ours.evaluate(task="stars")
 
 
 def test_encoders_from_different_places_are_told_of(bert, tmp_path):

@@ -477,6 +477,8 @@ class WeightedTasksMixin(_Base):
             task: the task that a single data set is of; the target when left out.
         """
         if eval_dataset is None and task is not None:
+            if task not in self._eval_datasets():
+                raise CrossTaskError(f"There is no `eval_dataset` of the task '{task}'.")
             eval_dataset = {task: self._eval_datasets()[task]}
         if eval_dataset is not None and not isinstance(eval_dataset, Mapping):
             eval_dataset = {task or self._default_task(): eval_dataset}
