@@ -60,6 +60,7 @@ class Metrics:
     set_aside: Sequence[str] = ()
     seconds: float | None = None
     papers: Sequence[str] | None = None  # BibTeX keys; None in folders of version 0.1
+    majority: Mapping[str, Mapping[str, ScoresByMetric]] = field(default_factory=dict)  # what scores have to beat
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,8 @@ class ComparisonFile:
     tasks: Sequence[TaskFacts] | None = None
     environment: Environment | None = None
     seconds: float | None = None
+    alone: Mapping[str, str] = field(default_factory=dict)  # by target, the method that sources are judged by
+    majority: Mapping[str, Estimate] = field(default_factory=dict)  # by target, the score of the same answer for all
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,16 @@ class Measured(TypedDict):
     scores: Mapping[str, Mapping[str, Mapping[str, float | None]]]
     weights: Mapping[str, Mapping[str, float | None]]
     seconds: float
+    majority: NotRequired[Mapping[str, Mapping[str, Mapping[str, float | None]]]]
+    still_rising: NotRequired[Sequence[str]]
 
 
 class MethodRow(TypedDict):
-    """The row of a run: its key, its target's scores by split and metric, and the weights of each phase."""
+    """The row of a run: its key, its target's scores by split and metric, and the weights of each phase.
+
+    - `majority`: scores of always answering what is most common in training;
+    - `still_rising`: whether the dev score was still rising at the end.
+    """
 
     method: str
     target: str
@@ -51,6 +57,8 @@ class MethodRow(TypedDict):
     scores: Mapping[str, Mapping[str, float | None]]
     weights: Mapping[str, Mapping[str, float | None]]
     seconds: float | None
+    majority: NotRequired[Mapping[str, Mapping[str, float | None]]]
+    still_rising: NotRequired[bool]
     run: NotRequired[str]
 
 
@@ -120,12 +128,21 @@ class MethodStudy:
         else:
             goes_on = folder is not None and self._prepare_folder(folder)
             metrics = self._train(learner, key, tasks, folder).metrics
-            measured = {"scores": metrics["scores"], "weights": metrics["weights"], "seconds": metrics["seconds"]}
+            measured = {
+                "scores": metrics["scores"],
+                "weights": metrics["weights"],
+                "seconds": metrics["seconds"],
+                "majority": metrics.get("majority", {}),
+                "still_rising": metrics.get("still_rising", []),
+            }
             # How long the run took before the kill is not known.
             seconds = None if goes_on else round(clock() - started, 3)
         # 2. What the table needs of it.
         scores = measured["scores"].get(key["target"], {})
         row: Row = {"scores": scores, "weights": measured["weights"], "seconds": seconds}
+        row["majority"] = measured.get("majority", {}).get(key["target"], {})
+        if key["target"] in measured.get("still_rising", []):
+            row["still_rising"] = True
         if folder is not None:
             row["run"] = run_folder(key)
         return row
