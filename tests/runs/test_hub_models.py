@@ -129,6 +129,10 @@ def test_a_model_of_transformers(hub, tiny_encoder):
     text = card.text
     accuracy = scores["accuracy"]
     assert f"| test | 30 | {accuracy:.3f} ± {(accuracy * (1 - accuracy) / 30) ** 0.5:.3f} |" in text
+    majority = [f"{run.majority['stars']['test'][metric]:.3f}" for metric in scores]
+    assert f"| test, the most common answer for all | | {' | '.join(majority)} |" in text
+    missed = run.metrics["never_predicted"]["stars"]["test"]
+    assert ("Never predicted on test, where they occur: " + ", ".join(missed) + "." in text) == bool(missed)
     assert f"| **stars** (target) | 48 | {run.weights['stars']:.3f} |" in text
     assert f"| polarity | {run.metrics['trained_on']['polarity']} | {run.weights['polarity']:.3f} |" in text
     assert "was not measured" in text

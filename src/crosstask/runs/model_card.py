@@ -41,12 +41,19 @@ class SourceFacts:
 
 @dataclass(frozen=True)
 class SplitScores:
-    """Scores on a split, and the standard errors of those whose error over examples is known."""
+    """Scores on a split, and what they have to be held against.
+
+    - `errors`: standard errors of the scores whose error over examples is known;
+    - `majority`: scores of always answering what is most common in training;
+    - `never_predicted`: labels that occur in the split.
+    """
 
     split: str
     num_examples: int | None
     scores: Mapping[str, float]
     errors: Mapping[str, float] = field(default_factory=dict)
+    majority: Mapping[str, float] = field(default_factory=dict)
+    never_predicted: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -84,14 +84,20 @@ def _scores(run: Run, task: str, has_accuracy: bool) -> list[SplitScores]:
             sizes = described.sizes or {}
     measured: list[SplitScores] = []
     for split, scores in run.scores.get(task, {}).items():
-        values = {name: math.nan if value is None else value for name, value in scores.items()}
+        values, majority = _defined(scores), _defined(run.majority.get(task, {}).get(split, {}))
+        missed = run.metrics.get("never_predicted", {}).get(task, {}).get(split, [])
         errors: dict[str, float] = {}
         count = sizes.get(split)
         if has_accuracy and count and math.isfinite(values.get("accuracy", math.nan)):
             accuracy = values["accuracy"]
             errors["accuracy"] = math.sqrt(max(accuracy * (1.0 - accuracy), 0.0) / count)
-        measured.append(SplitScores(split, count, values, errors))
+        measured.append(SplitScores(split, count, values, errors, majority, missed))
     return measured
+
+
+def _defined(scores: Mapping[str, float | None]) -> dict[str, float]:
+    """Scores as a file has them, with nan for what is none."""
+    return {name: math.nan if value is None else value for name, value in scores.items()}
 
 
 def _methods(run: Run) -> list[str]:
