@@ -48,6 +48,7 @@ class Method:
     - `summary`: one line for people;
     - `learner`: options of `Learner`, or else `measure`: a function of its own;
     - `training`: settings of the loop that differ from those of all;
+    - `alone`: whether the target is trained without sources, also where the paradigm could read some;
     - `has_rate`: whether a learning rate has to be chosen; `rate_of`: the method whose rate it has, of which it is a
       control;
     - `kinds`: of targets; `min_labels`: of these, at least.
@@ -56,6 +57,7 @@ class Method:
     summary: str
     learner: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = False
     measure: Callable[[Problem, Settings], Outcome] | None = None
     has_rate: bool = True
     rate_of: str | None = None
@@ -66,6 +68,13 @@ class Method:
         """Whether it can be run on the targets of a suite with so many labels."""
         return suite.kind in self.kinds and (labels >= self.min_labels or suite.per_class)
 
+    @property
+    def trains_on_sources(self) -> bool:
+        """Whether a run of the learner reads the sources."""
+        if self.measure is not None or self.alone:
+            return False
+        return find_paradigm(self.learner["paradigm"]).uses_sources
+
     def run(self, problem: Problem, settings: Settings) -> Outcome:
         """Train and measure."""
         if self.measure is not None:
@@ -73,7 +82,7 @@ class Method:
         return self._train(problem, settings)
 
     def _train(self, problem: Problem, settings: Settings) -> Outcome:
-        sources = list(problem.sources) if find_paradigm(self.learner["paradigm"]).uses_sources else []
+        sources = list(problem.sources) if self.trains_on_sources else []
         training = self.same_updates(problem, replace(settings.training, **self.training))
         learner = Learner(settings.encoder, training=training, seed=problem.seed, progress=False, **self.learner)
         run = learner.fit(problem.target, sources)
@@ -104,6 +113,8 @@ class Method:
         data: Row = {"learner": dict(self.learner), "training": dict(self.training), "rate_of": self.rate_of}
         if self.measure is not None:
             data["measure"] = self.measure.__name__
+        if self.alone:
+            data["alone"] = True
         return data
 
 
@@ -146,6 +157,12 @@ METHODS: dict[str, Method] = {
     "stacking": Method("the probe, which also reads what probes of the sources say", train("stacking"), has_rate=False),
     "single": Method("the target alone, with a fresh head", train("single")),
     "single-probed": Method("the target alone, its head begun as a probe", train("single"), {"head": "probe"}),
+    "contrastive": Method(
+        "the target alone: texts of one label together, others apart, then a probe (SetFit's recipe)",
+        train("contrastive", transfer=[{"name": "contrast", "loss": "cosine", "tasks": "targets"}]),
+        alone=True,
+        kinds=CLASSES,
+    ),
     # Sources and target.
     "normalized-joint": Method("all tasks in every step, each counting the same", train("normalized-joint")),
     "pretrain": Method("the sources, then the target", train("pretrain")),
@@ -156,6 +173,14 @@ METHODS: dict[str, Method] = {
         "half of the updates the sources, a probe as head, then all tasks", train("normalized-joint"), {"head": "probe"}
     ),
     "label-transfer": Method("source labels as soft labels of the target, from a probe", carried(), kinds=DISCRETE),
+    "contrastive-sources": Method(
+        "texts of one label together, others apart, in every task; then a probe", train("contrastive"), kinds=CLASSES
+    ),
+    "contrast-first": Method(
+        "half of the updates on such pairs of every task, a probe as head, then all tasks",
+        train("normalized-joint", transfer=["contrast"]),
+        kinds=CLASSES,
+    ),
     "joint": Method("all tasks in every step, each example counting the same", train("joint")),
     "tawt": Method("normalized joint, weights by how gradients agree", train("normalized-joint", weighting="tawt")),
     "metaweighting": Method(
@@ -170,6 +195,9 @@ METHODS: dict[str, Method] = {
         "sources, a probe as head, all tasks, then the target",
         train("normalized-joint"),
         {"head": "probe", "finish": "target"},
+    ),
+    "label-transfer-then-target": Method(
+        "label transfer, then the target", carried(), {"finish": "target"}, kinds=DISCRETE
     ),
     "label-transfer-fixed": Method(
         "soft labels stay those of the probe", carried(learning_rate=0.0), rate_of="label-transfer", kinds=DISCRETE
