@@ -5,8 +5,12 @@ from crosstask.data.task import Examples as Examples
 from crosstask.data.task import Task as Task
 from crosstask.errors import CrossTaskError as CrossTaskError
 from crosstask.errors import CrossTaskWarning as CrossTaskWarning
+from crosstask.estimators.classifier import CrossTaskClassifier as CrossTaskClassifier
+from crosstask.estimators.regressor import CrossTaskRegressor as CrossTaskRegressor
+from crosstask.estimators.tagger import CrossTaskTagger as CrossTaskTagger
 from crosstask.learner import Learner as Learner
 from crosstask.runs.callbacks import StopTraining as StopTraining
+from crosstask.runs.loading import from_pretrained as from_pretrained
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
 from crosstask.studies.capacity import capacity as capacity
