@@ -23,13 +23,13 @@ def _same_for_all(spec: TaskSpec, train: Examples, measured: Examples) -> Predic
     if spec.kind == "regression":
         labels = np.asarray(measured.labels, dtype=np.float64)
         return Predictions(spec, labels, np.full(len(labels), np.mean(np.asarray(train.labels, dtype=np.float64))))
-    known, gold = spec.encode(train), spec.encode(measured)
+    train_labels, gold = spec.encode(train), spec.encode(measured)
     if spec.kind == "tagging":
-        counts = np.bincount(np.concatenate([np.asarray(tags, dtype=np.int64) for tags in known]))
+        counts = np.bincount(np.concatenate([np.asarray(tags, dtype=np.int64) for tags in train_labels]))
         tags = [np.full(len(sentence), counts.argmax()) for sentence in gold]
         return Predictions(spec, gold, tags)
     if spec.kind == "multilabel":
-        frequencies = np.asarray(known).mean(axis=0)  # [labels]
+        frequencies = np.asarray(train_labels).mean(axis=0)  # [labels]
     else:
-        frequencies = np.bincount(np.asarray(known), minlength=len(spec.labels)) / len(train)
+        frequencies = np.bincount(np.asarray(train_labels), minlength=len(spec.labels)) / len(train)
     return Predictions(spec, gold, np.tile(frequencies, (len(measured), 1)))

@@ -86,16 +86,16 @@ def targets_still_rising(evaluations: Iterable[DevEvaluation], targets: Iterable
     events = list(evaluations)
     rising: list[str] = []
     for target in targets:
-        own = [event for event in events if event.task == target]
-        if own and still_rising([event for event in own if event.phase == own[-1].phase]):
+        of_target = [event for event in events if event.task == target]
+        if of_target and still_rising([event for event in of_target if event.phase == of_target[-1].phase]):
             rising.append(target)
     return rising
 
 
 def too_short(evaluations: Iterable[DevEvaluation], target: str) -> Warned:
     """The warning to a reader of the page."""
-    own = [event for event in evaluations if event.task == target]
-    values = [next(iter(event.scores.values())) for event in own[-SHOWN_SCORES:]]
+    of_target = [event for event in evaluations if event.task == target]
+    values = [next(iter(event.scores.values())) for event in of_target[-SHOWN_SCORES:]]
     listing = ", ".join(f"{value:.3g}" for value in values)
     return Warned(
         f"perhaps trained too short: the dev score was still rising at the end ({listing}). Try more `updates` or "
