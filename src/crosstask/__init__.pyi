@@ -3,9 +3,13 @@
 from crosstask.automl import auto as auto
 from crosstask.data.task import Examples as Examples
 from crosstask.data.task import Task as Task
+from crosstask.ensembles.distillation import Distillation as Distillation
+from crosstask.ensembles.distillation import distill as distill
+from crosstask.ensembles.fitting import fit_ensemble as fit_ensemble
 from crosstask.errors import CrossTaskError as CrossTaskError
 from crosstask.errors import CrossTaskWarning as CrossTaskWarning
 from crosstask.learner import Learner as Learner
+from crosstask.runs.ensemble import Ensemble as Ensemble
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
 from crosstask.studies.capacity import capacity as capacity

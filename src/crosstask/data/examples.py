@@ -27,17 +27,25 @@ Inputs: TypeAlias = Sequence[Any] | np.ndarray
 """Texts, pairs of texts, lists of words, or a float array with a row per example."""
 Labels: TypeAlias = Sequence[Any]
 """A string each (classification, pair), a list of strings (tagging), a number (regression) or a tuple of strings
-(multilabel)."""
+(multilabel). Soft labels, which models give, are an array each: the probability of every label [labels], for tagging of
+every word's labels [words, labels]."""
 LabelValue: TypeAlias = str | int | float | bool
 """A label as people wrote it in Python."""
-EncodedLabels: TypeAlias = list[list[int]] | np.ndarray
+EncodedLabels: TypeAlias = list[list[int]] | list[np.ndarray] | np.ndarray
 """A list of indices per sentence (tagging), indices [examples], rows of zeros and ones [examples, labels], or numbers
-[examples]."""
+[examples]. Soft labels: an array [words, labels] per sentence, or probabilities [examples, labels]."""
 
 
 def select(values: Sequence[T], positions: Sequence[int]) -> list[T]:
     """The values at these positions."""
     return [values[i] for i in positions]
+
+
+def are_soft(labels: Labels | EncodedLabels) -> bool:
+    """Whether these are probabilities of labels; for multilabel tasks those and labels look the same once encoded."""
+    if isinstance(labels, np.ndarray):
+        return labels.ndim == 2
+    return len(labels) > 0 and isinstance(labels[0], np.ndarray)
 
 
 def line_numbers(numbers: Iterable[int] = ()) -> "array[int]":
@@ -149,6 +157,8 @@ class TaskSpec:
         """Labels as numbers: indices, lists of indices, standardized values or rows of zeros and ones."""
         if self.kind == "regression":
             return (np.asarray(examples.labels, dtype=np.float64) - self.mean) / self.scale
+        if are_soft(examples.labels):
+            return self._soft(examples)
         index = {label: i for i, label in enumerate(self.labels)}
 
         def index_of(label: str, position: int) -> int:
@@ -168,6 +178,19 @@ class TaskSpec:
                     rows[position, index_of(label, position)] = 1.0
             return rows
         return np.asarray([index_of(label, i) for i, label in enumerate(examples.labels)], dtype=np.int64)
+
+    def _soft(self, examples: Examples) -> EncodedLabels:
+        """Soft labels, with a column for each label of the task."""
+        rows: list[np.ndarray] = []
+        for position, probabilities in enumerate(examples.labels):
+            rows.append(np.asarray(probabilities, dtype=np.float32))
+            num_dimensions = 2 if self.kind == "tagging" else 1
+            if rows[-1].ndim != num_dimensions or rows[-1].shape[-1] != len(self.labels):
+                raise CrossTaskError(
+                    f"Task '{self.name}': the soft label of {examples.where(position)} has the shape "
+                    f"{rows[-1].shape}, but there are {len(self.labels)} labels."
+                )
+        return rows if self.kind == "tagging" else np.stack(rows)
 
     def _unknown_label(self, label: str, where: str) -> CrossTaskError:
         listing = ", ".join(brief(label) for label in self.labels[:20])

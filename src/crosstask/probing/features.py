@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
-from crosstask.models.losses import IGNORED
+from crosstask.models.losses import IGNORED, hard_labels
 from crosstask.probing.linear_models import Units
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
     distinct = prepared.distinct_inputs
     for positions in in_batches(prepared.lengths(), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
-        representation, batch_labels = model.encode(batch.inputs, batch.rows), batch.labels[spec.name]
+        representation = model.encode(batch.inputs, batch.rows)
+        batch_labels = hard_labels(spec.kind, batch.labels[spec.name])
         columns = [representation.read_by(spec.kind)]
         for task in outputs_of:
             columns.append(model.head(task)(representation, batch.inputs).softmax(-1))

@@ -8,6 +8,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.encoders.transformer_files import warn_of_remote_code
 from crosstask.models.export import load_exported
 from crosstask.models.multitask import MODEL_FILE, Model, read_description
+from crosstask.runs.ensemble import ENSEMBLE_FILE, Ensemble, Member, member_folder, read_ensemble
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import ENVIRONMENT_FILE, METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
 from crosstask.runs.run import Metrics, Run, RunFolder, SavedMetrics, read_recipe
@@ -16,7 +17,7 @@ from crosstask.validation import shown
 
 
 def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
-    """A trained model from a run folder, from the `model` folder inside one, or from an exported folder.
+    """A trained model from a run folder, from the `model` folder inside one, an exported folder, or an ensemble's.
 
     Loading runs no code of the folder and downloads nothing.
 
@@ -28,6 +29,9 @@ def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
     path = check_path(folder, "load")
     if not path.is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
+    for ensemble_path in (path, path / MODEL_FOLDER):
+        if (ensemble_path / ENSEMBLE_FILE).is_file():
+            return load_ensemble(ensemble_path, trust_remote_code=trust_remote_code)
     if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
         return load_run(path, trust_remote_code=trust_remote_code)
     return Predictor(_load_model(path, trust_remote_code))
@@ -50,6 +54,22 @@ def load_run(folder: str | Path, *, trust_remote_code: bool = False) -> Run:
     model = _load_model(path / MODEL_FOLDER, trust_remote_code)
     _check_targets(path / METRICS_FILE, metrics["targets"], model)
     return Run(model, metrics=metrics, folder=RunFolder(path))
+
+
+def load_ensemble(folder: Path, *, trust_remote_code: bool = False) -> Ensemble:
+    """Several models that are used as one, as `Ensemble.save` wrote them.
+
+    Args:
+        folder: the folder, which may come from somebody else.
+        trust_remote_code: as for `load`.
+    """
+    description = read_ensemble(folder)
+    members: list[Member] = []
+    for number, saved in enumerate(description["members"], start=1):
+        model = _load_model(member_folder(folder, number), trust_remote_code)
+        members.append(Member(saved["name"], saved["weight"], Predictor(model)))
+    with explain_damage(f"The ensemble in '{folder}'"):
+        return Ensemble(members, description["task"])
 
 
 def _load_model(folder: Path, trust_remote_code: bool) -> Model:
