@@ -59,7 +59,8 @@ def distill(
 ) -> Run:
     """Train one plain model of the target on what a teacher says of many texts, and on the target's own labels.
 
-    The student's loss is the cross-entropy with the teacher's probabilities (Hinton et al. 2015 at temperature 1),
+    The student's loss is the cross-entropy with the teacher's probabilities (Hinton et al. 2015 at temperature 1;
+    `papers.DISTILLATION`),
 
         L = - sum_y q(y | x) log p(y | x),        q = teacher(x) of texts without a label,
                                                   q = a 1[y = own label] + (1 - a) teacher(x) of the target's examples,
@@ -67,7 +68,7 @@ def distill(
     - p: the student; a: `own_weight`. Both terms of Hinton et al. are one, since the loss is linear in q.
 
     Numbers are averaged in the same way, and their loss is squared. With `hard`, q is the teacher's decision (Lee
-    2013). The model that comes out is an ordinary run of the student: it is saved, exported and used as any other.
+    2013; `papers.PSEUDO_LABEL`). The model that comes out is an ordinary run of the student: it is saved, exported and used as any other.
 
     Args:
         teacher: a trained model, such as an `Ensemble`.
@@ -102,8 +103,8 @@ def distilled_task(
     inputs = unlabeled_inputs(target, sources, texts, options)
     spec = target.spec
     # 1. The target's own examples.
-    own = target.train
-    own_labels = _mixed(teacher.predictions(own.inputs, target.name), spec, own, options)
+    labeled = target.train
+    mixed_labels = _mixed(teacher.predictions(labeled.inputs, target.name), spec, labeled, options)
     repeats = 1
     note = "trained on its own examples as a teacher sees them"
     # 2. Texts that only the teacher labels.
@@ -113,11 +114,11 @@ def distilled_task(
         sure = _sure(predictions, options.least_probability)
         new_labels = select(_teacher_labels(predictions, options.hard), sure)
         inputs = _take(inputs, sure)
-        wanted = options.own_fraction / (1.0 - options.own_fraction) * len(new_labels)
-        repeats = max(1, round(wanted / len(own)))
-        note = f"{len(new_labels):,} texts labeled by a teacher, beside its own {len(own):,} examples ({repeats}x)"
-    both = _joined([own.inputs] * repeats + [inputs] * bool(new_labels))
-    train = Examples(both, [*own_labels * repeats, *new_labels], own.source)
+        num_wanted = options.own_fraction / (1.0 - options.own_fraction) * len(new_labels)
+        repeats = max(1, round(num_wanted / len(labeled)))
+        note = f"{len(new_labels):,} texts labeled by a teacher, beside its own {len(labeled):,} examples ({repeats}x)"
+    both = _joined([labeled.inputs] * repeats + [inputs] * bool(new_labels))
+    train = Examples(both, [*mixed_labels * repeats, *new_labels], labeled.source)
     return replace(target, train=train, notes=(*target.notes, note))
 
 
@@ -166,12 +167,12 @@ def _as_form(examples: Examples, form: Form, target: Task) -> Inputs:
     return []
 
 
-def _mixed(predictions: Predictions, spec: TaskSpec, own: Examples, options: Distillation) -> list[Any]:
+def _mixed(predictions: Predictions, spec: TaskSpec, labeled: Examples, options: Distillation) -> list[Any]:
     """Labels of the target's own examples: what they are, averaged with what the teacher says."""
-    teacher = _teacher_labels(predictions, options.hard)
+    taught = _teacher_labels(predictions, options.hard)
     mixed: list[Any] = []
-    for label, said in zip(_as_outputs(spec, own), teacher, strict=True):
-        mixed.append(options.own_weight * label + (1.0 - options.own_weight) * said)
+    for label, output in zip(_as_outputs(spec, labeled), taught, strict=True):
+        mixed.append(options.own_weight * label + (1.0 - options.own_weight) * output)
     return mixed
 
 

@@ -28,7 +28,8 @@ def mixture_weights(likelihoods: np.ndarray, prior: float = PRIOR) -> np.ndarray
 
         argmax_w  sum_i log( sum_m w_m p_m(y_i) )  +  prior / M sum_m log w_m        over the simplex
 
-    A concave problem: expectation maximization finds the maximum. A step sets `w_m` to the mean responsibility
+    The weights of a super learner (van der Laan et al. 2007; `papers.SUPER_LEARNER`) whose loss is that of the
+    mixture. A concave problem: expectation maximization finds the maximum. A step sets `w_m` to the mean responsibility
     `w_m p_m(y_i) / sum_k w_k p_k(y_i)` over the examples, of which the prior is `prior` more that all models share.
 
     >>> mixture_weights(np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]]), prior=0.0).round(4).tolist()
@@ -73,7 +74,7 @@ def averaging_weights(errors: np.ndarray, prior: float = PRIOR) -> np.ndarray:
 
 
 def greedy_weights(score: Callable[[np.ndarray], float], num_models: int, rounds: int = ROUNDS) -> np.ndarray:
-    """Ensemble selection (Caruana et al. 2004): add the model that helps most, again and again, with replacement.
+    """Ensemble selection (Caruana et al. 2004; `papers.ENSEMBLE_SELECTION`): add the model that helps most, again and again, with replacement.
 
     The weights are how often each was added, up to the round whose ensemble scores best; of equal ones the first.
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,8 +94,9 @@ class Ensemble(Predictor):
             raise CrossTaskError(f"An ensemble needs weights that are not negative, and one above 0; found {weights}.")
         self.members: list[Member] = []
         for member in members:
-            if member.weight:
-                self.members.append(Member(member.name, member.weight / total, member.predictor))
+            for model in _models_of(member):
+                if model.weight:
+                    self.members.append(replace(model, weight=model.weight / total))
         self.task_spec = members[0].predictor.spec(task)
         self.targets = (self.task_spec.name,)
         for member in self.members:
@@ -172,6 +173,13 @@ class Ensemble(Predictor):
         return path
 
 
+def _models_of(member: Member) -> list[Member]:
+    """The members of a member that is an ensemble itself, each with its part of the weight; any other as it is."""
+    if not isinstance(member.predictor, Ensemble):
+        return [member]
+    return [replace(inner, weight=member.weight * inner.weight) for inner in member.predictor.members]
+
+
 def member_folder(folder: Path, number: int) -> Path:
     """Where the model of a member is, counted from 1."""
     return folder / MEMBERS_FOLDER / str(number)
@@ -198,8 +206,10 @@ def _check_same(spec: TaskSpec, member: Member) -> None:
     """All members must predict the same."""
     other = member.predictor.tasks.get(spec.name)
     if other is None or (other.kind, other.form, other.labels) != (spec.kind, spec.form, spec.labels):
-        found = "it has no such task" if other is None else f"its labels are {', '.join(other.labels) or 'numbers'}"
+        difference = "it has no such task"
+        if other is not None:
+            difference = f"its labels are {', '.join(other.labels) or 'numbers'}"
         raise CrossTaskError(
             f"The models of an ensemble predict one task with the same labels: '{spec.name}' of the first one differs "
-            f"from that of '{member.name}' ({found})."
+            f"from that of '{member.name}' ({difference})."
         )
