@@ -28,7 +28,7 @@ def test_every_paper_of_the_module_is_listed_once():
 def test_complete(paper):
     assert all(text and text == text.strip() for text in (paper.title, paper.venue, *paper.authors))
     assert len(set(paper.authors)) == len(paper.authors) >= 1
-    assert all(re.fullmatch(r"[^\W\d_][\w.\-]*( [\w.\-]+)+", author) for author in paper.authors)
+    assert all(re.fullmatch(r"[^\W\d_][\w.\-]*( [\w.\-']+)+", author) for author in paper.authors)
     assert 1950 <= paper.year <= 2100
     assert re.fullmatch(r"https://\S+", paper.url)
     family = paper.authors[0].split()[-1].lower()

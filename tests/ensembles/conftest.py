@@ -1,9 +1,9 @@
 """Learners that train in a moment."""
 
 import pytest
+from ensemble_problem import KINDS
 
 import crosstask as ct
-from ensemble_problem import KINDS
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from ensemble_problem import make_task
 
 import crosstask as ct
 from command_line import crosstask
@@ -15,7 +16,6 @@ from crosstask.models.evaluate import evaluate
 from crosstask.models.losses import IGNORED, hard_labels, loss_sum
 from crosstask.probing.features import collect
 from crosstask.runs.ensemble import Member
-from ensemble_problem import make_task
 
 FORMS = {"pair": "pair", "tagging": "tagging"}
 

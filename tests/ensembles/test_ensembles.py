@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from ensemble_problem import make_task
 
 import crosstask as ct
 from command_line import crosstask
 from crosstask.data.metrics import Predictions
 from crosstask.ensembles.fitting import deal_examples, fold_tasks
 from crosstask.runs.ensemble import Ensemble, Member
-from ensemble_problem import make_task
 
 
 @pytest.fixture
@@ -59,7 +59,10 @@ def test_there_and_back(two_runs, tmp_path):
     same(loaded.predictions(task.train.inputs).outputs, ensemble.predictions(task.train.inputs).outputs)
     assert (loaded.targets, loaded.weights) == (("target",), pytest.approx(ensemble.weights))
     models = [json.loads((folder / "members" / number / "crosstask.json").read_text()) for number in "12"]
-    assert [[spec["name"] for spec in model["tasks"]] for model in models] == [["target"], ["target"]]  # no source heads
+    assert [[spec["name"] for spec in model["tasks"]] for model in models] == [
+        ["target"],
+        ["target"],
+    ]  # no source heads
 
 
 @pytest.fixture

@@ -44,7 +44,9 @@ def test_the_conditions_of_the_maximum():
     """At the maximum of a concave function on the simplex, all models with a weight have the same derivative."""
     likelihoods = np.random.default_rng(9).uniform(0.05, 1.0, (60, 5))
     weights = mixture_weights(likelihoods, prior=0.0)
-    derivatives = (likelihoods / (likelihoods @ weights)[:, None]).mean(0)  # 1 for those with a weight, below for others
+    derivatives = (likelihoods / (likelihoods @ weights)[:, None]).mean(
+        0
+    )  # 1 for those with a weight, below for others
     assert derivatives[weights > 1e-3] == pytest.approx(1.0, abs=1e-4)
     assert derivatives.max() < 1.0 + 1e-4
 
@@ -121,3 +123,8 @@ def test_both_terms_of_a_student_are_one_loss(own_weight):
         soft = -sum(float(q) * value for q, value in zip(probabilities, log_p, strict=True))
         expected += own_weight * hard + (1.0 - own_weight) * soft
     assert mixed.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_ensemble_selection_goes_back_to_the_best_round():
+    """Of three models that are added to two, the third can only do harm."""
+    assert greedy_weights(lambda weights: -abs(weights[0] - 0.5), 2, rounds=3).tolist() == [0.5, 0.5]

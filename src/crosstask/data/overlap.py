@@ -115,9 +115,7 @@ class DistinctInputs:
             rarest[number] = min(rarest[number], label, key=lambda one: (frequencies[one], str(one)))
         return rarest
 
-    def deal(
-        self, labels: Sequence[Hashable] | None, num_parts: int, generator: np.random.Generator
-    ) -> np.ndarray:
+    def deal(self, labels: Sequence[Hashable] | None, num_parts: int, generator: np.random.Generator) -> np.ndarray:
         """The part of each example, [examples], with all examples of an input in the same one; labels are stratified.
 
         >>> parts = DistinctInputs.of(["a", "b", "a", "c"]).deal(None, 2, np.random.default_rng(0))

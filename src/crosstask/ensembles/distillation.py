@@ -67,8 +67,10 @@ def distill(
 
     - p: the student; a: `own_weight`. Both terms of Hinton et al. are one, since the loss is linear in q.
 
-    Numbers are averaged in the same way, and their loss is squared. With `hard`, q is the teacher's decision (Lee
-    2013; `papers.PSEUDO_LABEL`). The model that comes out is an ordinary run of the student: it is saved, exported and used as any other.
+    Numbers are averaged in the same way, and their loss is squared. With `hard`, q is the teacher's decision. As in
+    Arazo et al. (2020; `papers.PSEUDO_LABELS`), soft labels are the default, and the target's own examples make up a
+    least part of what is trained on, or the student would only confirm its teacher. The model that comes out is an
+    ordinary run of the student: it is saved, exported and used as any other.
 
     Args:
         teacher: a trained model, such as an `Ensemble`.
@@ -125,7 +127,12 @@ def distilled_task(
 def unlabeled_inputs(
     target: Task, sources: Sequence[Task], texts: Inputs | None = None, options: Distillation | None = None
 ) -> Inputs:
-    """Inputs for a teacher to label, each once: of the sources and further ones, none that the target has itself."""
+    """Inputs for a teacher to label, each once: of the sources and further ones, none that the target has itself.
+
+    >>> target = Task.from_arrays("mood", ["so good", "so bad"], ["+", "-"], dev=False)
+    >>> unlabeled_inputs(target, [], ["so good", "so what", "so what "])
+    ['so what']
+    """
     options = options or Distillation()
     form = target.spec.form
     parts: list[Inputs] = []

@@ -28,13 +28,15 @@ class FittedEnsemble:
     - `ensemble`: the models as one predictor;
     - `out_of_fold`: what each learner said of labels that had not trained it;
     - `folds`: the fold of each of the target's training examples;
-    - `rule`: how the weights were found.
+    - `rule`: how the weights were found;
+    - `num_updates`: of all runs together.
     """
 
     ensemble: Ensemble
     out_of_fold: OutOfFold
     folds: np.ndarray
     rule: Rule
+    num_updates: int
 
     @property
     def weights(self) -> dict[str, float]:
@@ -87,6 +89,7 @@ def fit_ensemble(
     parts = deal_examples(target, folds, seed)
     out_of_fold = OutOfFold(target.spec, target.train)
     members: list[Member] = []
+    num_updates = 0
     with shown(make_progress(progress)):
         # 1. Each learner on each fold.
         for fold in range(folds):
@@ -96,6 +99,7 @@ def fit_ensemble(
             for name in step_by_step(f"fold {fold + 1} of {folds}", list(learners)):
                 learner = learners[name]
                 run = _copy(learner, fold).fit(fold_target, _sources_of(learner, fold_sources))
+                num_updates += run.num_updates
                 out_of_fold.add(name, held_out, run.predictions(inputs, target.name).outputs)
                 if not refit:
                     members.append(Member(name, 1.0, run))
@@ -104,10 +108,11 @@ def fit_ensemble(
         if refit:
             for name in step_by_step("ensemble", [name for name in learners if weights[name]]):
                 run = _copy(learners[name], 0).fit(target, _sources_of(learners[name], sources))
+                num_updates += run.num_updates
                 members.append(Member(name, weights[name], run))
         else:
             members = [replace(member, weight=weights[member.name] / folds) for member in members]
-    return FittedEnsemble(Ensemble(members, target.name), out_of_fold, parts, rule)
+    return FittedEnsemble(Ensemble(members, target.name), out_of_fold, parts, rule, num_updates)
 
 
 def deal_examples(target: Task, num_folds: int, seed: int) -> np.ndarray:

@@ -137,9 +137,7 @@ class Ensemble(Predictor):
             def advance(num_inputs: int, number: int = number) -> None:
                 progress((number * len(inputs) + num_inputs) // len(self.members))
 
-            predictions.append(
-                member.predictor.predictions(inputs, spec.name, batch_size=batch_size, progress=advance)
-            )
+            predictions.append(member.predictor.predictions(inputs, spec.name, batch_size=batch_size, progress=advance))
         return self._mixed(predictions)
 
     def evaluated(self, examples: Examples, spec: TaskSpec) -> Predictions:
