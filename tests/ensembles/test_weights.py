@@ -81,7 +81,7 @@ def test_uniform_and_nothing_to_learn_from():
 
 
 def test_an_unknown_rule_names_the_closest():
-    with pytest.raises(CrossTaskError, match="Unknown rule 'mixtur'. Did you mean 'mixture'"):
+    with pytest.raises(CrossTaskError, match=r"Unknown rule 'mixtur'\. Did you mean 'mixture'"):
         learn_weights(good_and_poor("classification"), "mixtur")
 
 

@@ -1,4 +1,4 @@
-"""Weights of ensembles against general solvers and exhaustive search, and the loss of a student against its two terms."""
+"""Weights of ensembles against general solvers and exhaustive search; the loss of a student against its terms."""
 
 import itertools
 import math
@@ -44,9 +44,7 @@ def test_the_conditions_of_the_maximum():
     """At the maximum of a concave function on the simplex, all models with a weight have the same derivative."""
     likelihoods = np.random.default_rng(9).uniform(0.05, 1.0, (60, 5))
     weights = mixture_weights(likelihoods, prior=0.0)
-    derivatives = (likelihoods / (likelihoods @ weights)[:, None]).mean(
-        0
-    )  # 1 for those with a weight, below for others
+    derivatives = (likelihoods / (likelihoods @ weights)[:, None]).mean(0)  # 1 with a weight, below without
     assert derivatives[weights > 1e-3] == pytest.approx(1.0, abs=1e-4)
     assert derivatives.max() < 1.0 + 1e-4
 

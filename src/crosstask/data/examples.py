@@ -31,7 +31,7 @@ Labels: TypeAlias = Sequence[Any]
 every word's labels [words, labels]."""
 LabelValue: TypeAlias = str | int | float | bool
 """A label as people wrote it in Python."""
-EncodedLabels: TypeAlias = list[list[int]] | list[np.ndarray] | np.ndarray
+EncodedLabels: TypeAlias = Sequence[list[int] | np.ndarray] | np.ndarray
 """A list of indices per sentence (tagging), indices [examples], rows of zeros and ones [examples, labels], or numbers
 [examples]. Soft labels: an array [words, labels] per sentence, or probabilities [examples, labels]."""
 

@@ -204,7 +204,7 @@ def negative_labels(spec: TaskSpec) -> set[int]:
     return {i for i, label in enumerate(spec.labels) if label in OUTSIDE} or {spec.common_label}
 
 
-Tags = Sequence[Sequence[int]] | Sequence[np.ndarray]
+Tags = Sequence[Sequence[int] | np.ndarray]
 """Label indices of the words of each sentence."""
 
 

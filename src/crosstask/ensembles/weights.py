@@ -74,9 +74,10 @@ def averaging_weights(errors: np.ndarray, prior: float = PRIOR) -> np.ndarray:
 
 
 def greedy_weights(score: Callable[[np.ndarray], float], num_models: int, rounds: int = ROUNDS) -> np.ndarray:
-    """Ensemble selection (Caruana et al. 2004; `papers.ENSEMBLE_SELECTION`): add the model that helps most, again and again, with replacement.
+    """Ensemble selection: add the model that helps most, again and again, with replacement.
 
-    The weights are how often each was added, up to the round whose ensemble scores best; of equal ones the first.
+    As in Caruana et al. (2004; `papers.ENSEMBLE_SELECTION`). The weights are how often each was added, up to the round
+    whose ensemble scores best; of equal ones the first.
 
     >>> greedy_weights(lambda weights: -abs(weights[1] - 0.25), num_models=2).tolist()
     [0.75, 0.25]

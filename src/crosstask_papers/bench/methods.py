@@ -147,29 +147,20 @@ ENSEMBLE = ("stacking", "single-probed", "sources-first")
 FOLDS = 3
 
 
-def fitted_ensemble(problem: Problem, settings: Settings, rule: Rule, updates: int) -> tuple[FittedEnsemble, int]:
-    """Models of the folds with their weights, all trained in so many updates together; and how many they took."""
+def fitted_ensemble(problem: Problem, settings: Settings, rule: Rule, updates: int) -> FittedEnsemble:
+    """Models of the folds with their weights, all trained in so many updates together."""
     names = [name for name in ENSEMBLE if name not in problem.suite.without]
     trained = [name for name in names if METHODS[name].has_rate]
     training = replace(settings.training, updates=max(1, updates // (len(trained) * FOLDS)))
     learners = {name: METHODS[name].make_learner(problem, replace(settings, training=training)) for name in names}
-    fitted = fit_ensemble(
-        learners,
-        problem.target,
-        problem.sources,
-        folds=FOLDS,
-        refit=False,
-        rule=rule,
-        seed=problem.seed,
-        progress=False,
-    )
-    return fitted, fitted.num_updates
+    options: dict[str, Any] = {"folds": FOLDS, "refit": False, "seed": problem.seed, "progress": False}
+    return fit_ensemble(learners, problem.target, problem.sources, rule=rule, **options)
 
 
 def ensemble(problem: Problem, settings: Settings, rule: Rule = "mixture") -> Outcome:
     """Models with and without sources, weighted by labels that trained none of them."""
-    fitted, updates = fitted_ensemble(problem, settings, rule, settings.training.updates or 0)
-    return Outcome(fitted.ensemble.score(problem.target.test), updates)
+    fitted = fitted_ensemble(problem, settings, rule, settings.training.updates or 0)
+    return Outcome(fitted.ensemble.score(problem.target.test), fitted.num_updates)
 
 
 def best_of_ensemble(problem: Problem, settings: Settings) -> Outcome:
@@ -180,11 +171,11 @@ def best_of_ensemble(problem: Problem, settings: Settings) -> Outcome:
 def distilled(problem: Problem, settings: Settings) -> Outcome:
     """An ensemble in half of the updates, and one model of what it says of the sources' texts in the other half."""
     updates = settings.training.updates or 0
-    fitted, num_updates = fitted_ensemble(problem, settings, "mixture", updates // 2)
-    training = replace(settings.training, updates=max(1, updates - num_updates))
+    fitted = fitted_ensemble(problem, settings, "mixture", updates // 2)
+    training = replace(settings.training, updates=max(1, updates - fitted.num_updates))
     student = METHODS["single"].make_learner(problem, replace(settings, training=training))
     run = distill(fitted.ensemble, problem.target, problem.sources, student=student)
-    return Outcome(run.scores[problem.target.name]["test"], num_updates + run.num_updates)
+    return Outcome(run.scores[problem.target.name]["test"], fitted.num_updates + run.num_updates)
 
 
 METHODS: dict[str, Method] = {
