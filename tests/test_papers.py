@@ -1,6 +1,7 @@
 """Every paper is complete, and its BibTeX entry reads back."""
 
 import re
+import unicodedata
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_complete(paper):
     assert all(re.fullmatch(r"[^\W\d_][\w.\-]*( [\w.\-']+)+", author) for author in paper.authors)
     assert 1950 <= paper.year <= 2100
     assert re.fullmatch(r"https://\S+", paper.url)
-    family = paper.authors[0].split()[-1].lower()
+    family = unicodedata.normalize("NFKD", paper.authors[0].split()[-1].lower()).encode("ascii", "ignore").decode()
     assert re.fullmatch(rf"{family}{paper.year}[a-z]+", paper.key)
 
 

@@ -221,7 +221,7 @@ class Learner:
         """The encoder that the paradigm reads, and notes on options that it does not use."""
         if paradigm.frozen_features:
             return feature_section(self.encoder)
-        if paradigm.mean_vectors:
+        if paradigm.mean_vectors or self.training.head == "names":
             return mean_section(self.encoder), []
         return self.encoder, []
 

@@ -79,6 +79,8 @@ class Examples:
         """What the inputs are: "text", "pair", "tokens" or "vector"."""
         if isinstance(self.inputs, np.ndarray):
             return "vector"
+        if not len(self.inputs):  # of a task without labels, which is one of texts
+            return "text"
         first = self.inputs[0]
         if isinstance(first, str):
             return "text"
@@ -116,7 +118,8 @@ class TaskSpec:
     """What a model has to know of a task; it is saved with the model, the data is not.
 
     `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
-    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts.
+    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `descriptions` say
+    in words what each label means, "" where nobody has.
     """
 
     name: str
@@ -128,6 +131,7 @@ class TaskSpec:
     scale: float = 1.0
     common_label: int = 0
     values: tuple[LabelValue, ...] = ()
+    descriptions: tuple[str, ...] = ()
 
     @property
     def decisions(self) -> tuple[LabelValue, ...]:
@@ -143,15 +147,19 @@ class TaskSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
-        data = {**asdict(self), "labels": list(self.labels), "values": list(self.values)}
-        if not self.values:  # as of every task from files
-            del data["values"]
+        data = asdict(self)
+        for key in ("labels", "values", "descriptions"):
+            data[key] = list(data[key])
+        for key in ("values", "descriptions"):
+            if not data[key]:  # as of most tasks
+                del data[key]
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "TaskSpec":
         """Read what `to_json` wrote."""
-        return cls(**{**data, "labels": tuple(data["labels"]), "values": tuple(data.get("values", ()))})
+        lists = {key: tuple(data.get(key, ())) for key in ("labels", "values", "descriptions")}
+        return cls(**{**data, **lists})
 
     def encode(self, examples: Examples) -> EncodedLabels:
         """Labels as numbers: indices, lists of indices, standardized values or rows of zeros and ones."""

@@ -19,6 +19,7 @@ from crosstask.models.batches import Batch, Step, make_batch, padded_length, row
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
+from crosstask.probing.heads import SOLVED_HEADS
 from crosstask.quoting import shown
 from crosstask.transfer.base import (
     Ability,
@@ -249,10 +250,11 @@ class LabelTransfer(Transfer):
             raise CrossTaskError(
                 "transfer 'label-transfer' needs a source and the target in every step: use `schedule: parallel`."
             )
-        if plan.settings.head == "probe" or plan.settings.sources_first:
+        if plan.settings.head in SOLVED_HEADS or plan.settings.sources_first:
+            head = plan.settings.head if plan.settings.head in SOLVED_HEADS else "probe"
             raise CrossTaskError(
-                "transfer 'label-transfer' has a first part with the sources alone, and a probe after it, of its own "
-                "(`warmup`, `start: probe`): leave `head: probe` and `sources_first` out."
+                "transfer 'label-transfer' has a first part with the sources alone, and a solver after it, of its own "
+                f"(`warmup`, `start: {head}`): leave `head: {head}` and `sources_first` out."
             )
         if self.meta and plan.settings.batch_size < 2:
             raise CrossTaskError(
