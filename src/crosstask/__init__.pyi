@@ -25,6 +25,7 @@ from crosstask.transfer.base import Transfer as Transfer
 from crosstask.transfer.contrast import Contrast as Contrast
 from crosstask.transfer.forkmerge import ForkMerge as ForkMerge
 from crosstask.transfer.label_transfer import LabelTransfer as LabelTransfer
+from crosstask.transfer.merging import Merging as Merging
 from crosstask.transfer.representation_transfer import RepresentationTransfer as RepresentationTransfer
 from crosstask.transferability.distance import task_distance as task_distance
 from crosstask.transferability.rank import rank as rank

@@ -120,7 +120,7 @@ def _task_schema() -> JsonSchemaValue:
             if name in properties and properties[name] != option:  # formats may give it other types
                 option = {"anyOf": [properties[name], option]}
             properties[name] = option
-    return {"type": "object", "properties": properties, "required": ["train"], "additionalProperties": False}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _track_schema() -> JsonSchemaValue:
@@ -453,8 +453,12 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
     """What can be said of a task's section before any file is read."""
     where = f"task '{name}'"
     check_name(name)
-    if section.get("train") is None:
-        raise CrossTaskError(f"{where} has no `train`: the file with its training examples.")
+    is_unlabeled = section.get("train") is None
+    if is_unlabeled and section.get("labels") is None and section.get("descriptions") is None:
+        raise CrossTaskError(
+            f"{where} has no `train`: the file with its training examples. (Only the paradigm 'names' goes without; the "
+            "task then says its `labels` or their `descriptions`.)"
+        )
     for key in section:
         if not isinstance(key, str) or key in ("name", "folder"):
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
@@ -463,6 +467,8 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
     with _naming(where):
         LabelMap(section.get("map"))
     reader_options = {key: value for key, value in section.items() if key not in TASK_KEYS}
+    if is_unlabeled:
+        return
     readers.check(section["train"], format=section.get("format"), task=name, options=reader_options)
 
 

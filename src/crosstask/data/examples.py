@@ -118,8 +118,8 @@ class TaskSpec:
     """What a model has to know of a task; it is saved with the model, the data is not.
 
     `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
-    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `descriptions` say
-    in words what each label means, "" where nobody has.
+    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `descriptions`
+    say in words what each label means, "" where nobody has.
     """
 
     name: str

@@ -29,7 +29,7 @@ class SplitOptions:
             repeated, all examples are cut off or none. With false they are cut example by example.
         metric: score that chooses the model; each kind has a default when left out.
         descriptions: what labels mean, in words, by label; for tags of spans also by type, without B- and I-. Read by
-            `head: names`, `start: names` and the paradigm `names`, which take the labels' own names where there is none.
+            `head: names`, `start: names` and the paradigm `names`; a label without one is read by its own name.
     """
 
     kind: Kind | None = None

@@ -92,7 +92,9 @@ def assemble_unlabeled(
         )
     _check_label_set(name, "multilabel", names, {}, "")
     spec = TaskSpec(name, "classification", "text", tuple(names), options.metric)
-    values = _values(names, LabelMap(None), options.labels)
+    values = tuple(plain(label) for label in options.labels or ())
+    if all(isinstance(value, str) for value in values) or len(set(values)) < len(names):
+        values = ()
     descriptions = ordered_descriptions(name, "classification", names, options.descriptions)
     spec = replace(spec, values=values, descriptions=descriptions)
     examples_of = {"train": Examples([], [], "no examples")}

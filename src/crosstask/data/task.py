@@ -144,8 +144,8 @@ class Task:
 
         Args:
             name: the task's name.
-            train: a file, a list of files, or a pattern such as `parts/*.csv`, in the order of the names. A task of which
-                nothing but `labels` or `descriptions` is known has none, see `Task.unlabeled`.
+            train: a file, a list of files, or a pattern such as `parts/*.csv`, in the order of the names. A task
+                of which nothing but `labels` or `descriptions` is known has none, see `Task.unlabeled`.
             dev: likewise; or the fraction of `train` to cut for it; None cuts a tenth (a fifth of fewer than 500);
                 False goes without.
             test: files with examples that only measure.

@@ -205,7 +205,7 @@ def task_specs(description: Description) -> list[TaskSpec]:
         if len(spec.values) not in (0, len(spec.labels)):
             raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.values)} values for its labels.")
         if len(spec.descriptions) not in (0, len(spec.labels)):
-            raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.descriptions)} descriptions for its labels.")
+            raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.descriptions)} descriptions of labels.")
         specs[spec.name] = spec
     if not specs:
         raise CrossTaskError("it has no tasks.")

@@ -40,7 +40,8 @@ def binary_regressions(
     by_problem = inverse_penalties.repeat_interleave(num_columns).expand(len(labels), -1)
     if offsets is not None:
         offsets = offsets.mT.repeat(1, num_penalties, 1)[:, :, None]  # [subsets, penalties * columns, 1, rows]
-    solutions = _minimize(designs, moments, by_problem, tolerance, offsets)  # [subsets, penalties * columns, 1, axes + 1]
+    # [subsets, penalties * columns, 1, axes + 1]
+    solutions = _minimize(designs, moments, by_problem, tolerance, offsets)
     return solutions[:, :, 0].unflatten(1, (num_penalties, num_columns))
 
 

@@ -101,7 +101,7 @@ def task_options(folder: str | Path, task: str) -> dict[str, Any]:
     if not isinstance(tasks, dict) or not isinstance(tasks.get(task, {}), dict):
         raise DamagedFileError(f"'{path}' is damaged: `tasks` holds no section '{task}' with options.")
     options = dict(tasks.get(task, {}))
-    if not isinstance(options.get("train"), str | list):  # a run of Python: `train` is a size, not a file
+    if not isinstance(options.get("train", ""), str | list):  # a run of Python: `train` is a size, not a file
         return {}
     for key in ("name", "folder"):  # arguments of the reader that no recipe has
         if key in options:

@@ -79,10 +79,20 @@ class Plan:
         observed: tuple[str, ...] = ()  # targets of which the phase trains the heads alone
         if trains_target_heads or Need.TARGETS in need:
             observed = tuple(task for task in self.targets if task not in tasks)
+            self._check_observed(observed, weighting)
         targets = tuple(task for task in self.targets if task in tasks or task in observed)
         initial: Initial = "by-size" if default is BySize else "uniform"
         weighting.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
         return Phase(name, tuple(tasks), weighting, settings or self.settings, tuple(watched), observed)
+
+    def _check_observed(self, observed: Sequence[str], weighting: Weighting) -> None:
+        """A target that a weighting sees has examples."""
+        for task in observed:
+            if not self.sizes[task]:
+                raise CrossTaskError(
+                    f"weighting '{weighting.name}' compares the sources with the target, and '{task}' has no training "
+                    "examples: label some, or leave the weighting out."
+                )
 
     def probe_phases(self, tasks: Sequence[str] = ()) -> list[Phase]:
         """A phase in which a solver fits heads to the features as they are: the targets' unless others are named."""
@@ -235,7 +245,8 @@ def names(plan: Plan) -> list[Phase]:
     if not plan.sources:
         _refuse(plan, "names", plan.transfers, "takes no gradient steps without sources")
         return plan.names_phases()
-    return _sources_phases(replace(plan, settings=replace(plan.settings, head="names")), "sources", plan.settings)
+    settings = replace(plan.settings, head="names")
+    return _sources_phases(replace(plan, settings=settings), "sources", settings)
 
 
 def _refuse(plan: Plan, paradigm: str, transfers: Sequence[Transfer], reason: str) -> None:

@@ -136,9 +136,9 @@ class ForkMerge(Transfer):
     Needs a phase of target and sources together (`joint`, `normalized-joint`), a fixed weighting, which says what
     source and target count within a branch, and `schedule: parallel`. Before the first fork no label trains a head that
     is kept: where `sources_first` has trained the target's head beside the sources it is reset, and with `head: probe`
-    or `names` each copy solves for its own. Goes with no other transfer, since what that learns is not forked. Costs no updates,
-    but memory, and checkpoints, of `parts * (branches + 1)` copies of the parameters that learn, and about 4 passes
-    over the target's examples for each branch and merge.
+    or `names` each copy solves for its own. Goes with no other transfer, since what that learns is not forked. Costs
+    no updates, but memory, and checkpoints, of `parts * (branches + 1)` copies of the parameters that learn, and about
+    4 passes over the target's examples for each branch and merge.
 
     >>> branches = torch.tensor([[0.0], [1.0], [9.0]])  # the target alone, with a good source, with a bad one
     >>> search_weights(lambda weights: abs(float(merge(branches, weights)) - 0.6), 3).tolist()
