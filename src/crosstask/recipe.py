@@ -456,8 +456,8 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
     is_unlabeled = section.get("train") is None
     if is_unlabeled and section.get("labels") is None and section.get("descriptions") is None:
         raise CrossTaskError(
-            f"{where} has no `train`: the file with its training examples. (Only the paradigm 'names' goes without; the "
-            "task then says its `labels` or their `descriptions`.)"
+            f"{where} has no `train`: the file with its training examples. (The paradigm 'names' goes without, if the "
+            "task says its `labels` or their `descriptions`.)"
         )
     for key in section:
         if not isinstance(key, str) or key in ("name", "folder"):

@@ -24,7 +24,7 @@ MUTANTS = [
         "probing/names.py",
         "directions = np.divide(embedded, lengths, out=np.zeros_like(embedded), where=lengths > 0.0)",
         "directions = embedded",
-        "training/test_label_names.py::TestEmbedding training/test_label_names.py::TestParadigm",
+        "training/test_heads_from_names.py::TestEmbedding training/test_heads_from_names.py::TestParadigm",
         "labels with long vectors win",
     ),
     Mutant(

@@ -167,7 +167,8 @@ class TestSearch:
 
         weights = merge_weights(loss, num_sources=3)
         assert loss(weights) <= min(loss(row) for row in torch.eye(4, dtype=torch.float64)) + 1e-12
-        assert weights.min() >= 0 and weights.sum() == pytest.approx(1.0)
+        assert weights.min() >= 0
+        assert weights.sum() == pytest.approx(1.0)
 
     def test_losses_that_are_no_numbers_are_the_worst(self):
         weights = merge_weights(lambda weights: 0.1 if weights[1] == 1.0 else float("nan"), num_sources=2)
@@ -260,9 +261,9 @@ class TestMistakes:
             fit(weighting="uniform")
 
     def test_another_transfer(self):
+        learner = learner_of()
+        learner.transfer.append(ct.Contrast())
         with pytest.raises(ct.CrossTaskError, match="trains each source by itself, without what 'contrast' learns"):
-            learner = learner_of()
-            learner.transfer.append(ct.Contrast())
             learner.fit(*problem())
 
     def test_an_encoder_that_learns_nothing(self):

@@ -228,7 +228,7 @@ def merge_weights(loss: Callable[[Tensor], float], num_sources: int) -> Tensor:
 
 
 def probe_loss(model: "Model", target: Prepared, seed: int) -> float:
-    """How well a linear probe does on labels that it was not fitted to: its cross-validated loss at the best penalty."""
+    """How well a linear probe does on labels that it was not fitted to: cross-validated, at the best penalty."""
     units = collect(model, target).sample(MAX_CHOICE_UNITS, np.random.default_rng(seed))
     _, result = choose_penalty(units, penalty_grid(units.features.shape[1])[PENALTIES], seed=seed)
     return result.loss
