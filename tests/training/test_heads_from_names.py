@@ -7,36 +7,13 @@ import crosstask as ct
 from command_line import crosstask
 from crosstask.models.batches import Prepared
 from crosstask.probing.names import embed_texts, label_vectors
-
-TOPICS = {"sport": ["ball", "goal", "team", "match"], "food": ["bread", "soup", "menu", "taste"],
-          "music": ["song", "guitar", "band", "tune"], "travel": ["train", "hotel", "beach", "map"]}  # fmt: skip
-FILLERS = ["the", "a", "was", "and", "so", "it"]
+from topic_texts import TOPICS, texts_of, topic_task, write_vectors
 
 
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
     """A file of word vectors in which words of a topic are near the topic's name."""
-    generator = np.random.default_rng(0)
-    lines = []
-    for number, (topic, words) in enumerate(TOPICS.items()):
-        for word in [topic, *words]:
-            vector = 2.0 * np.eye(8)[number] + 0.3 * generator.normal(size=8)
-            lines.append(" ".join([word, *(f"{value:.4f}" for value in vector)]))
-    for word in FILLERS:
-        lines.append(" ".join([word, *(f"{value:.4f}" for value in 0.3 * generator.normal(size=8))]))
-    path = tmp_path_factory.mktemp("vectors") / "vectors.txt"
-    path.write_text("\n".join(lines) + "\n")
-    return str(path)
-
-
-def texts_of(topics, seed=0):
-    generator = np.random.default_rng(seed)
-    return [" ".join([*generator.choice(TOPICS[topic], 2), *generator.choice(FILLERS, 3)]) for topic in topics]
-
-
-def topic_task(name="topics", per_label=5, topics=tuple(TOPICS), seed=0, **options):
-    labels = list(topics) * per_label
-    return ct.Task.from_arrays(name, texts_of(labels, seed), labels, **{"dev": False, **options})
+    return write_vectors(tmp_path_factory.mktemp("vectors"))
 
 
 def measured(seed=9):
