@@ -49,7 +49,7 @@ class Learner:
     Args:
         encoder: "minilm", a folder or hub id, "textcnn", "lstm", "mlp", "linear", "relu", or a mapping with `name` and
             options.
-        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking" or "contrastive"; by
+        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking", "contrastive" or "names"; by
             default normalized-joint, or single where there is no source.
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.

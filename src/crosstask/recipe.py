@@ -179,7 +179,7 @@ class Recipe(Options):
     ] = "minilm"
     paradigm: Annotated[
         ParadigmName | None,
-        Field(description="single, pretrain, joint, normalized-joint, probe, stacking, contrastive"),
+        Field(description="single, pretrain, joint, normalized-joint, probe, stacking, contrastive, names"),
     ] = None
     weighting: Annotated[
         WeightingSection | None, Field(description="how much each task counts; the paradigm's own when left out")

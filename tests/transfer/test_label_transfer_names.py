@@ -85,7 +85,7 @@ def test_what_the_network_starts_from(encoder):
 def test_labels_that_are_no_words(encoder):
     _, source = problem()
     target = ct.Task.from_arrays("target", texts_of(["food", "sport"] * 5), ["1", "2"] * 5, dev=False)
-    with pytest.raises(ct.CrossTaskError, match="'target': what the labels mean .* but 1, 2 are no words"):
+    with pytest.raises(ct.CrossTaskError, match=r"'target': what the labels mean .* but 1, 2 are no words"):
         learner(encoder).fit(target, source)
 
 

@@ -178,6 +178,13 @@ def distilled(problem: Problem, settings: Settings) -> Outcome:
     return Outcome(run.scores[problem.target.name]["test"], fitted.num_updates + run.num_updates)
 
 
+def nearest_name(problem: Problem, settings: Settings) -> Outcome:
+    """The target alone: a solver keeps its head near what the labels mean."""
+    learner = Learner(settings.encoder, paradigm="names", seed=problem.seed, progress=False)
+    run = learner.fit(problem.target)
+    return Outcome(run.scores[problem.target.name]["test"])
+
+
 METHODS: dict[str, Method] = {
     # The target alone, and solvers.
     "probe": Method("a linear model on features of the frozen encoder", train("probe"), has_rate=False),
@@ -205,6 +212,30 @@ METHODS: dict[str, Method] = {
         min_labels=100,
     ),
     "auto": Method(f"`crosstask auto` in {AUTO_MINUTES:g} minutes", measure=best_within_minutes, has_rate=False),
+    "names-alone": Method(
+        "a linear model of few labels, near what their names or descriptions mean",
+        measure=nearest_name,
+        has_rate=False,
+        kinds=CLASSES,
+    ),
+    "names": Method("the same after the sources, whose heads begin at their names", train("names"), kinds=CLASSES),
+    "sources-first-named": Method(
+        "half of the updates the sources, a head near the labels' names, then all tasks",
+        train("normalized-joint"),
+        {"head": "names"},
+        kinds=DISCRETE,
+    ),
+    "label-transfer-named": Method(
+        "source labels as soft labels of the target, from what both mean", carried(start="names"), kinds=DISCRETE
+    ),
+    "merging": Method(
+        "each source by itself, encoders merged by the target's labels, then the target",
+        train("pretrain", transfer=["merging"]),
+    ),
+    "merging-head": Method(
+        "each source by itself, encoders merged, a probe as head",
+        train("pretrain", transfer=[{"name": "merging", "then": "head"}]),
+    ),
     "ensemble": Method(
         f"models of {FOLDS} folds, with and without sources, weighted by labels that trained none of them",
         measure=ensemble,
@@ -212,6 +243,11 @@ METHODS: dict[str, Method] = {
     ),
     "distilled": Method("one model of what an ensemble says of the sources' texts", measure=distilled),
     # Controls: a method with one thing switched off.
+    "merging-mean": Method(
+        "each source by itself, the mean of the encoders, then the target",
+        train("pretrain", transfer=[{"name": "merging", "weights": "uniform"}]),
+        rate_of="merging",
+    ),
     "ensemble-best": Method(
         "of the models of an ensemble those of the best method alone", measure=best_of_ensemble, rate_of="sources-first"
     ),
