@@ -120,7 +120,9 @@ def _task_schema() -> JsonSchemaValue:
             if name in properties and properties[name] != option:  # formats may give it other types
                 option = {"anyOf": [properties[name], option]}
             properties[name] = option
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    # What is labeled, or what the labels are called.
+    required = [{"required": [key]} for key in ("train", "labels", "descriptions")]
+    return {"type": "object", "properties": properties, "anyOf": required, "additionalProperties": False}
 
 
 def _track_schema() -> JsonSchemaValue:

@@ -2,8 +2,8 @@
 
 The first four are those of Chen et al. (2022, Sec. 4). Joint and normalized joint training differ only in the weights
 they start from: every example counts the same, or every task does. A weighting that the user chooses replaces those
-starting weights. Of the others, `probe` and `stacking` take no gradient steps: a solver fits linear models to features
-that stay as they are.
+starting weights. Of the others, `probe` and `stacking` take no gradient steps, nor does `names` without sources: a
+solver fits linear models to features that stay as they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -144,8 +144,8 @@ class Merging(Transfer):
 
     def _merge_phase(self, plan: "Plan") -> "Phase":
         phase = plan.phase("merging", self.targets, Uniform, watched=self.targets)
-        place = partial(place_heads, targets=self.targets, sources=())
-        return replace(phase, begin=partial(self._begin, None, place), solve=self._merge)
+        begin = partial(place_heads, targets=self.targets, sources=())
+        return replace(phase, begin=partial(self._begin, None, begin), solve=self._merge)
 
     def start(self, setup: Setup) -> None:
         """Something of the encoder must learn."""
