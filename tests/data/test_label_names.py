@@ -108,6 +108,15 @@ def test_labels_that_mean_nothing(spec, message):
     check_label_texts(TaskSpec("tags", "tagging", "tokens", ("B-PER", "O")))
 
 
+def test_a_code_among_words_is_read_as_it_is():
+    """As the tax form that one of the intents of CLINC150 is about."""
+    spec = TaskSpec("intents", "classification", "text", ("direct_deposit", "taxes", "w2"))
+    check_label_texts(spec)
+    assert label_texts(spec) == ["direct deposit", "taxes", "w2"]
+    with pytest.raises(ct.CrossTaskError, match="w2 is no word"):
+        check_label_texts(TaskSpec("intents", "classification", "text", ("taxes", "w2")))
+
+
 class TestUnlabeled:
     def test_a_task_of_nothing_but_labels(self):
         task = ct.Task.unlabeled("mood", label_names=["good", "bad"], test=(["so good"], ["good"]))

@@ -16,6 +16,7 @@ from crosstask.models.evaluate import evaluate
 from crosstask.models.losses import IGNORED, hard_labels, loss_sum
 from crosstask.probing.features import collect
 from crosstask.runs.ensemble import Member
+from topic_texts import TOPICS, texts_of, topic_task, write_vectors
 
 FORMS = {"pair": "pair", "tagging": "tagging"}
 
@@ -111,6 +112,29 @@ def test_unsure_texts_are_left_out(learner_of):
     assert [*task.train.inputs[20:]] == [
         text for text, value in zip(source.train.inputs, sureness, strict=True) if value >= least
     ]
+
+
+class TestWithoutLabels:
+    """A teacher that knows no label of the target, such as one that reads what the labels are called."""
+
+    def test_what_names_say_trains_a_model(self, tmp_path):
+        encoder = {"name": "words", "vectors": write_vectors(tmp_path)}
+        target = ct.Task.unlabeled("topics", label_names=list(TOPICS))
+        teacher = ct.Learner(encoder, paradigm="names", progress=False).fit(target)
+        texts = texts_of(list(TOPICS) * 30, seed=4)
+        settings = {"paradigm": "single", "updates": 200, "learning_rate": 2e-2, "progress": False}
+        student = ct.Learner({"name": "mlp", "dimension": 16, "hidden": 16, "dropout": 0.0}, **settings)
+        run = ct.distill(teacher, target, student=student, texts=texts)
+        new = topic_task(per_label=20, seed=8)
+        assert run.score(new.train)["accuracy"] > 0.9
+        assert f"{len(set(texts))} texts labeled by a teacher, beside its own 0 examples" in str(run.history)
+
+    def test_nothing_to_learn_from(self, tmp_path):
+        encoder = {"name": "words", "vectors": write_vectors(tmp_path)}
+        target = ct.Task.unlabeled("topics", label_names=list(TOPICS))
+        teacher = ct.Learner(encoder, paradigm="names", progress=False).fit(target)
+        with pytest.raises(ct.CrossTaskError, match="there is nothing to learn from: the target 'topics'"):
+            ct.distill(teacher, target, student=ct.Learner("mlp", paradigm="single"))
 
 
 class TestTexts:

@@ -218,6 +218,13 @@ class TestMistakes:
             learner(vectors, transfer=["contrast"]).fit(topic_task())
 
 
+@pytest.mark.parametrize("compare", [ct.rank, ct.task_distance])
+def test_what_compares_tasks_needs_examples(vectors, compare):
+    target, source = ct.Task.unlabeled("topics", label_names=list(TOPICS)), topic_task("source")
+    with pytest.raises(ct.CrossTaskError, match="'topics' has no"):
+        compare(target, [source], encoder={"name": "words", "vectors": vectors})
+
+
 def test_no_examples_are_prepared(vectors):
     """An empty training set goes through an encoder as any other."""
     target = ct.Task.unlabeled("topics", label_names=list(TOPICS))

@@ -52,7 +52,9 @@ def span_type(tag: str) -> str:
 
 
 def label_texts(spec: TaskSpec) -> list[str | None]:
-    """What each label means: its description, or the words of its name; None where there are no words.
+    """What each label means: its description, or the words of its name; None where there is nothing to read.
+
+    A tag without words, such as O, says nothing; the name of a class can be a code that an encoder knows.
 
     >>> label_texts(TaskSpec("stars", "classification", "text", ("very_bad", "5"), descriptions=("", "excellent")))
     ['very bad', 'excellent']
@@ -62,25 +64,31 @@ def label_texts(spec: TaskSpec) -> list[str | None]:
     for label, description in zip(spec.labels, descriptions, strict=True):
         name = span_type(label) if spec.kind == "tagging" else label
         text = description or words_of(name)
-        texts.append(text if has_words(text) else None)
+        is_readable = has_words(text) or (spec.kind != "tagging" and any(sign.isalnum() for sign in text))
+        texts.append(text if is_readable else None)
     return texts
 
 
 def check_label_texts(spec: TaskSpec) -> None:
     """Raise an error that says why the labels of a task mean nothing to an encoder of texts, if they do not.
 
-    Of tags some need no words, such as O.
+    Most must have words; of tags at least one.
     """
     if spec.kind not in NAMED_KINDS:
         raise CrossTaskError(
             f"Task '{spec.name}' is of the kind {spec.kind}: only labels of texts and words have names that say "
             "something of a text. Use `head: probe`, or another paradigm than 'names'."
         )
+    texts = label_texts(spec)
     missing: list[str] = []
-    for label, text in zip(spec.labels, label_texts(spec), strict=True):
-        if text is None:
+    for label, text in zip(spec.labels, texts, strict=True):
+        if text is None or not has_words(text):
             missing.append(label)
-    if missing and (spec.kind != "tagging" or len(missing) == len(spec.labels)):
+    if spec.kind == "tagging":
+        is_refused = len(missing) == len(spec.labels)
+    else:
+        is_refused = None in texts or 2 * len(missing) >= len(spec.labels)
+    if is_refused:
         verb = "is no word" if len(missing) == 1 else "are no words"
         raise CrossTaskError(
             f"Task '{spec.name}': what the labels mean is to be read from their names, but {_listed(missing)} {verb}. "

@@ -106,7 +106,9 @@ def distilled_task(
     spec = target.spec
     # 1. The target's own examples.
     labeled = target.train
-    mixed_labels = _mixed(teacher.predictions(labeled.inputs, target.name), spec, labeled, options)
+    mixed_labels: list[Any] = []
+    if len(labeled):
+        mixed_labels = _mixed(teacher.predictions(labeled.inputs, target.name), spec, labeled, options)
     repeats = 1
     note = "trained on its own examples as a teacher sees them"
     # 2. Texts that only the teacher labels.
@@ -117,9 +119,14 @@ def distilled_task(
         new_labels = select(_teacher_labels(predictions, options.hard), sure)
         inputs = _take(inputs, sure)
         num_wanted = options.own_fraction / (1.0 - options.own_fraction) * len(new_labels)
-        repeats = max(1, round(num_wanted / len(labeled)))
+        repeats = max(1, round(num_wanted / max(1, len(labeled))))
         note = f"{len(new_labels):,} texts labeled by a teacher, beside its own {len(labeled):,} examples ({repeats}x)"
-    both = _joined([labeled.inputs] * repeats + [inputs] * bool(new_labels))
+    if not mixed_labels and not new_labels:
+        raise CrossTaskError(
+            f"distill: there is nothing to learn from: the target '{target.name}' has no training examples, and there "
+            "is no text for the teacher to label. Name sources or `texts`."
+        )
+    both = _joined([labeled.inputs] * repeats * bool(mixed_labels) + [inputs] * bool(new_labels))
     train = Examples(both, [*mixed_labels * repeats, *new_labels], labeled.source)
     return replace(target, train=train, notes=(*target.notes, note))
 

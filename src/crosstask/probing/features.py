@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
 from crosstask.models.losses import IGNORED, hard_labels
@@ -30,6 +31,8 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
     Behind the features stand the probabilities that the heads of the tasks `outputs_of` give each unit. Examples with
     the same input are one example of the units.
     """
+    if not len(prepared):
+        raise CrossTaskError(f"Task '{prepared.spec.name}' has no training examples, so that there is nothing to fit.")
     was_training = model.training
     model.eval()
     spec, device = prepared.spec, model.device()
