@@ -93,7 +93,7 @@ def _check_apart(model: "Model", spec: TaskSpec, labels: Sequence[str], directio
     cosines = directions @ directions.T - np.eye(len(directions))
     if len(cosines) < 2 or cosines.max() < 1.0 - SAME_VECTOR:
         return
-    first, second = np.unravel_index(int(cosines.argmax()), cosines.shape)
+    first, second = divmod(int(cosines.argmax()), len(cosines))
     raise CrossTaskError(
         f"Task '{spec.name}': the encoder '{model.encoder.name}' gives '{brief(labels[first])}' and "
         f"'{brief(labels[second])}' the same vector, so that what labels mean tells them not apart: it knows none of "
@@ -239,7 +239,8 @@ def start_at_names(session: SolverSession) -> None:
         spec, prepared = session.model.specs[task], session.train[task]
         layer = linear_layer(session.model, task)
         if layer is not None and has_label_texts(spec):
-            sample = prepared.take(np.random.default_rng(session.seed).permutation(len(prepared))[:MAX_CHOICE_UNITS])
+            order = np.random.default_rng(session.seed).permutation(len(prepared)).tolist()
+            sample = prepared.take(order[:MAX_CHOICE_UNITS])
             units = collect(session.model, sample)
             prior = NamePrior.of(label_vectors(session.model, spec), units, 1.0)
             fill(layer, prior.model(SCALE))

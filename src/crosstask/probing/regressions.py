@@ -77,8 +77,12 @@ def _minimize(
     precision = torch.float64
     if tolerance >= SINGLE_PRECISION:
         precision = torch.float32
-    tensors = (designs.features, moments, inverse_penalties, designs.counts)
-    known_logits = None if offsets is None else offsets.to(precision)
-    problems = Problems.of(*(tensor.to(precision) for tensor in tensors), known_logits)
+    problems = Problems.of(
+        designs.features.to(precision),
+        moments.to(precision),
+        inverse_penalties.to(precision),
+        designs.counts.to(precision),
+        offsets if offsets is None else offsets.to(precision),
+    )
     with without_tf32(problems.features):
         return minimize(problems, tolerance).double()

@@ -20,7 +20,7 @@ from crosstask.probing.heads import place_heads
 from crosstask.probing.linear_models import choose_penalty, penalty_grid
 from crosstask.probing.probe import MAX_CHOICE_UNITS, SolverSession
 from crosstask.runs.events import TransferFacts
-from crosstask.transfer.base import Ability, Moment, Setup, Transfer
+from crosstask.transfer.base import Ability, Facts, Moment, Setup, Transfer
 from crosstask.transfer.forkmerge import merge, search_weights
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.validation import check_choice
@@ -198,7 +198,7 @@ class Merging(Transfer):
             weights = merge_weights(loss, num_sources)
         _load(model, merge(encoders, weights))
         names = [NO_SOURCE, *self.sources]
-        facts = {"merge_weights": dict(zip(names, weights.tolist(), strict=True))}
+        facts: Facts = {"merge_weights": dict(zip(names, weights.tolist(), strict=True))}
         if losses:
             alone = torch.eye(1 + num_sources, dtype=torch.float64)
             facts["branch_losses"] = {name: loss(row) for name, row in zip(names, alone, strict=True)}

@@ -38,7 +38,7 @@ YEAST = ("yeast 2", "yeast 3", "yeast 4", "yeast 1")
 DIGITS = ("digit", "parity", "at least five", "closed loops")
 RATING = "SST as numbers"
 
-REVIEWS = {"0": "a negative review", "1": "a positive review"}
+REVIEWS: Mapping[object, object] = {"0": "a negative review", "1": "a positive review"}
 DESCRIPTIONS: Mapping[str, Mapping[object, object]] = {
     **dict.fromkeys(("MR", "CR", "SST-2", *AMAZON), REVIEWS),
     "levels": {str(level): " ".join(words) for level, words in enumerate(hand_made.SCALE)},
