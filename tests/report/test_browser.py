@@ -1,7 +1,6 @@
 """Pages in a real browser: nothing is fetched, nothing goes wrong, and everything that can be pressed works."""
 
 import csv
-import shutil
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,22 +13,9 @@ from crosstask.runs.record import PREDICTIONS_FILE
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 SVG = "{http://www.w3.org/2000/svg}"
 ALL_DRAWN = "[...document.querySelectorAll('[data-chart]')].every((place) => place.querySelector('svg'))"
 PATIENCE = 60_000  # milliseconds; a busy machine is no failure
-
-
-@pytest.fixture(scope="session")
-def browser():
-    api = pytest.importorskip("playwright.sync_api")
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.skip(f"there is no browser ({', '.join(PROGRAMS)})")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -126,10 +112,10 @@ def test_numbers_sort_as_numbers(visit, pages):
 
 def test_a_tooltip_says_what_a_mark_is(visit, pages):
     page = visit(pages["c"])
-    page.locator("[data-name^=scores] svg .mark-symbol path").first.hover()
+    page.locator("[data-name^=scores] svg .mark-symbol path").last.hover()  # the one on top
     shown = page.locator("#vg-tooltip-element.visible")
     shown.wait_for()
-    assert "single" in shown.inner_text()
+    assert "joint+tawt" in shown.inner_text()
     assert "seed" in shown.inner_text()
 
 

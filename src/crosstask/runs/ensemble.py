@@ -150,7 +150,14 @@ class Ensemble(Predictor):
 
     def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
         """Refused: there is no plain folder for several models."""
-        raise CrossTaskError(
+        raise self._no_plain_folder()
+
+    def push_to_hub(self, repo_id: str, task: str | None = None, **options: Any) -> str:
+        """Refused, as exports are."""
+        raise self._no_plain_folder()
+
+    def _no_plain_folder(self) -> CrossTaskError:
+        return CrossTaskError(
             f"This is an ensemble of {len(self.members)} models, for which there is no plain folder. Distill it into "
             "one model first (`ct.distill`), or hand the folder of the ensemble on as it is: `crosstask.load` reads it."
         )

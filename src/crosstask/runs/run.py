@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from crosstask.errors import CrossTaskError
 from crosstask.models.multitask import Model
+from crosstask.notebook import html_table
 from crosstask.quoting import brief
 from crosstask.runs.environment import environment
 from crosstask.runs.events import PhaseEnd, Row, TransferFacts, read_events
@@ -68,7 +69,10 @@ class Metrics(TypedDict):
     """`metrics.json`: how a run came out.
 
     - `uses_sources`, `papers`: of the paradigm, and keys in BibTeX; folders of version 0.1 lack both;
-    - `weights`: at the end of each phase, by its name;
+    - `weights`: at the end of each phase, by its name; a solver weighs no tasks;
+    - `majority`: of each target, the scores of always answering what is most common in training;
+    - `never_predicted`: of each target and split the labels that occur there and are never predicted;
+    - `still_rising`: targets whose dev score was still rising when training ended;
     - `trained_on`: number of training examples of each task.
     """
 
@@ -77,6 +81,9 @@ class Metrics(TypedDict):
     uses_sources: NotRequired[bool]
     papers: NotRequired[list[str]]
     scores: Scores
+    majority: NotRequired[Scores]
+    never_predicted: NotRequired[dict[str, dict[str, list[str]]]]
+    still_rising: NotRequired[list[str]]
     weights: dict[str, dict[str, float]]
     trained_on: dict[str, int]
     set_aside: list[str]
@@ -91,6 +98,9 @@ class SavedMetrics(TypedDict):
     uses_sources: NotRequired[bool]
     papers: NotRequired[list[str]]
     scores: dict[str, dict[str, dict[str, float | None]]]
+    majority: NotRequired[dict[str, dict[str, dict[str, float | None]]]]
+    never_predicted: NotRequired[dict[str, dict[str, list[str]]]]
+    still_rising: NotRequired[list[str]]
     weights: dict[str, dict[str, float | None]]
     trained_on: dict[str, int]
     set_aside: list[str]
@@ -125,6 +135,30 @@ class Run(Predictor):
             self.recipe = recipe
         if measured is not None:
             self.measured = measured
+
+    def __repr__(self) -> str:
+        scores: list[str] = []
+        for target, split, metric, value in self._first_scores():
+            scores.append(f"{target}: {metric} {value:.4g} on {split}")
+        return f"Run({self.metrics['paradigm']}, {', '.join(scores) or ', '.join(self.targets)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: scores, weights, and what to look into."""
+        rows = [[task, split, metric, f"{value:.4g}"] for task, split, metric, value in self._first_scores()]
+        table = html_table(
+            f"Run: {self.metrics['paradigm']}", ["task", "split", "metric", "score"], rows, self.warnings
+        )
+        if len(self.weights) > 1:
+            weights = [[task, f"{weight:.3f}"] for task, weight in self.weights.items()]
+            table += html_table("Weights", ["task", "weight"], weights)
+        return table
+
+    def _first_scores(self) -> Iterator[tuple[str, str, str, float]]:
+        """Of each target and split, the metric that chooses the model: target, split, metric, value."""
+        for target in self.targets:
+            for split, scores in self.scores.get(target, {}).items():
+                for metric, value in list(scores.items())[:1]:
+                    yield target, split, metric, value
 
     @cached_property
     def record(self) -> Record:
@@ -172,6 +206,11 @@ class Run(Predictor):
     def scores(self) -> Scores:
         """Metrics by task and split."""
         return self.metrics["scores"]
+
+    @property
+    def majority(self) -> Scores:
+        """By target and split, metrics of always answering what is most common in training: what to beat."""
+        return self.metrics.get("majority", {})
 
     @property
     def label_map(self) -> dict[str, Any]:

@@ -46,7 +46,13 @@ from crosstask.training.devices import Devices
 from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.training.state import PhasePosition, TrainingState, all_finite
-from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
+from crosstask.training.support_query import (
+    deal_parts,
+    held_out_losses,
+    sample_step,
+    support_and_query,
+    without_part,
+)
 from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
 from crosstask.transfer.base import Moment, Objective, Transfer
 from crosstask.weighting.base import HeldOut, Weighting
@@ -104,7 +110,8 @@ class TrainingData:
 class RunContext:
     """What a run has besides model and data: devices, where it writes, its seed; no checkpoints without `folder`.
 
-    `recipe_digest` tells checkpoints of this run from those of others.
+    `recipe_digest` tells checkpoints of this run from those of others; `wants_to_stop` is asked after each evaluation
+    whether the phase is to end.
     """
 
     devices: Devices
@@ -113,6 +120,7 @@ class RunContext:
     progress: Progress = field(default_factory=Progress)
     seed: int = 0
     recipe_digest: str = ""
+    wants_to_stop: Callable[[], bool] = lambda: False
 
 
 class PhaseSchedule:
@@ -176,6 +184,7 @@ class Trainer:
         self.data = data
         self.devices, self.record, self.progress = context.devices, context.record, context.progress
         self.folder, self.seed = context.folder, context.seed
+        self.wants_to_stop = context.wants_to_stop
         self.transfers = list(transfers)
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
@@ -184,6 +193,7 @@ class Trainer:
         self.checkpoint_timer = CheckpointTimer()
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
+        self.part_of: dict[str, np.ndarray] = {}  # of examples of targets, where parts judge weights in turn
         self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
 
     @property
@@ -281,6 +291,7 @@ class Trainer:
                 self._evaluate(run)
                 num_evaluations = self.state.selection.evaluations_since_best
                 stops_early = settings.patience is not None and num_evaluations >= settings.patience
+                stops_early = self.wants_to_stop() or stops_early
             # What the loop does must not depend on the time, so a checkpoint by time changes nothing else.
             if saves or (self.devices.num_ranks == 1 and self.checkpoint_timer.is_due(settings)):
                 self._save_checkpoint(number, PhasePosition(phase.weighting, run.optimizer, run.num_done))
@@ -326,13 +337,16 @@ class Trainer:
         self.progress.stop()
 
     def _split_data(self, phase: Phase) -> None:
-        """Query sets for the weighting, where it needs some; everything else trains."""
-        self.support, self.query = dict(self.data.train), {}
+        """Query sets or parts for the weighting, where it needs some; everything else trains."""
+        self.support, self.query, self.part_of = dict(self.data.train), {}, {}
         held_out = phase.weighting.held_out
         if held_out is not None and held_out.kind == "query":
             self.support, self.query = support_and_query(
                 self.data.train, self.data.dev, phase.tasks, held_out.query, self.seed
             )
+        elif held_out is not None and held_out.kind == "parts":
+            targets = [task for task in phase.tasks_with_batches if task in self.data.targets]
+            self.part_of = deal_parts(self.data.train, targets, held_out.parts)
 
     def _start_phase(self, run: PhaseRun, resumed: Checkpoint | None) -> int:
         """Seed, features and record of a new phase, or the state of the checkpoint; returns the updates so far."""
@@ -455,6 +469,11 @@ class Trainer:
         data, names = self.support, phase.tasks_with_batches
         if held_out.kind == "query":
             data, names = self.query, list(phase.tasks)
+        elif held_out.kind == "parts":
+            data = {}
+            for task, parts in self.part_of.items():
+                data[task] = self.support[task].take(np.flatnonzero(parts == phase.weighting.held_out_part).tolist())
+            names = list(data)
         tasks = [task for task in names if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
         return Examples(data, sample_step(data, tasks, size, self.seed, run.num_done))
@@ -498,6 +517,9 @@ class Trainer:
     def _begin_step(self, run: PhaseRun, step: Step) -> Step:
         """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
+        part = run.phase.weighting.held_out_part
+        if part is not None:
+            step = without_part(step, self.part_of, part)
         for transfer in self.stepper.transfers:
             step = transfer.before_step(self._moment(run, step))
         return step
