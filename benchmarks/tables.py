@@ -325,8 +325,8 @@ def main() -> None:
         lines += ["## Heads that begin at the names of their labels", "", label_names(path), ""]
         lines += [
             "Test accuracy by labels of each intent, linear models on a frozen MiniLM; the paradigms `names` and "
-            f"`probe`. One and two labels are drawn {NAMES_SEEDS} times, five and ten are the published sets. Scale and "
-            "penalty of the prior where labels choose none were chosen on the dev sets of the same data.",
+            f"`probe`. One and two labels are drawn {NAMES_SEEDS} times, five and ten are the published sets. Scale "
+            "and penalty of the prior where labels choose none were chosen on the dev sets of the same data.",
             "",
         ]
     path = RESULTS / "setfit.json"
