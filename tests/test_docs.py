@@ -254,6 +254,14 @@ def test_the_learner_of_the_tutorial(here, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:3]] == ["probe", "alone", "helped"]
 
 
+def test_the_ensemble_of_the_page(here, capsys):
+    names = runpy.run_path("ensemble.py")
+    assert sum(names["fitted"].weights.values()) == pytest.approx(1.0)
+    assert list(names["run"].tasks) == ["digit"]
+    assert (here / "runs" / "student" / "report.html").is_file()
+    assert capsys.readouterr().out.startswith("weights")
+
+
 def test_the_loop_of_the_tutorial(here):
     """The source that means something else ends with the least weight, for the reason that the page gives."""
     names = runpy.run_path("own_loop.py")

@@ -3,6 +3,9 @@
 from crosstask.automl import auto as auto
 from crosstask.data.task import Examples as Examples
 from crosstask.data.task import Task as Task
+from crosstask.ensembles.distillation import Distillation as Distillation
+from crosstask.ensembles.distillation import distill as distill
+from crosstask.ensembles.fitting import fit_ensemble as fit_ensemble
 from crosstask.errors import CrossTaskError as CrossTaskError
 from crosstask.errors import CrossTaskWarning as CrossTaskWarning
 from crosstask.estimators.classifier import CrossTaskClassifier as CrossTaskClassifier
@@ -10,6 +13,7 @@ from crosstask.estimators.regressor import CrossTaskRegressor as CrossTaskRegres
 from crosstask.estimators.tagger import CrossTaskTagger as CrossTaskTagger
 from crosstask.learner import Learner as Learner
 from crosstask.runs.callbacks import StopTraining as StopTraining
+from crosstask.runs.ensemble import Ensemble as Ensemble
 from crosstask.runs.loading import from_pretrained as from_pretrained
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
@@ -26,6 +30,7 @@ from crosstask.transfer.base import Transfer as Transfer
 from crosstask.transfer.contrast import Contrast as Contrast
 from crosstask.transfer.forkmerge import ForkMerge as ForkMerge
 from crosstask.transfer.label_transfer import LabelTransfer as LabelTransfer
+from crosstask.transfer.merging import Merging as Merging
 from crosstask.transfer.representation_transfer import RepresentationTransfer as RepresentationTransfer
 from crosstask.transferability.distance import task_distance as task_distance
 from crosstask.transferability.rank import rank as rank

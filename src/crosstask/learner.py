@@ -27,7 +27,7 @@ from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.storage import check_path
 from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.training.measurement import Measured, measure, targets_still_rising, too_short
-from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
+from crosstask.training.paradigms import Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
@@ -48,7 +48,7 @@ class Learner:
     Args:
         encoder: "minilm", a folder or hub id, "textcnn", "lstm", "mlp", "linear", "relu", or a mapping with `name` and
             options.
-        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking" or "contrastive"; by
+        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking", "contrastive" or "names"; by
             default normalized-joint, or single where there is no source.
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.
@@ -139,7 +139,7 @@ class Learner:
                 problem = problem.without_overlap()
             problem = problem.limited(self.seed)
             self.trained_transfers = copies_for_run(self.transfer)
-            section, notes = self._encoder_section(problem.paradigm)
+            section, notes = self._encoder_section(problem)
             model = self._make_model(problem.trained_tasks, section)
             model.encoder.show_on(session.progress)
             # Before features are computed: a refusal should come at once.
@@ -224,11 +224,15 @@ class Learner:
             return None, recipe
         return RunFolder.checked(output, recipe, resume=resume), recipe
 
-    def _encoder_section(self, paradigm: Paradigm) -> tuple[Named, list[str]]:
+    def _encoder_section(self, problem: LearningProblem) -> tuple[Named, list[str]]:
         """The encoder that the paradigm reads, and notes on options that it does not use."""
+        paradigm = problem.paradigm
+        if not paradigm.needs_labels and not problem.sources:
+            feature_section(self.encoder)  # refuses one that knows nothing before it is trained
         if paradigm.frozen_features:
             return feature_section(self.encoder)
-        if paradigm.mean_vectors:
+        compares_vectors = paradigm.mean_vectors or any(transfer.mean_vectors for transfer in self.transfer)
+        if compares_vectors or self.training.head == "names":
             return mean_section(self.encoder), []
         return self.encoder, []
 
@@ -284,7 +288,8 @@ class Learner:
             for note in transfer.notes:
                 record.write(Note(note, transfer=transfer.name))
         for task in problem.targets:
-            if task.dev is None and not paradigm.frozen_features:
+            is_trained = not paradigm.frozen_features and bool(paradigm.needs_labels or problem.sources)
+            if task.dev is None and is_trained:
                 record.write(Warned("no dev set: the model of the last epoch is kept", task=task.name))
         is_frozen = paradigm.frozen_features or self._has_frozen_encoder
         if not model.shared_parameters() and not is_frozen and len(model.specs) > 1:

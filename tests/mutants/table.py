@@ -1,6 +1,6 @@
 """All mutants, by the layer that they are in."""
 
-from mutants import gradients, learning, scores, transfers, weightings
+from mutants import ensembles, gradients, learning, names, scores, transfers, weightings
 from mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -9,4 +9,6 @@ MUTANTS: list[Mutant] = [
     *transfers.MUTANTS,
     *scores.MUTANTS,
     *learning.MUTANTS,
+    *ensembles.MUTANTS,
+    *names.MUTANTS,
 ]

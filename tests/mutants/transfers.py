@@ -220,8 +220,8 @@ MUTANTS = [
     Mutant(
         "forkmerge/probe-of-all-labels",
         "transfer/forkmerge.py",
-        "training = self._examples(target, moment, copy, held_out=False)\n                    fill_head",
-        "training = list(range(len(moment.data[target])))\n                    fill_head",
+        "training = moment.data[target].take(self._examples(target, moment, copy, held_out=False))",
+        "training = moment.data[target]",
         "transfer/test_forkmerge.py::test_a_copy_never_trains_on_its_part",
         "the head of a copy knows the labels that judge it",
     ),

@@ -19,7 +19,7 @@ from crosstask_papers.bench.methods import METHODS, Settings
 from crosstask_papers.bench.opponents import tfidf
 from crosstask_papers.bench.problems import make_problem
 from crosstask_papers.bench.shared_text import Fingerprints
-from crosstask_papers.bench.suites import FULL, HAND_MADE, SUITES, each_other, find_suite, quick_version
+from crosstask_papers.bench.suites import FULL, HAND_MADE, READ_NAMES, SUITES, each_other, find_suite, quick_version
 from crosstask_papers.rates import CHOOSING_SEED
 from data.test_readers_shared_data import DATA
 
@@ -168,15 +168,34 @@ def test_methods_that_do_not_apply_have_no_runs():
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].has_rate])
-def test_every_trained_method_takes_as_many_updates(method):
-    problem = make_problem(Path(), replace(VECTORS, max_source=40), "north", 20, SEED)
+def test_every_trained_method_takes_as_many_updates(method, tiny_encoder):
+    suite, target = replace(VECTORS, max_source=40), "north"
+    if method in READ_NAMES:  # which vectors have not
+        suite, target = replace(WORDS, max_source=40, encoder=tiny_encoder("bert")), "levels"
+    problem = make_problem(Path(), suite, target, 20, SEED)
     training = ct.Training(updates=24, batch_size=4, learning_rate=1e-2, keep="last")
-    outcome = METHODS[method].run(problem, Settings(VECTORS.encoder, training))
+    outcome = METHODS[method].run(problem, Settings(suite.encoder, training))
     expected = 24
     if method == "tuned-weights":  # and what the search took
         expected += 8 * 3 * 6  # trials, parts of the labels, a quarter of the updates
     assert outcome.updates == expected
     assert 0 <= outcome.scores["accuracy"] <= 1
+
+
+def test_names_alone_take_no_updates(tiny_encoder):
+    suite = replace(WORDS, encoder=tiny_encoder("bert"))
+    problem = make_problem(Path(), suite, "levels", 20, SEED)
+    outcome = METHODS["names-alone"].run(problem, Settings(suite.encoder, ct.Training(updates=24)))
+    assert outcome.updates == 0
+    assert 0 <= outcome.scores["accuracy"] <= 1
+
+
+def test_labels_that_are_numbers_are_described():
+    problem = make_problem(Path(), WORDS, "levels", 20, SEED)
+    levels = ("awful dreadful", "dull weak", "plain fair", "fine good", "great superb")
+    assert problem.target.spec.descriptions == levels
+    descriptions = {source.name: source.spec.descriptions for source in problem.sources}
+    assert descriptions == {"polarity": ("good", "awful"), "topics": ()}
 
 
 def test_quick_versions_are_small():

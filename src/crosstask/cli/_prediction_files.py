@@ -158,7 +158,7 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
     device = device_named(options.device)
     model = load(folder, trust_remote_code=options.trust_remote_code)
     if device is not None:
-        model.model.to(device)
+        model.to(device)
     spec = model.spec(options.task)
     recipe = task_options(folder, spec.name)
     input_format = _input_format(data, options.format, spec, recipe)

@@ -28,6 +28,8 @@ class SplitOptions:
             stay as they are, with a note on what they share, but sets that are cut share nothing: of an input that is
             repeated, all examples are cut off or none. With false they are cut example by example.
         metric: score that chooses the model; each kind has a default when left out.
+        descriptions: what labels mean, in words, by label; for tags of spans also by type, without B- and I-. Read by
+            `head: names`, `start: names` and the paradigm `names`; a label without one is read by its own name.
     """
 
     kind: Kind | None = None
@@ -40,6 +42,7 @@ class SplitOptions:
     cut: Cut = "random"
     drop_overlap: bool | None = None
     metric: str | None = None
+    descriptions: Mapping[object, object] | None = None
 
 
 class ArrayKeywords(TypedDict, total=False):
@@ -54,6 +57,7 @@ class ArrayKeywords(TypedDict, total=False):
     cut: Cut
     drop_overlap: bool | None
     metric: str | None
+    descriptions: Mapping[object, object] | None
 
 
 class SplitKeywords(ArrayKeywords, total=False):

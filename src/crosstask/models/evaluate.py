@@ -12,7 +12,7 @@ from crosstask.data.metrics import Predictions
 from crosstask.models.arrays import PreparedInput, gather, lengths_of, take, to_device
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
-from crosstask.models.losses import IGNORED, loss_sum
+from crosstask.models.losses import IGNORED, hard_labels, loss_sum
 from crosstask.models.modes import without_graph
 from crosstask.models.multitask import Model
 
@@ -81,7 +81,7 @@ def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int 
         step = {task: positions[start : start + PREDICTION_BATCH]}
         batch = make_batch(model.encoder, {task: prepared}, step).to(device)
         vectors = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind)
-        batch_labels = batch.labels[task]
+        batch_labels = hard_labels(prepared.spec.kind, batch.labels[task])
         if prepared.spec.kind == "tagging":
             is_labeled = batch_labels != IGNORED  # [batch, length]
             vectors, batch_labels = vectors[is_labeled], batch_labels[is_labeled]  # [words, width], [words]

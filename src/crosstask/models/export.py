@@ -27,7 +27,7 @@ def export(model: Model, task: str, folder: Path, *, card: Options | None = None
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CrossTaskError(f"'{folder}' exists and is not empty; nothing was written. Choose another folder.")
     spec = model.specs[task]
-    model = _one_task(model, task)
+    model = one_task(model, task)
     with new_folder(folder) as scratch:
         options = None
         if not len(model.inserts):
@@ -67,7 +67,7 @@ def load_exported(folder: Path, description: Description, *, trust_remote_code: 
     return model.eval()
 
 
-def _one_task(model: Model, task: str) -> Model:
+def one_task(model: Model, task: str) -> Model:
     """The model with one head; of inserts what the task needs, folded into the weights where that is exact."""
     remaining: list[Insert] = []
     original = model

@@ -39,6 +39,7 @@ class SavedTask(TypedDict):
     scale: NotRequired[FiniteNumber]
     common_label: NotRequired[Annotated[int, Field(ge=0)]]
     values: NotRequired[list[str | int | FiniteNumber | bool]]
+    descriptions: NotRequired[list[str]]
 
 
 class Description(TypedDict):
@@ -203,6 +204,8 @@ def task_specs(description: Description) -> list[TaskSpec]:
             raise CrossTaskError(f"two tasks have the name {shown(spec.name)}.")
         if len(spec.values) not in (0, len(spec.labels)):
             raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.values)} values for its labels.")
+        if len(spec.descriptions) not in (0, len(spec.labels)):
+            raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.descriptions)} descriptions of labels.")
         specs[spec.name] = spec
     if not specs:
         raise CrossTaskError("it has no tasks.")

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from crosstask.models.multitask import Model
 
 
+SOLVED_HEADS = ("probe", "names")
+"""Values of `head` under `training` with which a solver fits the target's head when it is the target's turn."""
+
+
 def outputs(spec: TaskSpec, logits: Tensor) -> Tensor:
     """Outputs of a source's model as features: log-odds of two classes or of each label, probabilities of more classes,
     or the number; [..., columns].

@@ -49,7 +49,9 @@ class Units:
     - `labels`: indices [units], rows of zeros and ones [units, labels], or standardized numbers [units];
     - `examples`: the example that each unit is part of, so that one sentence never stands on both sides of a fold; of
       several examples with the same input, the first;
-    - `device`: where models are solved.
+    - `device`: where models are solved;
+    - `offsets`: logits that a model's are added to, [units, outputs], where it corrects some that are known; what it is
+      not told by labels then stays as it is, and its bias has a penalty too.
     """
 
     kind: Kind
@@ -58,6 +60,7 @@ class Units:
     labels: np.ndarray
     examples: np.ndarray
     device: str = "cpu"
+    offsets: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,7 +71,14 @@ class Units:
 
     def of(self, features: np.ndarray, positions: np.ndarray | slice = slice(None)) -> "Units":
         """The same units, or those at these positions, with other features."""
-        return replace(self, features=features, labels=self.labels[positions], examples=self.examples[positions])
+        offsets = self.offsets if self.offsets is None else self.offsets[positions]
+        labels, examples = self.labels[positions], self.examples[positions]
+        return replace(self, features=features, labels=labels, examples=examples, offsets=offsets)
+
+    def outputs(self, model: LinearModel) -> np.ndarray:
+        """What a model says of the units, [units, outputs]."""
+        outputs = model(self.features)
+        return outputs if self.offsets is None else outputs + self.offsets
 
     def sample(self, max_units: int, generator: np.random.Generator) -> "Units":
         """At most about `max_units` units, as complete examples at random; all where there are no more."""
@@ -164,13 +174,18 @@ def _solve(designs: Designs, units: Units, inverse_penalties: Penalties, toleran
     penalties = torch.as_tensor(np.asarray(inverse_penalties), dtype=torch.float64, device=device)
     if units.kind == "regression":
         return ridge_regression(designs, labels.double(), penalties)
+    offsets = None
+    if units.offsets is not None:
+        offsets = torch.from_numpy(units.offsets).to(device, torch.float64)[designs.rows]  # [subsets, rows, outputs]
     if units.kind == "multilabel":
-        return binary_regressions(designs, labels.double(), penalties, tolerance)
+        return binary_regressions(designs, labels.double(), penalties, tolerance, offsets)
     if units.num_outputs == 2:
         # Two classes share one vector of weights, half of it each.
-        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance) / 2.0
+        lead = None if offsets is None else offsets[..., 1:] - offsets[..., :1]
+        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance, lead) / 2.0
         return torch.cat([-halves, halves], 2)
-    return softmax_regression(designs, nn.functional.one_hot(labels, units.num_outputs).double(), penalties, tolerance)
+    classes = nn.functional.one_hot(labels, units.num_outputs).double()
+    return softmax_regression(designs, classes, penalties, tolerance, offsets)
 
 
 @dataclass(frozen=True)
@@ -212,7 +227,7 @@ def cross_validate(
         held_out = units.take(fold.held_out)
         counts = _is_learnable(held_out, units.take(fold.training))
         for i, model in enumerate(fold_models):
-            logits = model(held_out.features)
+            logits = held_out.outputs(model)
             losses[i].append(unit_losses(held_out, logits)[counts])
             if held_out.is_exclusive:
                 hits[i].append((logits.argmax(axis=1) == held_out.labels)[counts])
@@ -283,9 +298,12 @@ def unit_losses(units: Units, logits: np.ndarray) -> np.ndarray:
 
 
 def _is_learnable(held_out: Units, training: Units) -> np.ndarray:
-    """Where a held-out loss is informative: training units have that label (multilabel: some have it, some not)."""
-    if training.kind == "regression":
-        return np.ones(len(held_out), dtype=bool)
+    """Where a held-out loss is informative: training units have that label (multilabel: some have it, some not).
+
+    A model that corrects known logits says something of every label.
+    """
+    if training.kind == "regression" or training.offsets is not None:
+        return np.ones(held_out.labels.shape, dtype=bool)
     if training.kind == "multilabel":
         return np.broadcast_to(training.labels.any(axis=0) & ~training.labels.all(axis=0), held_out.labels.shape)
     return np.isin(held_out.labels, training.labels)

@@ -33,12 +33,15 @@ CHECK_EVERY = 4
 class Problems:
     """What is minimized: `C * sum of cross-entropies + |weights|^2 / 2`; the bias, last of the axes, has no penalty.
 
+    With offsets it has one, like every weight: what is learned then is a correction of logits that are known.
+
     - `features`: [subsets, rows, axes + 1];
     - `moments`: sums of features times labels as zeros and ones, [subsets, problems, outputs, axes + 1]: labels have no
       other part in the gradient;
     - `inverse_penalties`: C, [subsets, problems, 1, 1];
     - `counts`: units of each subset, [subsets, 1, 1, 1];
-    - `is_penalized`: 1.0 for each of the axes and 0.0 for the bias, [axes + 1].
+    - `is_penalized`: 1.0 for each of the axes and 0.0 for the bias, [axes + 1];
+    - `offsets`: logits that those of the weights are added to, [subsets, problems, outputs, rows], if there are any.
     """
 
     features: Tensor
@@ -46,13 +49,23 @@ class Problems:
     inverse_penalties: Tensor
     counts: Tensor
     is_penalized: Tensor
+    offsets: Tensor | None = None
 
     @classmethod
-    def of(cls, features: Tensor, moments: Tensor, inverse_penalties: Tensor, counts: Tensor) -> "Problems":
+    def of(
+        cls,
+        features: Tensor,
+        moments: Tensor,
+        inverse_penalties: Tensor,
+        counts: Tensor,
+        offsets: Tensor | None = None,
+    ) -> "Problems":
         """With inverse penalties [subsets, problems] and counts [subsets]."""
         is_penalized = torch.ones_like(features[0, 0])
-        is_penalized[-1] = 0.0
-        return cls(features, moments, inverse_penalties[:, :, None, None], counts[:, None, None, None], is_penalized)
+        if offsets is None:
+            is_penalized[-1] = 0.0
+        inverse_penalties, counts = inverse_penalties[:, :, None, None], counts[:, None, None, None]
+        return cls(features, moments, inverse_penalties, counts, is_penalized, offsets)
 
     @property
     def is_exclusive(self) -> bool:
@@ -62,11 +75,16 @@ class Problems:
     def take(self, indices: Tensor) -> "Problems":
         """Some of the problems."""
         moments, inverse_penalties = _take(indices, self.moments, self.inverse_penalties)
-        return replace(self, moments=moments, inverse_penalties=inverse_penalties)
+        offsets = self.offsets
+        if offsets is not None:
+            (offsets,) = _take(indices, offsets)
+        return replace(self, moments=moments, inverse_penalties=inverse_penalties, offsets=offsets)
 
     def start(self) -> Tensor:
-        """No weights, and biases that give every label its frequency."""
+        """No weights, and biases that give every label its frequency; with offsets no biases either."""
         weights = torch.zeros_like(self.moments)
+        if self.offsets is not None:
+            return weights
         frequencies = self.moments[..., -1:] / self.counts  # [subsets, problems, outputs, 1]
         if self.is_exclusive:
             weights[..., -1:] = frequencies.log().clamp(min=ABSENT_START)
@@ -76,6 +94,11 @@ class Problems:
 
     def logits(self, weights: Tensor) -> Tensor:
         """[subsets, problems, outputs, rows]"""
+        logits = self.logit_change(weights)
+        return logits if self.offsets is None else logits + self.offsets
+
+    def logit_change(self, weights: Tensor) -> Tensor:
+        """How logits change when these are added to the weights, [subsets, problems, outputs, rows]."""
         return (weights.flatten(1, 2) @ self.features.mT).unflatten(1, weights.shape[1:3])
 
     def sums(self, values: Tensor) -> Tensor:
@@ -177,7 +200,7 @@ def newton_step(
     check_every = CHECK_EVERY if gradient.is_cuda else 1
     for iteration in range(1, MAX_STEPS + 1):
         # The Hessian times the direction: through the logits, the probabilities, and back to the weights.
-        change = problems.logits(direction)
+        change = problems.logit_change(direction)
         hessian_product = problems.sums(problems.derivative(probabilities, change)) + problems.is_penalized * direction
         curvature = _dot(direction, hessian_product)
         # Curvatures are positive; one that is not is rounding, and the step is as precise as it can get.

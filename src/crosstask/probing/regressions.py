@@ -28,19 +28,37 @@ def ridge_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor
     return torch.cat([weights, biases], 2)[:, :, None]
 
 
-def binary_regressions(designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
-    """One model for each column of zeros and ones, [subsets, rows, columns]; the outputs are logits of a one."""
+def binary_regressions(
+    designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float, offsets: Tensor | None = None
+) -> Tensor:
+    """One model for each column of zeros and ones, [subsets, rows, columns]; the outputs are logits of a one.
+
+    They are added to `offsets`, [subsets, rows, columns], if there are any.
+    """
     num_penalties, num_columns = len(inverse_penalties), labels.shape[2]
     moments = (labels.mT @ designs.features).repeat(1, num_penalties, 1)[:, :, None]
     by_problem = inverse_penalties.repeat_interleave(num_columns).expand(len(labels), -1)
-    solutions = _minimize(designs, moments, by_problem, tolerance)  # [subsets, penalties * columns, 1, axes + 1]
+    if offsets is not None:
+        offsets = offsets.mT.repeat(1, num_penalties, 1)[:, :, None]  # [subsets, penalties * columns, 1, rows]
+    # [subsets, penalties * columns, 1, axes + 1]
+    solutions = _minimize(designs, moments, by_problem, tolerance, offsets)
     return solutions[:, :, 0].unflatten(1, (num_penalties, num_columns))
 
 
-def softmax_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
-    """For classes as rows of zeros with a one, [subsets, rows, classes]; classes that do not occur are all but
-    impossible."""
+def softmax_regression(
+    designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float, offsets: Tensor | None = None
+) -> Tensor:
+    """For classes as rows of zeros with a one, [subsets, rows, classes].
+
+    Logits are added to `offsets`, [subsets, rows, classes], if there are any. Without, classes that do not occur are
+    all but impossible.
+    """
     moments = (labels.mT @ designs.features)[:, None]  # [subsets, 1, classes, axes + 1]
+    if offsets is not None:
+        moments, offsets = moments.expand(-1, len(inverse_penalties), -1, -1), offsets.mT[:, None]
+        offsets = offsets.expand(-1, len(inverse_penalties), -1, -1)
+        by_problem = inverse_penalties.expand(len(labels), -1)
+        return _minimize(designs, moments, by_problem, tolerance, offsets)
     is_present = moments[..., -1:] > 0.0  # [subsets, 1, classes, 1]
     num_present = is_present.sum(2, keepdim=True)
     # Two classes share one vector of weights, half of it each: half of its penalty.
@@ -52,12 +70,19 @@ def softmax_regression(designs: Designs, labels: Tensor, inverse_penalties: Tens
     return torch.cat([weights, torch.where(is_present, biases, ABSENT_LOGIT)], 3)
 
 
-def _minimize(designs: Designs, moments: Tensor, inverse_penalties: Tensor, tolerance: float) -> Tensor:
+def _minimize(
+    designs: Designs, moments: Tensor, inverse_penalties: Tensor, tolerance: float, offsets: Tensor | None = None
+) -> Tensor:
     """Solutions of the problems with these moments and inverse penalties, [subsets, problems]."""
     precision = torch.float64
     if tolerance >= SINGLE_PRECISION:
         precision = torch.float32
-    tensors = (designs.features, moments, inverse_penalties, designs.counts)
-    problems = Problems.of(*(tensor.to(precision) for tensor in tensors))
+    problems = Problems.of(
+        designs.features.to(precision),
+        moments.to(precision),
+        inverse_penalties.to(precision),
+        designs.counts.to(precision),
+        offsets if offsets is None else offsets.to(precision),
+    )
     with without_tf32(problems.features):
         return minimize(problems, tolerance).double()

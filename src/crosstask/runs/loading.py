@@ -9,6 +9,7 @@ from crosstask.hub import fetch_model, is_repo_id
 from crosstask.models.encoders.transformer_files import warn_of_remote_code
 from crosstask.models.export import load_exported
 from crosstask.models.multitask import MODEL_FILE, Model, read_description
+from crosstask.runs.ensemble import ENSEMBLE_FILE, Ensemble, Member, member_folder, read_ensemble
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import ENVIRONMENT_FILE, METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
 from crosstask.runs.run import Metrics, Run, RunFolder, SavedMetrics, read_recipe
@@ -17,7 +18,7 @@ from crosstask.validation import shown
 
 
 def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
-    """A trained model from a run folder, from the `model` folder inside one, or from an exported folder.
+    """A trained model from a run folder, from the `model` folder inside one, an exported folder, or an ensemble's.
 
     Loading runs no code of the folder and downloads nothing.
 
@@ -30,6 +31,9 @@ def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
     if not path.is_dir():
         hint = f" A model of the hub is loaded with `from_pretrained('{folder}')`." if is_repo_id(str(folder)) else ""
         raise CrossTaskError(f"There is no folder '{folder}'.{hint}")
+    for ensemble_path in (path, path / MODEL_FOLDER):
+        if (ensemble_path / ENSEMBLE_FILE).is_file():
+            return load_ensemble(ensemble_path, trust_remote_code=trust_remote_code)
     if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
         return load_run(path, trust_remote_code=trust_remote_code)
     return Predictor(_load_model(path, trust_remote_code))
@@ -88,6 +92,22 @@ def load_run(folder: str | Path, *, trust_remote_code: bool = False) -> Run:
     return Run(model, metrics=metrics, folder=RunFolder(path))
 
 
+def load_ensemble(folder: Path, *, trust_remote_code: bool = False) -> Ensemble:
+    """Several models that are used as one, as `Ensemble.save` wrote them.
+
+    Args:
+        folder: the folder, which may come from somebody else.
+        trust_remote_code: as for `load`.
+    """
+    description = read_ensemble(folder)
+    members: list[Member] = []
+    for number, saved in enumerate(description["members"], start=1):
+        model = _load_model(member_folder(folder, number), trust_remote_code)
+        members.append(Member(saved["name"], saved["weight"], Predictor(model)))
+    with explain_damage(f"The ensemble in '{folder}'"):
+        return Ensemble(members, description["task"])
+
+
 def _load_model(folder: Path, trust_remote_code: bool) -> Model:
     if trust_remote_code:
         warn_of_remote_code(str(folder))
@@ -117,7 +137,7 @@ def task_options(folder: str | Path, task: str) -> dict[str, Any]:
     if not isinstance(tasks, dict) or not isinstance(tasks.get(task, {}), dict):
         raise DamagedFileError(f"'{path}' is damaged: `tasks` holds no section '{task}' with options.")
     options = dict(tasks.get(task, {}))
-    if not isinstance(options.get("train"), str | list):  # a run of Python: `train` is a size, not a file
+    if not isinstance(options.get("train", ""), str | list):  # a run of Python: `train` is a size, not a file
         return {}
     for key in ("name", "folder"):  # arguments of the reader that no recipe has
         if key in options:

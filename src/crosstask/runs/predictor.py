@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import numpy as np
+import torch
 
 from crosstask.data.examples import FORM_WORDS, Examples, LabelValue, TaskSpec
 from crosstask.data.label_map import LabelMap
@@ -50,6 +51,11 @@ class Predictor:
         """The tasks that there is a head for."""
         return dict(self.model.specs)
 
+    def to(self, device: str | torch.device) -> Self:
+        """Compute on this device from now on."""
+        self.model.to(device)
+        return self
+
     def spec(self, task: str | None = None) -> TaskSpec:
         """Kind and labels of a task."""
         if task is None:
@@ -58,9 +64,10 @@ class Predictor:
                     f"There are several targets ({', '.join(self.targets)}): name one with `task` (--task)."
                 )
             task = self.targets[0]
-        if task not in self.model.specs:
-            raise unknown("task", task, self.model.specs)
-        return self.model.specs[task]
+        tasks = self.tasks
+        if task not in tasks:
+            raise unknown("task", task, tasks)
+        return tasks[task]
 
     def predictions(
         self,
@@ -117,8 +124,12 @@ class Predictor:
             )
         # Nothing to rename, but labels get the types that the task's kind wants.
         labeled = LabelMap(None).apply(spec.name, spec.kind, examples)
-        predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
-        return score(predictions)
+        return score(self.evaluated(labeled, spec))
+
+    def evaluated(self, examples: Examples, spec: TaskSpec) -> Predictions:
+        """Predictions for labeled examples, next to the true labels."""
+        predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, examples))
+        return predictions
 
     def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
         """Write a plain model of one task; see `crosstask.models.export.export`."""

@@ -18,7 +18,7 @@ from crosstask.models.multitask import Model
 from crosstask.notebook import html_table
 from crosstask.quoting import brief
 from crosstask.runs.environment import environment
-from crosstask.runs.events import Row, TransferFacts, read_events
+from crosstask.runs.events import PhaseEnd, Row, TransferFacts, read_events
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import (
     CHECKPOINTS_FOLDER,
@@ -196,6 +196,11 @@ class Run(Predictor):
     def weights(self) -> dict[str, float]:
         """The tasks' weights in the end; of the phase that had the most tasks."""
         return max(self.metrics["weights"].values(), key=len, default={})
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of all phases together; a solver takes none."""
+        return sum(end.updates for end in self.record.events(PhaseEnd))
 
     @property
     def scores(self) -> Scores:

@@ -12,7 +12,7 @@ from crosstask.models.batches import Schedule
 from crosstask.training.devices import Precision
 from crosstask.validation import Count, Rate, check_options, check_values, shown
 
-HeadStart = Literal["trained", "reset", "probe"]
+HeadStart = Literal["trained", "reset", "probe", "names"]
 TimeText = Annotated[str, Field(pattern=r"^\d{1,6}(\.\d{1,6})? ?(s|min|h)$")]
 """A time as people write it."""
 MAX_CLIP = 1e30
@@ -51,10 +51,12 @@ class Training:
         finetune_learning_rate: of the second phase of `pretrain`; as `learning_rate` when left out.
         head: what the target's head is when the target begins to train the encoder after the sources: "trained", on the
             target's labels beside the sources, while these alone change the encoder; "reset", its random weights from
-            before; or "probe", a linear model that a solver fits to the encoder's features as they then are (Kumar et
-            al. 2022 probe before they fine-tune). A probe also starts a target that trains alone.
+            before; "probe", a linear model that a solver fits to the encoder's features as they then are (Kumar et
+            al. 2022 probe before they fine-tune); or "names", such a model that stays near what the labels' names mean
+            to the encoder (label tuning, Müller et al. 2022), where heads of sources begin at the names of theirs too.
+            Both also start a target that trains alone.
         sources_first: fraction of the updates of joint training in which the sources train alone; 0, and a half with
-            `head: probe`, when left out.
+            `head: probe` or `head: names`, when left out.
         finish: "target": joint training ends with a phase that trains the target alone, as `pretrain` does.
     """
 

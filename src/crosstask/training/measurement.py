@@ -39,7 +39,8 @@ class Measured:
         """What a target's scores alone would hide."""
         self.majority[task.name] = {}
         for split, predicted in predictions.items():
-            self.majority[task.name][split] = majority_scores(predicted.spec, task.train, task.splits[split])
+            if len(task.train):  # else nothing is most common
+                self.majority[task.name][split] = majority_scores(predicted.spec, task.train, task.splits[split])
             self.never_predicted.setdefault(task.name, {})[split] = never_predicted(predicted)
         split = "test" if "test" in predictions else "dev"
         self.rows += prediction_rows(split, task.splits[split], predictions[split])

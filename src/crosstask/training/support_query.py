@@ -56,7 +56,7 @@ def split_support_and_query(
             raise CrossTaskError(f"Task '{task}' has {len(distinct)} {what}: too few to cut a query set from.")
         labels = None
         if examples.spec.kind in ("classification", "pair"):
-            labels = np.asarray(examples.labels).tolist()
+            labels = np.asarray(examples.hard_labels).tolist()
         # From the task's name too, so that its split does not depend on which other tasks there are.
         generator = np.random.default_rng([seed, zlib.crc32(task.encode())])
         support_rows, query_rows = distinct.cut(labels, num_query, generator)

@@ -317,7 +317,7 @@ class Trainer:
         settings = phase.settings
         lengths = {task: self.support[task].lengths() for task in phase.tasks_with_batches}
         if phase.objective is not None:
-            labels = {task: np.asarray(self.support[task].labels) for task in lengths}
+            labels = {task: np.asarray(self.support[task].hard_labels) for task in lengths}
             per_label = phase.objective.per_label
             return LabelStream(lengths, labels, per_label, batch_size=settings.batch_size, seed=self.seed)
         return Stream(

@@ -184,6 +184,8 @@ class Transfer(HasPresets, nn.Module):
     """When it reads parameters or copies them, where ranks hold a part of them each."""
     notes: Sequence[str] = ()
     """What `start` found out that people should know; it goes into the record."""
+    mean_vectors: bool = False
+    """Whether it compares vectors of texts: a Hugging Face encoder then gives the mean of its token vectors."""
     is_ready: bool = True
     """Whether the targets have begun to learn; a model from before that is never selected."""
     optimizer: torch.optim.Optimizer | None = None

@@ -10,6 +10,10 @@ from typing import Any
 
 from crosstask.automl import auto
 from crosstask.data.examples import KINDS, Kind
+from crosstask.data.label_names import NAMED_KINDS
+from crosstask.ensembles.distillation import distill
+from crosstask.ensembles.fitting import FittedEnsemble, fit_ensemble
+from crosstask.ensembles.weights import Rule
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.runs.events import Row
@@ -83,11 +87,13 @@ class Method:
 
     def _train(self, problem: Problem, settings: Settings) -> Outcome:
         sources = list(problem.sources) if self.trains_on_sources else []
+        run = self.make_learner(problem, settings).fit(problem.target, sources)
+        return Outcome(run.scores[problem.target.name]["test"], run.num_updates)
+
+    def make_learner(self, problem: Problem, settings: Settings) -> Learner:
+        """A learner whose phases together take the updates of the settings."""
         training = self.same_updates(problem, replace(settings.training, **self.training))
-        learner = Learner(settings.encoder, training=training, seed=problem.seed, progress=False, **self.learner)
-        run = learner.fit(problem.target, sources)
-        updates = sum(row["updates"] for row in run.record.of("phase_end"))
-        return Outcome(run.scores[problem.target.name]["test"], updates)
+        return Learner(settings.encoder, training=training, seed=problem.seed, progress=False, **self.learner)
 
     def same_updates(self, problem: Problem, training: Training) -> Training:
         """Settings with which all phases together take the updates that `training` names, or one or two fewer."""
@@ -171,6 +177,49 @@ def linear_words(problem: Problem, settings: Settings) -> Outcome:
     return Outcome(tfidf(problem.target, problem.seed))
 
 
+ENSEMBLE = ("stacking", "single-probed", "sources-first")
+"""Methods whose models an ensemble has; those of other solvers where a suite is without one."""
+FOLDS = 3
+
+
+def fitted_ensemble(problem: Problem, settings: Settings, rule: Rule, updates: int) -> FittedEnsemble:
+    """Models of the folds with their weights, all trained in so many updates together."""
+    names = [name for name in ENSEMBLE if name not in problem.suite.without]
+    trained = [name for name in names if METHODS[name].has_rate]
+    training = replace(settings.training, updates=max(1, updates // (len(trained) * FOLDS)))
+    learners = {name: METHODS[name].make_learner(problem, replace(settings, training=training)) for name in names}
+    options: dict[str, Any] = {"folds": FOLDS, "refit": False, "seed": problem.seed, "progress": False}
+    return fit_ensemble(learners, problem.target, problem.sources, rule=rule, **options)
+
+
+def ensemble(problem: Problem, settings: Settings, rule: Rule = "mixture") -> Outcome:
+    """Models with and without sources, weighted by labels that trained none of them."""
+    fitted = fitted_ensemble(problem, settings, rule, settings.training.updates or 0)
+    return Outcome(fitted.ensemble.score(problem.target.test), fitted.num_updates)
+
+
+def best_of_ensemble(problem: Problem, settings: Settings) -> Outcome:
+    """The same models, of which the best method by those labels has all the weight."""
+    return ensemble(problem, settings, "best")
+
+
+def distilled(problem: Problem, settings: Settings) -> Outcome:
+    """An ensemble in half of the updates, and one model of what it says of the sources' texts in the other half."""
+    updates = settings.training.updates or 0
+    fitted = fitted_ensemble(problem, settings, "mixture", updates // 2)
+    training = replace(settings.training, updates=max(1, updates - fitted.num_updates))
+    student = METHODS["single"].make_learner(problem, replace(settings, training=training))
+    run = distill(fitted.ensemble, problem.target, problem.sources, student=student)
+    return Outcome(run.scores[problem.target.name]["test"], fitted.num_updates + run.num_updates)
+
+
+def nearest_name(problem: Problem, settings: Settings) -> Outcome:
+    """The target alone: a solver keeps its head near what the labels mean."""
+    learner = Learner(settings.encoder, paradigm="names", seed=problem.seed, progress=False)
+    run = learner.fit(problem.target)
+    return Outcome(run.scores[problem.target.name]["test"])
+
+
 METHODS: dict[str, Method] = {
     # The target alone, and solvers.
     "probe": Method("a linear model on features of the frozen encoder", train("probe"), has_rate=False),
@@ -230,7 +279,45 @@ METHODS: dict[str, Method] = {
         "normalized joint, groups of tasks with like losses", train("normalized-joint", weighting="go4align")
     ),
     "auto": Method(f"`crosstask auto` in {AUTO_MINUTES:g} minutes", measure=best_within_minutes, has_rate=False),
+    "names-alone": Method(
+        "a linear model of few labels, near what their names or descriptions mean",
+        measure=nearest_name,
+        has_rate=False,
+        kinds=CLASSES,
+    ),
+    "names": Method("the same after the sources, whose heads begin at their names", train("names"), kinds=CLASSES),
+    "sources-first-named": Method(
+        "half of the updates the sources, a head near the labels' names, then all tasks",
+        train("normalized-joint"),
+        {"head": "names"},
+        kinds=NAMED_KINDS,
+    ),
+    "label-transfer-named": Method(
+        "source labels as soft labels of the target, from what both mean", carried(start="names"), kinds=NAMED_KINDS
+    ),
+    "merging": Method(
+        "each source by itself, encoders merged by the target's labels, then the target",
+        train("pretrain", transfer=["merging"]),
+    ),
+    "merging-head": Method(
+        "each source by itself, encoders merged, a probe as head",
+        train("pretrain", transfer=[{"name": "merging", "then": "head"}]),
+    ),
+    "ensemble": Method(
+        f"models of {FOLDS} folds, with and without sources, weighted by labels that trained none of them",
+        measure=ensemble,
+        rate_of="sources-first",
+    ),
+    "distilled": Method("one model of what an ensemble says of the sources' texts", measure=distilled),
     # Controls: a method with one thing switched off.
+    "merging-mean": Method(
+        "each source by itself, the mean of the encoders, then the target",
+        train("pretrain", transfer=[{"name": "merging", "weights": "uniform"}]),
+        rate_of="merging",
+    ),
+    "ensemble-best": Method(
+        "of the models of an ensemble those of the best method alone", measure=best_of_ensemble, rate_of="sources-first"
+    ),
     "pretrain-probed": Method("the sources, a probe as head, then the target", train("pretrain"), {"head": "probe"}),
     "sources-first-then-target": Method(
         "sources, a probe as head, all tasks, then the target",

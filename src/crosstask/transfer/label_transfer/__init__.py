@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crosstask.data.label_names import check_label_texts
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.bilevel import Rate, Values, Variant
 from crosstask.gradients.cuda_graphs import Parts, PlainGraphs, Tensors
@@ -19,6 +20,7 @@ from crosstask.models.batches import Batch, Step, make_batch, padded_length, row
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
+from crosstask.probing.heads import SOLVED_HEADS
 from crosstask.quoting import shown
 from crosstask.transfer.base import (
     Ability,
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
-Start = Literal["nothing", "model", "probe", "stacked"]
+Start = Literal["nothing", "model", "probe", "stacked", "names"]
 Order = Literal["before", "after"]
 Choice = TypeVar("Choice", bound=str)
 TRAIN, HELD_OUT = "train ", "held-out "
@@ -70,7 +72,8 @@ class Preset:
 
     - `corrects_model`: the network corrects the logits of the target's head;
     - `uses_probe`: the network corrects a linear model of the target, fitted at the end of a warm-up without target;
-    - `reads_source_labels`: that model also reads the label of the source.
+    - `reads_source_labels`: that model also reads the label of the source;
+    - `reads_names`: it begins at what the labels of the target mean, and so does the map from source labels.
     """
 
     gamma_2: float
@@ -79,6 +82,7 @@ class Preset:
     corrects_model: bool = False
     uses_probe: bool = False
     reads_source_labels: bool = False
+    reads_names: bool = False
 
 
 PAPER = Preset(gamma_2=1.0, learning_rate=1e-3, warmup=0.0)
@@ -89,6 +93,7 @@ PRESETS: dict[str, Preset] = {
     "model": replace(PAPER, corrects_model=True),
     "probe": FROM_PROBE,
     "stacked": replace(FROM_PROBE, reads_source_labels=True),
+    "names": replace(FROM_PROBE, reads_names=True),
 }
 """By the option `start`."""
 
@@ -161,7 +166,10 @@ class LabelTransfer(Transfer):
             in which the sources train alone, so that the target is not overfitted by then. The target's head starts
             there too, where it is one linear layer; the soft labels keep it near while its few labels train it on. Or
             "stacked", a linear model that also reads the prediction of the source's head; for an example of the source
-            its own label stands there, which is informative where label sets are close.
+            its own label stands there, which is informative where label sets are close. Or "names", where labels are
+            words or have `descriptions`: the probe stays near what the target's labels mean (`head: names`), and the
+            logit of a target label is the higher the nearer it is to the source's own label, by the cosine of their
+            texts times 10; a Hugging Face encoder then gives the mean of its token vectors.
         hidden: width of the LTN.
         label_width: of its label embeddings.
 
@@ -207,6 +215,7 @@ class LabelTransfer(Transfer):
         super().__init__()
         preset = self.preset = PRESETS[_choice("start", start, get_args(Start))]
         # The objective
+        self.mean_vectors = preset.reads_names
         self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
         self.gamma_2 = _number("gamma_2", preset.gamma_2 if gamma_2 is None else gamma_2, at_least=0.0)
         self.prior = _number("prior", prior, at_least=0.0)
@@ -259,10 +268,11 @@ class LabelTransfer(Transfer):
             raise CrossTaskError(
                 "transfer 'label-transfer' needs a source and the target in every step: use `schedule: parallel`."
             )
-        if plan.settings.head == "probe" or plan.settings.sources_first:
+        if plan.settings.head in SOLVED_HEADS or plan.settings.sources_first:
+            head = plan.settings.head if plan.settings.head in SOLVED_HEADS else "probe"
             raise CrossTaskError(
-                "transfer 'label-transfer' has a first part with the sources alone, and a probe after it, of its own "
-                "(`warmup`, `start: probe`): leave `head: probe` and `sources_first` out."
+                "transfer 'label-transfer' has a first part with the sources alone, and a solver after it, of its own "
+                f"(`warmup`, `start: {head}`): leave `head: {head}` and `sources_first` out."
             )
         takes_turns = [phase.weighting.name for phase in phases if phase.weighting.held_out_part is not None]
         if self.meta and self.hold == "set" and takes_turns:
@@ -283,6 +293,9 @@ class LabelTransfer(Transfer):
             self.adapters = (cast(StateAdapter, setup.providers[Ability.STATE_ADAPTER]),)
         tasks = {task.name: task for task in setup.tasks}
         self.targets = tuple(setup.targets)
+        for name in self.targets:
+            if self.preset.reads_names:
+                check_label_texts(tasks[name].spec)
         self.target_kinds = {name: tasks[name].kind for name in self.targets}
         self.has_taggers = any(task.kind == "tagging" for task in setup.tasks)
         self.sources: dict[str, list[TaskSpec]] = {}
@@ -385,11 +398,13 @@ class LabelTransfer(Transfer):
         """Fit a linear model to each target's labels; the networks and the target's head start from it."""
         for name, network in zip(self.targets, self.networks, strict=True):
             model, target = moment.model, moment.data[name]
-            probe = probes.probe_of(model, target)
+            probe = probes.named_probe_of(model, target) if self.preset.reads_names else probes.probe_of(model, target)
             for spec in self.sources[name]:
                 source_probe = probe
                 if self.preset.reads_source_labels:
                     source_probe = probes.stacked_probe_of(model, target, spec.name)
+                elif self.preset.reads_names:
+                    source_probe = probes.with_label_names(model, probe, target.spec, spec)
                 cast(LabelTransferNetwork, network).set_probe(spec.name, source_probe)
             probes.fill_head(model, name, probe)
 
