@@ -233,4 +233,29 @@ MUTANTS = [
         "automl/test_auto_folds.py",
         "sources train on inputs that are held out of the target",
     ),
+    # Exports
+    Mutant(
+        "export/folded-offsets",
+        "models/stacked_head.py",
+        "bias = bias + of_source @ outputs(source, layer.bias.double())",
+        "bias = bias + 0.0 * of_source.sum()",
+        "models/test_stacked_head.py",
+        "what the sources' layers add is lost when they are folded into the head",
+    ),
+    Mutant(
+        "export/folded-as-logits",
+        "models/stacked_head.py",
+        'return spec.kind in ("regression", "multilabel") or len(spec.labels) == 2',
+        "return True",
+        "models/test_stacked_head.py",
+        "a softmax is folded as if it were linear",
+    ),
+    Mutant(
+        "export/mean-over-padding",
+        "models/plain/modeling_crosstask.py",
+        "return (tokens * mask).sum(1) / mask.sum(1)",
+        "return tokens.mean(1)",
+        "models/test_plain_export.py::test_several_tasks_leave_one_by_one",
+        "the exported model's mean is over padding too",
+    ),
 ]

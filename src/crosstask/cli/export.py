@@ -17,13 +17,18 @@ def export(
 ) -> None:
     """Write a plain Hugging Face folder that loads without crosstask.
 
-    Models that transformers has no class for (word vectors, numeric vectors) become a folder for `crosstask.load`.
+    Where transformers has no class for a model (mean pooling, adapters), its code stands beside the weights, and
+    `trust_remote_code=True` runs it. Models over word or numeric vectors become a folder for `crosstask.load`.
 
     [dim]crosstask export runs/stars stars-model[/dim]
     """
+    from crosstask.models.plain.conversion import CODE_FILE
     from crosstask.runs.loading import load
 
     path = load(run, trust_remote_code=trust_remote_code).export(folder, task)
-    # transformers' own marker of a model.
-    loader = "plain transformers" if (path / "config.json").is_file() else "crosstask.load"
+    loader = "crosstask.load"
+    if (path / CODE_FILE).is_file():
+        loader = f"plain transformers and trust_remote_code=True, which runs its {CODE_FILE} (README.md there says why)"
+    elif (path / "config.json").is_file():  # transformers' own marker of a model
+        loader = "plain transformers"
     typer.echo(f"Wrote {path}, which loads with {loader}.")

@@ -157,12 +157,12 @@ class Encoder(nn.Module, ABC):
             trust_remote_code: whether code in the folder may run. Nothing in the folder itself can allow that.
         """
 
-    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
-        """Write this encoder and a task's head as a plain Hugging Face folder, which loads without crosstask.
+    def undivided(self) -> "Encoder":
+        """An encoder that computes the same from its inputs in one pass, for a model that is only used from now on.
 
-        Returns the options that `HuggingFaceEncoder.load_stock` needs, or None where transformers has no such class.
+        Nothing is computed beforehand or kept, and low-rank updates are part of the weights.
         """
-        return None
+        return self
 
     # Abilities that transfers and studies ask for
 

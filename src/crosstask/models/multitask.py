@@ -44,12 +44,14 @@ class SavedTask(TypedDict):
 class Description(TypedDict):
     """`crosstask.json`: everything about a model but its weights and its encoder's files.
 
-    A folder that transformers reads too has `hugging_face` in place of `encoder`.
+    A folder that transformers reads too has `hugging_face` in place of `encoder`, or `plain` where it needs the code
+    beside the weights for that.
     """
 
     format: int
     encoder: NotRequired[Config]
     hugging_face: NotRequired[Config]
+    plain: NotRequired[Config]
     tasks: list[SavedTask]
     inserts: NotRequired[list[Config]]
 

@@ -57,7 +57,7 @@ def _load_model(folder: Path, trust_remote_code: bool) -> Model:
         warn_of_remote_code(str(folder))
     # An export of a pretrained encoder is a folder of Hugging Face with a head; any other is a model as saved.
     description = read_description(folder)
-    if "hugging_face" in description:
+    if "hugging_face" in description or "plain" in description:
         with explain_damage(f"The model in '{folder}'"):
             return load_exported(folder, description, trust_remote_code=trust_remote_code)
     return Model.load(folder, trust_remote_code=trust_remote_code)
