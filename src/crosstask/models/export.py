@@ -7,7 +7,7 @@ import torch
 
 from crosstask.data.examples import Form
 from crosstask.data.task import TaskSpec
-from crosstask.errors import CrossTaskError
+from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.card import model_card
 from crosstask.models.encoder import Config, Encoder, Options
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
@@ -15,6 +15,8 @@ from crosstask.models.encoders.thawed import ThawedEncoder
 from crosstask.models.heads import model_inputs, quiet_transformers
 from crosstask.models.multitask import FORMAT_VERSION, Description, Model, SavedTask, task_specs, write_description
 from crosstask.models.one_task import one_task, undivided
+from crosstask.models.onnx.card import onnx_card
+from crosstask.models.onnx.folder import OnnxOptions, load_onnx, write_onnx
 from crosstask.models.packaged import PackagedModel
 from crosstask.models.plain.conversion import CODE_FILE, parts_in_words, plain_model, write_code
 from crosstask.models.plain.loading import load_plain
@@ -33,7 +35,18 @@ TRIAL_INPUTS: dict[Form, list[object]] = {
 """What both are given. Words that a vocabulary does not know do as well as others."""
 
 
-def export(model: Model, task: str, folder: Path, *, card: Options | None = None) -> Path:
+FORMATS = ("transformers", "onnx")
+
+
+def export(
+    model: Model,
+    task: str,
+    folder: Path,
+    *,
+    card: Options | None = None,
+    format: str = "transformers",
+    onnx: OnnxOptions | None = None,
+) -> Path:
     """Write a model of one task.
 
     With a Hugging Face encoder this is a folder that `AutoModelForSequenceClassification` or
@@ -41,13 +54,27 @@ def export(model: Model, task: str, folder: Path, *, card: Options | None = None
     pooling, a layer over frozen features, outputs of sources as features, adapters), its code stands beside the weights
     in `modeling_crosstask.py`, which whoever loads it has to allow with `trust_remote_code=True`. Models over word
     vectors or numeric vectors have no place in transformers; their folder is read by `crosstask.load`.
+
+    Every model also leaves as ONNX (`format="onnx"`): a graph, its tokenizer and its labels, which need no torch.
+
+    Args:
+        model: of this task and perhaps others.
+        task: the task.
+        folder: a new one.
+        card: what the model card says of the training.
+        format: "transformers" or "onnx".
+        onnx: options of that format.
     """
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
     check_new(folder)
     if isinstance(model, PackagedModel):
         raise CrossTaskError(f"The model of '{task}' is exported already: copy its folder, or export the run again.")
     spec = model.specs[task]
     model = one_task(model, task)
     whole = undivided(model)
+    if format == "onnx":
+        return _export_onnx(whole, spec, folder, card or {}, onnx or OnnxOptions())
     with new_folder(folder) as scratch:
         exported = None if whole is None else _as_transformers(whole, spec)
         if whole is None or exported is None:
@@ -69,6 +96,20 @@ def export(model: Model, task: str, folder: Path, *, card: Options | None = None
     return folder
 
 
+def _export_onnx(whole: Model | None, spec: TaskSpec, folder: Path, card: Options, options: OnnxOptions) -> Path:
+    if whole is None:
+        raise CrossTaskError(
+            f"Task '{spec.name}': private encoders beside frozen features cannot leave as ONNX. Export it without "
+            "`format`."
+        )
+    exported = _as_transformers(whole, spec)
+    classifier = None if exported is None else exported[0]
+    with new_folder(folder) as scratch:
+        difference = write_onnx(whole, classifier, in_data_units(spec), scratch, options)
+        write_text(scratch / "README.md", onnx_card(spec, card, scratch, difference))
+    return folder
+
+
 def check_new(folder: Path) -> None:
     """Nothing is written over."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -76,7 +117,7 @@ def check_new(folder: Path) -> None:
 
 
 def load_exported(folder: Path, description: Description, *, trust_remote_code: bool = False) -> Model:
-    """Read a Hugging Face folder that `export` wrote.
+    """Read a folder that `export` wrote for others too: for transformers, or as ONNX.
 
     Args:
         folder: the folder.
@@ -86,6 +127,8 @@ def load_exported(folder: Path, description: Description, *, trust_remote_code: 
     """
     (spec,) = task_specs(description)
     spec = in_data_units(spec)
+    if "onnx" in description:
+        return load_onnx(folder, description, spec)
     if "plain" in description:
         return load_plain(folder, description["plain"], spec)
     encoder, head = HuggingFaceEncoder.load_stock(

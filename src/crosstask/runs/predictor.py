@@ -109,11 +109,34 @@ class Predictor:
         predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
         return score(predictions)
 
-    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
-        """Write a plain model of one task; see `crosstask.models.export.export`."""
-        from crosstask.models.export import export
+    def export(
+        self,
+        folder: str | Path,
+        task: str | None = None,
+        *,
+        card: Mapping[str, Any] | None = None,
+        format: str = "transformers",
+        int8: bool = False,
+        examples: Examples | None = None,
+    ) -> Path:
+        """Write a plain model of one task; see `crosstask.models.export.export`.
 
-        return export(self.model, self.spec(task).name, check_path(folder, "export"), card=card)
+        Args:
+            folder: a new one.
+            task: which task; the target when left out.
+            card: what the model card says of the training, instead of what the run knows.
+            format: "transformers", or "onnx": a graph, its tokenizer and its labels, for programs without torch.
+            int8: as ONNX with weights of eight bits, a quarter of the size. `labels.json` and the card say how much
+                that changes.
+            examples: on which that is measured; for lack of any, words of the vocabulary at random.
+        """
+        from crosstask.models.export import export
+        from crosstask.models.onnx.folder import OnnxOptions
+
+        if int8 and format != "onnx":
+            raise CrossTaskError('`int8` is an option of ONNX: ask for `format="onnx"` (--format onnx) too.')
+        path, options = check_path(folder, "export"), OnnxOptions(int8, examples)
+        return export(self.model, self.spec(task).name, path, card=card, format=format, onnx=options)
 
 
 def decisions(predictions: Predictions, labels: Sequence[LabelValue]) -> list[Decision]:
