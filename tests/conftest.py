@@ -2,6 +2,7 @@
 
 import csv
 import random
+import shutil
 import signal
 from pathlib import Path
 
@@ -15,6 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
 settings.register_profile("steady", deadline=None)  # a busy machine is no failure
 settings.load_profile("steady")
 
@@ -23,6 +26,19 @@ settings.load_profile("steady")
 def _own_cache(tmp_path_factory, monkeypatch):
     """Features of tests never meet those of people."""
     monkeypatch.setenv("CROSSTASK_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A real browser without a screen; tests that need it are skipped where there is none."""
+    api = pytest.importorskip("playwright.sync_api")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip(f"there is no browser ({', '.join(BROWSERS)})")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture

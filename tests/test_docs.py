@@ -28,6 +28,11 @@ from reference_pages import reference_pages
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 SNIPPETS = DOCS / "snippets"
+PATIENCE = 60_000
+"""Milliseconds; a busy machine is no failure."""
+BROKEN_CODE = """[...document.querySelectorAll(':not(pre) > code')]
+    .filter((code) => code.getClientRects().length > 1).map((code) => code.textContent)"""
+"""Names and options in the text that stand on two lines."""
 GROUPS = ("paradigms", "weightings", "transfers", "encoders")
 
 
@@ -261,16 +266,46 @@ def test_the_loop_of_the_tutorial(here):
 # The site itself
 
 
-@pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="the extra docs is not installed")
-def test_the_site_builds_and_fetches_nothing(tmp_path, generated):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site as `make docs` builds it."""
+    if importlib.util.find_spec("material") is None:
+        pytest.skip("the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir"]
-    built = subprocess.run([*command, str(tmp_path / "site")], cwd=ROOT, capture_output=True, text=True, check=False)
+    built = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_the_site_fetches_nothing(site, generated):
     for path in generated:
-        assert (tmp_path / "site" / path).with_suffix(".html").is_file()
-    for page in (tmp_path / "site").rglob("*.html"):
+        assert (site / path).with_suffix(".html").is_file()
+    for page in site.rglob("*.html"):
         fetched = re.findall(r'<(?:script|link|img)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*"', page.read_text())
         assert not fetched, f"{page.name}: {fetched[0]}"
-    tutorial = (tmp_path / "site" / "tutorials" / "learner.html").read_text()
+    tutorial = (site / "tutorials" / "learner.html").read_text()
     assert "Which digit is it?" in tutorial
     assert "--8" not in tutorial
+
+
+def test_the_site_is_searched_from_disk(site, browser):
+    page = browser.new_page()
+    page.goto((site / "index.html").as_uri())
+    page.keyboard.press("/")
+    page.keyboard.type("mirror descent")
+    page.wait_for_selector("a.md-search-result__link", timeout=PATIENCE)
+    link = page.locator("a.md-search-result__link").first
+    assert "tawt" in link.get_attribute("href")
+    page.close()
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_names_and_options_are_not_broken(site, browser, width):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    for name in ("reference/commands.html", "reference/recipe.html", "methods/weightings/tawt.html"):
+        page.goto((site / name).as_uri())
+        broken = page.evaluate(BROKEN_CODE)
+        assert not broken, f"{name}: {broken[:3]}"
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), f"{name} is too wide"
+    page.close()

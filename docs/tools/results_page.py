@@ -33,7 +33,8 @@ PAPERS = {
 OPENING = """\
 # Results
 
-Experiments of the four papers, and of our own ranking, run again with `crosstask reproduce`. Data that cannot be passed
+You have read a paper and wonder what its method is worth on your desk. These are experiments of the four papers, and of
+our own ranking, run again with `crosstask reproduce`. Data that cannot be passed
 on has public stand-ins, and encoders are smaller than the papers': what does not hold here may hold there."""
 READING = """\
 ## How to read it
@@ -148,6 +149,16 @@ def measured_sentences(text: str) -> str:
     return " ".join(sentence for sentence in sentences if NOT_YET not in sentence)
 
 
+def lead_and_points(text: str) -> tuple[str, list[str]]:
+    """The sentences that a summary begins with, and its points, each in one line.
+
+    >>> lead_and_points("In short,\\nit helps.\\n\\n- On words:\\n  by {a | b | mean}.\\n- Why: size.\\n")
+    ('In short, it helps.', ['On words: by {a | b | mean}.', 'Why: size.'])
+    """
+    lead, *points = re.split(r"\n+- ", text.strip())
+    return " ".join(lead.split()), [" ".join(point.split()) for point in points]
+
+
 def _summary(experiments: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     """What holds and what does not, paper by paper, in words and in numbers."""
     yield "## What holds, and what does not"
@@ -157,11 +168,13 @@ def _summary(experiments: Mapping[str, dict[str, Any]]) -> Iterator[str]:
         for name, results in experiments.items():
             if name.split("-")[0] == key and not results["is_outdated"]:
                 claims += results["claims"]
-        text = measured_sentences(fill((TEXTS / f"summary-{key}.md").read_text(encoding="utf-8"), experiments))
+        lead, points = lead_and_points((TEXTS / f"summary-{key}.md").read_text(encoding="utf-8"))
+        sentences = [measured_sentences(fill(point, experiments)) for point in points]
         outdated = [f"`{name}`" for name in experiments if experiments[name]["is_outdated"] and name.startswith(key)]
         if outdated:
-            text = f"{text} {BEING_RUN.format(', '.join(outdated))}".strip()
-        yield f"**{paper}.** {text}"
+            sentences.append(BEING_RUN.format(", ".join(outdated)))
+        yield f"**{paper}.** {lead}"
+        yield "\n".join(f"- {sentence}" for sentence in sentences if sentence)
         verdicts = [claim["verdict"] for claim in claims]
         counts = [verdicts.count(verdict) for verdict in VERDICTS]
         lines.append([paper, *counts, len(verdicts) - sum(counts)])

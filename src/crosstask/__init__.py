@@ -22,6 +22,7 @@ _EXPORTS = {
     "Training": "crosstask.training.config",
     "Run": "crosstask.runs.run",
     "load": "crosstask.runs.loading",
+    "StopTraining": "crosstask.runs.callbacks",
     "task_distance": "crosstask.transferability.distance",
     "transfer_matrix": "crosstask.studies.transfer_matrix",
     "capacity": "crosstask.studies.capacity",

@@ -6,6 +6,7 @@ from crosstask.data.task import Task as Task
 from crosstask.errors import CrossTaskError as CrossTaskError
 from crosstask.errors import CrossTaskWarning as CrossTaskWarning
 from crosstask.learner import Learner as Learner
+from crosstask.runs.callbacks import StopTraining as StopTraining
 from crosstask.runs.loading import load as load
 from crosstask.runs.run import Run as Run
 from crosstask.studies.capacity import capacity as capacity

@@ -19,6 +19,7 @@ from crosstask.models.evaluate import evaluate
 from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
 from crosstask.report import write_if_possible, write_missing_page, write_run_page
+from crosstask.runs.callbacks import Callback, read_callbacks
 from crosstask.runs.events import Note, PhaseEnd, Row, SkippedStep, Start, TaskDescription, Warned
 from crosstask.runs.loading import load_run
 from crosstask.runs.prediction_log import prediction_rows
@@ -60,6 +61,8 @@ class Learner:
             of these: where losses, weights and scores are shown as the run goes.
         seed: of initialization, order and dropout.
         progress: show a bar; by default when the error stream is a terminal.
+        callbacks: functions that are called with every event of a run as it happens (`crosstask.runs.events`); one that
+            raises `StopTraining` ends the phase after its next evaluation, and any other exception ends the run.
         settings: single settings of the loop, the fields of `Training`.
     """
 
@@ -75,6 +78,7 @@ class Learner:
         track: Track = None,
         seed: int = 0,
         progress: bool | None = None,
+        callbacks: Callback | Sequence[Callback] = (),
         **settings: Unpack[TrainingSettings],
     ) -> None:
         check_value("Learner", "seed", Seed, seed)
@@ -94,6 +98,7 @@ class Learner:
         check_installed(self.track)
         self.seed = seed
         self.progress = progress
+        self.callbacks = read_callbacks(callbacks)
         self.run: Run | None = None
 
     def fit(
@@ -116,7 +121,7 @@ class Learner:
         problem = LearningProblem.of(target, sources, self.paradigm)
         self._check_names(problem)
         folder, recipe = self._run_folder(problem, output, resume)
-        session = Session(folder, recipe, self.training.precision)
+        session = Session(folder, recipe, self.training.precision, self.callbacks)
         if folder is not None and folder.is_finished:  # which can be read where nothing may be written
             self.run = reopen(folder, trusts_remote_code(self.encoder))
             return self.run
@@ -151,6 +156,7 @@ class Learner:
                 session.progress,
                 self.seed,
                 session.recipe_digest,
+                session.wants_to_stop,
             )
             data = TrainingData(train, dev, tuple(problem.target_names))
             trainer = Trainer(model, data, context, self.trained_transfers)

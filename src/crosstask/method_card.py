@@ -155,6 +155,7 @@ def _options(
 def values_in_words(hint: Any) -> str:
     """An annotation in words, with its bounds.
 
+    >>> from typing import Literal
     >>> values_in_words(int | None), values_in_words(Literal["exact", "mean"])
     ('a whole number', "'exact' or 'mean'")
     """

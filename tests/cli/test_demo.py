@@ -26,7 +26,7 @@ from crosstask.training.paradigms import PARADIGMS
 TABLES = ["comparison.csv", "comparison.json", "comparison.md", "comparison.tex"]
 
 
-def quick_digits(updates=6):
+def quick_digits(updates=12):
     return digits_problem(training=replace(TRAINING, updates=updates, evaluate_every=updates))
 
 
@@ -77,7 +77,7 @@ def test_every_method_has_the_same_number_of_updates():
     target, *sources = tasks.values()
     for method in [name for name, paradigm in PARADIGMS.items() if not paradigm.frozen_features]:
         run = study.learner(run_key(method, "digit", 0), tasks).fit(target, sources)
-        assert sum(row["updates"] for row in run.history if row["event"] == "phase_end") == 6
+        assert sum(row["updates"] for row in run.history if row["event"] == "phase_end") == 12
 
 
 def test_demo_writes_results_page_and_a_run_and_replaces_its_own_folder(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """Pages in a real browser: nothing is fetched, nothing goes wrong, and everything that can be pressed works."""
 
 import csv
-import shutil
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,22 +13,9 @@ from crosstask.runs.record import PREDICTIONS_FILE
 
 pytest.importorskip("altair")
 pytest.importorskip("vl_convert")
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 SVG = "{http://www.w3.org/2000/svg}"
 ALL_DRAWN = "[...document.querySelectorAll('[data-chart]')].every((place) => place.querySelector('svg'))"
 PATIENCE = 60_000  # milliseconds; a busy machine is no failure
-
-
-@pytest.fixture(scope="session")
-def browser():
-    api = pytest.importorskip("playwright.sync_api")
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.skip(f"there is no browser ({', '.join(PROGRAMS)})")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")

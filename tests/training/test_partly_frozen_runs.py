@@ -56,10 +56,10 @@ def test_weightings(name, encoder):
 
 @pytest.mark.parametrize("name", list(TRANSFERS))
 def test_transfers(name, encoder, tmp_path):
-    transfer = [name]
+    transfer = [{"name": name, **OPTIONS.get(name, {})}]
     if name == "representation-transfer":
-        transfer = ["label-transfer", name]
-    run = fit(encoder, transfer=transfer, output=tmp_path / "run")
+        transfer.insert(0, {"name": "label-transfer"})
+    run = fit(encoder, transfer=transfer, output=tmp_path / "run", updates=4)  # one for each branch of a merge
     check(run)
     texts = ["good film", "bad"]
     assert ct.load(tmp_path / "run").predict(texts) == run.predict(texts)

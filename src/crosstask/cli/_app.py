@@ -1,19 +1,21 @@
 """The application, its one way to fail, and the options that several commands share."""
 
 import contextlib
+import logging
 import re
 import signal
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from crosstask.cli._signals import Stopped, forget_output
 from crosstask.errors import CrossTaskError, CrossTaskWarning, RemoteCodeWarning
+from crosstask.quoting import readable
 
 
 class Commands(TyperGroup):
@@ -122,9 +124,43 @@ def _show_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+LogLevel = Literal["warning", "info", "debug"]
+
+
+class TerminalHandler(logging.Handler):
+    """Writes to the error stream as it is at that moment: a progress bar takes its place while it is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line, whatever it quotes."""
+        typer.echo(readable(self.format(record)), err=True)
+
+
+@contextlib.contextmanager
+def logged_to_terminal(level: LogLevel) -> Iterator[None]:
+    """Show what the package tells Python's logging inside, from this level on."""
+    logger = logging.getLogger("crosstask")
+    level_before, propagate_before = logger.level, logger.propagate
+    handler = TerminalHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.setLevel(level.upper())
+    logger.addHandler(handler)
+    logger.propagate = False  # once is enough
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level_before)
+        logger.propagate = propagate_before
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     debug: Annotated[bool, flag("--debug", help="Show the traceback of an error.")] = False,
+    log: Annotated[
+        LogLevel | None,
+        typer.Option(metavar="LEVEL", help="Show what happens: info (phases, evaluations) or debug (every update)."),
+    ] = None,
     version: Annotated[
         bool, flag("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -135,3 +171,5 @@ def options(
 
     [dim]crosstask train recipe.yaml[/dim]  a run of your own, in runs/recipe
     """
+    if log is not None:
+        context.with_resource(logged_to_terminal(log))

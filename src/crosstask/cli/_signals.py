@@ -117,9 +117,9 @@ def _handlers(received: list[Stopped]) -> Iterator[None]:
 
 
 def _command() -> str:
-    """The command that runs: options before it have no value."""
+    """The command that runs, where a stop has something to say of it; options stand before it."""
     for argument in sys.argv[1:]:
-        if not argument.startswith("-"):
+        if argument in ("train", *RESUMABLE_COMMANDS):
             return argument
     return ""
 

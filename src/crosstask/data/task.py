@@ -29,11 +29,15 @@ from crosstask.data.readers.tables_in_memory import (
 )
 from crosstask.data.splits import assemble, check_name
 from crosstask.errors import CrossTaskError
+from crosstask.notebook import html_table
 from crosstask.validation import check_values, shown
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
     from pandas import DataFrame
+
+SHOWN_LABELS = 10
+"""Of a task in a notebook."""
 
 __all__ = ["KINDS", "Examples", "Form", "Kind", "Task", "TaskSpec"]
 
@@ -75,6 +79,13 @@ class Task:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(examples)}" for name, examples in self.splits.items())
         return f"Task({self.name!r}, {self.kind}, {len(self.labels)} labels, {sizes})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how many examples each split has, the labels, and how the data was changed."""
+        rows: list[list[object]] = [[name, len(examples)] for name, examples in self.splits.items()]
+        if self.labels:
+            rows.append(["labels", _first_few(self.labels)])
+        return html_table(f"{self.name}: {self.kind}", ["split", "examples"], rows, self.notes)
 
     @classmethod
     def assemble(
@@ -355,3 +366,11 @@ def _apart(options: Mapping[str, Any]) -> tuple[SplitKeywords, dict[str, Any]]:
         else:
             reader_options[key] = value
     return cast(SplitKeywords, split_options), reader_options
+
+
+def _first_few(labels: Sequence[str]) -> str:
+    """As many labels as one reads, and how many there are."""
+    text = ", ".join(labels[:SHOWN_LABELS])
+    if len(labels) > SHOWN_LABELS:
+        text += f", ... ({len(labels)})"
+    return text

@@ -23,6 +23,7 @@ PLAIN = ("uniform", "by-size", "fixed")
 OPTIONS: dict[str, Section] = {
     "tawt-samples": {"every": 5},
     "torchjd": {"method": "UPGrad"},
+    "forkmerge": {"merges": 1, "parts": 2},  # the updates of a demo are few, and all branches share them
     "label-transfer": {"start": "model"},  # four sources, one of them noise: from nothing they would drown the target
 }
 ON_LAYERS = ("representation-transfer", "adapters", "adapter-fusion")
@@ -65,7 +66,7 @@ class Problem:
         # 2. Paradigms with TAWT, where there is something to weight.
         tawt = {"name": "tawt", "every": self.tawt_every}
         for name, paradigm in PARADIGMS.items():
-            if paradigm.uses_sources and not paradigm.frozen_features:
+            if paradigm.takes_weights:
                 summary = f"{name} with weights learned by TAWT"
                 methods.append(Method(f"{name} + tawt", name, tawt, summary=summary))
         # 3. Transfers.

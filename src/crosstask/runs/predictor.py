@@ -72,18 +72,20 @@ class Predictor:
             predictions = predict_scores(self.model, spec.name, sentences, batch_size=batch_size, progress=progress)
         return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
-    def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
+    def predict(
+        self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH
+    ) -> list[Decision]:
         """The label of each input, a list of tags, a tuple of labels, or a number.
 
         A label is a text; for a task that was made in Python it is what it was there, such as 5 or True.
         """
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
+        predictions = self.predictions(inputs, task, batch_size=batch_size)
         return decisions(predictions, predictions.spec.decisions)
 
     def predict_probabilities(
-        self, inputs: Inputs, task: str | None = None
+        self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH
     ) -> list[Probabilities] | list[list[Probabilities]]:
         """The probability of each label, as `predict` gives it; for tagging a list of these, one per word."""
         spec = self.spec(task)
@@ -91,7 +93,7 @@ class Predictor:
             raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
+        predictions = self.predictions(inputs, task, batch_size=batch_size)
         return probabilities_by_label(predictions, predictions.spec.decisions)
 
     def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:

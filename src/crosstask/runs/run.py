@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from crosstask.data.examples import Examples
 from crosstask.errors import CrossTaskError
 from crosstask.models.multitask import Model
+from crosstask.notebook import html_table
 from crosstask.quoting import brief
 from crosstask.runs.environment import environment
 from crosstask.runs.events import Row, TransferFacts, read_events
@@ -127,6 +128,30 @@ class Run(Predictor):
             self.recipe = recipe
         if measured is not None:
             self.measured = measured
+
+    def __repr__(self) -> str:
+        scores: list[str] = []
+        for target, split, metric, value in self._first_scores():
+            scores.append(f"{target}: {metric} {value:.4g} on {split}")
+        return f"Run({self.metrics['paradigm']}, {', '.join(scores) or ', '.join(self.targets)})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: scores, weights, and what to look into."""
+        rows = [[task, split, metric, f"{value:.4g}"] for task, split, metric, value in self._first_scores()]
+        table = html_table(
+            f"Run: {self.metrics['paradigm']}", ["task", "split", "metric", "score"], rows, self.warnings
+        )
+        if len(self.weights) > 1:
+            weights = [[task, f"{weight:.3f}"] for task, weight in self.weights.items()]
+            table += html_table("Weights", ["task", "weight"], weights)
+        return table
+
+    def _first_scores(self) -> Iterator[tuple[str, str, str, float]]:
+        """Of each target and split, the metric that chooses the model: target, split, metric, value."""
+        for target in self.targets:
+            for split, scores in self.scores.get(target, {}).items():
+                for metric, value in list(scores.items())[:1]:
+                    yield target, split, metric, value
 
     @cached_property
     def record(self) -> Record:

@@ -3,11 +3,15 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from crosstask.notebook import html_list, html_table
 from crosstask.runs.estimate import DASH, Estimate
 from crosstask.storage.spreadsheet import csv_line, escape_formula
 from crosstask.studies.hyperparameters import settings_text
-from crosstask.studies.table import Comparison
+
+if TYPE_CHECKING:
+    from crosstask.studies.table import Comparison
 
 CSV_COLUMNS = (
     *("target", "metric", "part", "method", "seeds", "mean", "deviation", "dev_mean", "dev_deviation"),
@@ -20,7 +24,7 @@ GAIN = "gain over {}"
 OVER_SINGLE = "over single"
 
 
-def to_csv(comparison: Comparison, *, raw: bool = False) -> str:
+def to_csv(comparison: "Comparison", *, raw: bool = False) -> str:
     """A line per method and target, with every figure as it is.
 
     Args:
@@ -65,7 +69,7 @@ class Markup:
     bold: Callable[[str], str]
 
 
-def to_markdown(comparison: Comparison) -> str:
+def to_markdown(comparison: "Comparison") -> str:
     """A table per target."""
     blocks: list[str] = []
     for target in comparison.targets:
@@ -78,7 +82,7 @@ def to_markdown(comparison: Comparison) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def to_latex(comparison: Comparison) -> str:
+def to_latex(comparison: "Comparison") -> str:
     """A `tabular` per target, with the rules of the package booktabs."""
     blocks: list[str] = []
     for target in comparison.targets:
@@ -102,12 +106,12 @@ def _comment(text: str) -> str:
     return "% " + " ".join(text.split())
 
 
-def caption(comparison: Comparison, target: str) -> str:
+def caption(comparison: "Comparison", target: str) -> str:
     """What is measured."""
     return f"{target}: {comparison.metrics[target]} on {comparison.parts[target]}"
 
 
-def refusals(comparison: Comparison) -> list[str]:
+def refusals(comparison: "Comparison") -> list[str]:
     """Which methods did not run, or not with every seed, and why; once where all targets have the same reason."""
     targets: dict[tuple[str, str], list[str]] = {}
     for line in comparison.lines:
@@ -119,7 +123,7 @@ def refusals(comparison: Comparison) -> list[str]:
     return sentences
 
 
-def table_columns(comparison: Comparison, target: str) -> dict[str, list[str]]:
+def table_columns(comparison: "Comparison", target: str) -> dict[str, list[str]]:
     """The table as text, column by column; those that say nothing here are left out."""
     columns: dict[str, list[str]] = {}
     for line in comparison.of_target(target):
@@ -145,7 +149,17 @@ def table_columns(comparison: Comparison, target: str) -> dict[str, list[str]]:
     return columns
 
 
-def _rows(comparison: Comparison, target: str, markup: Markup) -> tuple[list[str], list[list[str]]]:
+def to_html(comparison: "Comparison") -> str:
+    """A table per target, as notebooks show it."""
+    tables: list[str] = []
+    for target in comparison.targets:
+        columns = table_columns(comparison, target)
+        tables.append(html_table(caption(comparison, target), list(columns), zip(*columns.values(), strict=True)))
+    notes = [*refusals(comparison), *comparison.notes()]
+    return "".join(tables) + html_list(notes)
+
+
+def _rows(comparison: "Comparison", target: str, markup: Markup) -> tuple[list[str], list[list[str]]]:
     """Headings and rows in the markup of a format, the best score in bold."""
     columns = table_columns(comparison, target)
     rows: list[list[str]] = []

@@ -135,7 +135,7 @@ class Definitions:
         # A paradigm of one task, or of a solver, cannot be that of methods with a weighting.
         if paradigm is not None:
             facts = find_paradigm(paradigm)
-            if facts.uses_sources and not facts.frozen_features:
+            if facts.takes_weights:
                 return cls(sections, options, paradigm)
         return cls(sections, options)
 

@@ -11,6 +11,7 @@ from crosstask.methods import papers_of
 from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
+from crosstask.studies import formats
 from crosstask.studies.grid import RunKey
 from crosstask.studies.hyperparameters import Trials, Tried, choose, counts_text, settings_text, trial_counts
 from crosstask.studies.method import Method, Section
@@ -70,7 +71,7 @@ class Line:
         return data
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """The table with all that it was made of.
 
@@ -90,6 +91,18 @@ class Comparison:
     cells: tuple[Row, ...]
     tried: tuple[Tried, ...] = ()
     left_out: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        targets = ", ".join(self.targets)
+        return f"Comparison({targets}: {len(self.methods)} methods, {len(self.seeds)} seeds, against {self.baseline})"
+
+    def __str__(self) -> str:
+        """The table of each target, in Markdown."""
+        return formats.to_markdown(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return formats.to_html(self)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -252,6 +252,7 @@ class Paradigm:
     - `counterpart`: the paradigm to use instead where there is no source, or, of one that uses none, where there is;
     - `uses_sources`: whether it reads the sources;
     - `frozen_features`: whether it reads features of an encoder that stays as it is;
+    - `takes_weights`: whether tasks train together in it by losses, which a weighting can act on;
     - `mean_vectors`: whether a Hugging Face encoder gives the mean of its token vectors, unless `pooling` is set;
     - `limit_source`: reduces a source, by a seed, to the examples that the paradigm reads of it.
     """
@@ -262,6 +263,7 @@ class Paradigm:
     counterpart: str
     uses_sources: bool = True
     frozen_features: bool = False
+    takes_weights: bool = False
     mean_vectors: bool = False
     limit_source: Callable[[Task, int], Task] | None = None
 
@@ -286,9 +288,9 @@ PARADIGMS: dict[str, Paradigm] = {
     paradigm.name: paradigm
     for paradigm in (
         Paradigm("single", single, TAWT, "normalized-joint", uses_sources=False),
-        Paradigm("pretrain", pretrain, TAWT, "single"),
-        Paradigm("joint", joint, TAWT, "single"),
-        Paradigm("normalized-joint", normalized_joint, TAWT, "single"),
+        Paradigm("pretrain", pretrain, TAWT, "single", takes_weights=True),
+        Paradigm("joint", joint, TAWT, "single", takes_weights=True),
+        Paradigm("normalized-joint", normalized_joint, TAWT, "single", takes_weights=True),
         Paradigm("probe", probe, PROBES, "stacking", uses_sources=False, frozen_features=True),
         Paradigm("stacking", stacking, STACKING, "probe", frozen_features=True, limit_source=limited_source),
         Paradigm("contrastive", contrastive, SETFIT, "contrastive", mean_vectors=True),

@@ -5,8 +5,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from crosstask.baton import clock
 from crosstask.progress import Progress, make_progress, shown
+from crosstask.runs.callbacks import Callback, Callbacks, log_event
 from crosstask.runs.events import Note, Warned
 from crosstask.runs.record import HISTORY_FILE, Record, digest_of, read_first_rows
 from crosstask.runs.run import PlainRecipe, Run, RunFolder
@@ -20,13 +23,16 @@ from crosstask.training.devices import Devices, Precision
 class Session:
     """One run from the check of its folder to the last file. Of several processes the main one alone writes."""
 
-    def __init__(self, folder: RunFolder | None, recipe: PlainRecipe, precision: Precision) -> None:
+    def __init__(
+        self, folder: RunFolder | None, recipe: PlainRecipe, precision: Precision, callbacks: Sequence[Callback] = ()
+    ) -> None:
         self.folder = folder
         self.recipe = recipe
         self.devices = Devices(precision)
         self.progress = Progress()
         self.tracking = Tracking([])
         self.record = Record()
+        self.callbacks = Callbacks(callbacks)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -73,7 +79,14 @@ class Session:
                 self.record.open(path / HISTORY_FILE, keep=num_rows)
                 self._write_notes(loaded)
         self.tracking.start(self.record, self.recipe, path)
+        if self.devices.is_main:
+            self.record.readers += [log_event, self.callbacks]
         return checkpoint
+
+    def wants_to_stop(self) -> bool:
+        """Whether a callback has asked for the end of the phase; all processes get the same answer."""
+        flag = torch.tensor(float(self.callbacks.wants_to_stop), device=self.devices.device)
+        return bool(self.devices.sum(flag) > 0)
 
     def _check(self, check: Callable[[Checkpoint], None], checkpoint: Checkpoint) -> None:
         """Whether the run can go on from a checkpoint, and its history goes as far."""

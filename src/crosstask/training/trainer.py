@@ -104,7 +104,8 @@ class TrainingData:
 class RunContext:
     """What a run has besides model and data: devices, where it writes, its seed; no checkpoints without `folder`.
 
-    `recipe_digest` tells checkpoints of this run from those of others.
+    `recipe_digest` tells checkpoints of this run from those of others; `wants_to_stop` is asked after each evaluation
+    whether the phase is to end.
     """
 
     devices: Devices
@@ -113,6 +114,7 @@ class RunContext:
     progress: Progress = field(default_factory=Progress)
     seed: int = 0
     recipe_digest: str = ""
+    wants_to_stop: Callable[[], bool] = lambda: False
 
 
 class PhaseSchedule:
@@ -176,6 +178,7 @@ class Trainer:
         self.data = data
         self.devices, self.record, self.progress = context.devices, context.record, context.progress
         self.folder, self.seed = context.folder, context.seed
+        self.wants_to_stop = context.wants_to_stop
         self.transfers = list(transfers)
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
@@ -281,6 +284,7 @@ class Trainer:
                 self._evaluate(run)
                 num_evaluations = self.state.selection.evaluations_since_best
                 stops_early = settings.patience is not None and num_evaluations >= settings.patience
+                stops_early = self.wants_to_stop() or stops_early
             # What the loop does must not depend on the time, so a checkpoint by time changes nothing else.
             if saves or (self.devices.num_ranks == 1 and self.checkpoint_timer.is_due(settings)):
                 self._save_checkpoint(number, PhasePosition(phase.weighting, run.optimizer, run.num_done))
