@@ -39,6 +39,10 @@ class Predictor:
         """The tasks that there is a head for."""
         return dict(self.model.specs)
 
+    def forget_texts(self) -> None:
+        """Keep nothing of the texts that are predicted from now on."""
+        self.model.encoder.forget_texts()
+
     def spec(self, task: str | None = None) -> TaskSpec:
         """Kind and labels of a task."""
         if task is None:
@@ -61,7 +65,7 @@ class Predictor:
     ) -> Predictions:
         """Scores of every label for every input, computed in batches of inputs of like length."""
         spec = self.spec(task)
-        examples = _as_form(inputs, spec)
+        examples = inputs_of_form(inputs, spec)
         if spec.form != "tokens":
             return predict_scores(self.model, spec.name, examples, batch_size=batch_size, progress=progress)
         # A sentence without words has no tags; encoders need not know of such.
@@ -72,9 +76,7 @@ class Predictor:
             predictions = predict_scores(self.model, spec.name, sentences, batch_size=batch_size, progress=progress)
         return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
-    def predict(
-        self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH
-    ) -> list[Decision]:
+    def predict(self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH) -> list[Decision]:
         """The label of each input, a list of tags, a tuple of labels, or a number.
 
         A label is a text; for a task that was made in Python it is what it was there, such as 5 or True.
@@ -184,7 +186,7 @@ def _by_word(labels: Sequence[LabelValue], words: np.ndarray) -> list[Probabilit
     return [_by_label(labels, word) for word in words]  # [words, labels]
 
 
-def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
+def inputs_of_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
     """Inputs in the form that the task was trained on, or an error that says which form that is."""
     if isinstance(inputs, str):
         raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
@@ -223,8 +225,9 @@ def _as_example(item: object, form: str) -> str | tuple[str, ...] | list[str] | 
 
 def _as_vectors(inputs: Inputs, spec: TaskSpec) -> np.ndarray:
     try:
-        vectors = np.asarray(inputs, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused below
+            vectors = np.asarray(inputs, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
         raise CrossTaskError(
             f"Task '{spec.name}' takes vectors, a row of as many numbers for every example; found {shown(inputs)}."
         ) from error

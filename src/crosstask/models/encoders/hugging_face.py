@@ -263,7 +263,7 @@ class HuggingFaceEncoder(Encoder):
 
     def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Word-piece ids; for tagging also the position of each word's first piece (-1: cut off)."""
-        rows = self.tokenization.rows(inputs, form, self.max_length)
+        rows = self.tokenization.rows(inputs, form, self.max_length, remember=self.remembers_texts)
         self._check_ids(rows)
         return rows
 
