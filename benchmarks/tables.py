@@ -18,6 +18,7 @@ from narrow_alignment import table as narrow
 from partial_freeze import score_table, time_table
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
+from serve_load import table as serve_load
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
@@ -334,6 +335,10 @@ def main() -> None:
     path = RESULTS / "million_rows.json"
     if path.exists():
         lines += million_rows(json.loads(path.read_text()))
+    path = RESULTS / "serve_load.json"
+    if path.exists():
+        found = json.loads(path.read_text())
+        lines += [*serve_load(found), f"{machine(found)}.", ""]
     path = RESULTS / "fuzz.json"
     if path.exists():
         lines += fuzzing(json.loads(path.read_text()))

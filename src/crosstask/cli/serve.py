@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -70,7 +69,7 @@ def serve(
     limits = Limits(
         body_bytes=max_bytes, inputs=max_inputs, characters=max_characters, batch=max_batch, answer_seconds=seconds
     )
-    service = Service(predictor, _name(run), limits)
+    service = Service(predictor, ", ".join(predictor.targets), limits)
     service.warm_up()
     try:
         server = Server(service, host, port)
@@ -80,11 +79,6 @@ def serve(
             f"Cannot listen on {host}, port {port}: {reason}. Choose another one with --host and --port."
         ) from error
     _run(server)
-
-
-def _name(run: Path) -> str:
-    """What the folder is called, wherever it is named from."""
-    return run.resolve().name or str(run)
 
 
 def _run(server: "Server") -> None:

@@ -72,20 +72,20 @@ def export(
         raise CrossTaskError(f"The model of '{task}' is exported already: copy its folder, or export the run again.")
     spec = model.specs[task]
     model = one_task(model, task)
-    whole = undivided(model)
+    complete = undivided(model)
     if format == "onnx":
-        return _export_onnx(whole, spec, folder, card or {}, onnx or OnnxOptions())
+        return _export_onnx(complete, spec, folder, card or {}, onnx or OnnxOptions())
     with new_folder(folder) as scratch:
-        exported = None if whole is None else _as_transformers(whole, spec)
-        if whole is None or exported is None:
+        exported = None if complete is None else _as_transformers(complete, spec)
+        if complete is None or exported is None:
             model.save(scratch)
             text = _card_of_ours(spec, card or {})
         else:
             classifier, description = exported
-            _check_same(whole, classifier, spec)
+            _check_same(complete, classifier, spec)
             with quiet_transformers():
                 classifier.save_pretrained(scratch)
-            encoder = _text_encoder(whole.encoder)
+            encoder = _text_encoder(complete.encoder)
             assert encoder is not None
             encoder.save_tokenizer(scratch)
             if "plain" in description:
@@ -96,16 +96,16 @@ def export(
     return folder
 
 
-def _export_onnx(whole: Model | None, spec: TaskSpec, folder: Path, card: Options, options: OnnxOptions) -> Path:
-    if whole is None:
+def _export_onnx(complete: Model | None, spec: TaskSpec, folder: Path, card: Options, options: OnnxOptions) -> Path:
+    if complete is None:
         raise CrossTaskError(
             f"Task '{spec.name}': private encoders beside frozen features cannot leave as ONNX. Export it without "
             "`format`."
         )
-    exported = _as_transformers(whole, spec)
+    exported = _as_transformers(complete, spec)
     classifier = None if exported is None else exported[0]
     with new_folder(folder) as scratch:
-        difference = write_onnx(whole, classifier, in_data_units(spec), scratch, options)
+        difference = write_onnx(complete, classifier, in_data_units(spec), scratch, options)
         write_text(scratch / "README.md", onnx_card(spec, card, scratch, difference))
     return folder
 
@@ -146,19 +146,19 @@ def in_data_units(spec: TaskSpec) -> TaskSpec:
     return TaskSpec.from_json({**spec.to_json(), "mean": 0.0, "scale": 1.0})
 
 
-def _as_transformers(whole: Model, spec: TaskSpec) -> "tuple[PreTrainedModel, Description] | None":
+def _as_transformers(complete: Model, spec: TaskSpec) -> "tuple[PreTrainedModel, Description] | None":
     """The model as a class of transformers, or as one that needs its code, with its `crosstask.json`, if it is one."""
-    encoder = _text_encoder(whole.encoder)
+    encoder = _text_encoder(complete.encoder)
     if encoder is None:
         return None
     saved = cast(SavedTask, spec.to_json())
     options: Config = {**encoder.options, "lora": False}
-    if encoder is whole.encoder and not len(whole.inserts):
-        stock = encoder.stock_model(whole.heads[0], spec)
+    if encoder is complete.encoder and not len(complete.inserts):
+        stock = encoder.stock_model(complete.heads[0], spec)
         if stock is not None:
             options["tagging_only"] = spec.kind == "tagging"
             return stock, {"format": FORMAT_VERSION, "hugging_face": options, "tasks": [saved]}
-    plain = plain_model(whole, spec)
+    plain = plain_model(complete, spec)
     if plain is None:
         return None
     return plain, {"format": FORMAT_VERSION, "plain": options, "tasks": [saved]}

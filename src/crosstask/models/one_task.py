@@ -36,7 +36,7 @@ def undivided(single: Model) -> Model | None:
     if single.encoder.precomputes_features and any(insert.reads_inputs for insert in single.insert_list()):
         return None
     with torch.random.fork_rng(devices=[]):  # as above
-        whole = Model(encoder, list(single.specs.values()))
-    whole.heads[0] = single.heads[0]
-    whole.inserts.extend(single.inserts)
-    return whole.eval()
+        complete = Model(encoder, list(single.specs.values()))
+    complete.heads[0] = single.heads[0]
+    complete.inserts.extend(single.inserts)
+    return complete.eval()

@@ -19,8 +19,8 @@ def answers_of(predictions: Predictions) -> list[Answer]:
         return [{"value": value} for value in decided]
     probabilities = probabilities_by_label(predictions, spec.labels)
     answers: list[Answer] = []
-    for decision, chances in zip(decided, probabilities, strict=True):
-        answers.append({**_decision(decision, chances), "probabilities": chances})
+    for decision, label_probabilities in zip(decided, probabilities, strict=True):
+        answers.append({**_decision(decision, label_probabilities), "probabilities": label_probabilities})
     return answers
 
 

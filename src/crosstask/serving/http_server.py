@@ -182,8 +182,8 @@ class Handler(BaseHTTPRequestHandler):
         """The path without a query, if it and the method exist."""
         path = self.path.split("?", 1)[0]
         if path not in ROUTES:
-            known = ", ".join(ROUTES)
-            raise Refusal(HTTPStatus.NOT_FOUND, f"There is no '{brief(path)}' here, but {known}.", closes=True)
+            paths = ", ".join(ROUTES)
+            raise Refusal(HTTPStatus.NOT_FOUND, f"There is no '{brief(path)}' here, but {paths}.", closes=True)
         if self.command not in ROUTES[path]:
             allowed = ", ".join(ROUTES[path])
             message = f"'{path}' takes {allowed}; found {brief(self.command)}."

@@ -60,20 +60,20 @@ class OnnxOptions:
 
 
 def write_onnx(
-    whole: Model, classifier: "PreTrainedModel | None", spec: TaskSpec, folder: Path, options: OnnxOptions
+    complete: Model, classifier: "PreTrainedModel | None", spec: TaskSpec, folder: Path, options: OnnxOptions
 ) -> Difference | None:
     """Write a model into a folder that exists; returns what quantization changed, if there was any.
 
     Args:
-        whole: the model of one task, with an undivided encoder.
+        complete: the model of one task, with an undivided encoder.
         classifier: the same as a model of transformers, where it is one.
         spec: the task, with outputs in the data's units.
         folder: where to write.
         options: see `OnnxOptions`.
     """
-    task = next(iter(whole.specs.values()))
-    reader = reading_encoder(whole.encoder)
-    module: nn.Module = OnnxModel(whole, task)
+    task = next(iter(complete.specs.values()))
+    reader = reading_encoder(complete.encoder)
+    module: nn.Module = OnnxModel(complete, task)
     if classifier is not None:
         module = OnnxTransformer(classifier)
     if isinstance(reader, HuggingFaceEncoder) and (classifier is None or reader.trust_remote_code):
@@ -88,7 +88,7 @@ def write_onnx(
     path = folder / MODEL_FILE
     write_graph(module, inputs, path, task)
     for batch in batches:
-        _check_same(whole, path, batch, spec)
+        _check_same(complete, path, batch, spec)
     # 2. What prepares its inputs.
     _write_reader(reader, spec, folder)
     config: Config = {"name": reader.name, **reader.config()}
@@ -154,12 +154,12 @@ def _batch(reader: Encoder, examples: Examples, spec: TaskSpec, count: int) -> d
     return reader.collate(reader.prepare(inputs, spec.form))
 
 
-def _check_same(whole: Model, path: Path, batch: dict[str, Tensor], spec: TaskSpec) -> None:
+def _check_same(complete: Model, path: Path, batch: dict[str, Tensor], spec: TaskSpec) -> None:
     """Nothing is written that computes something else than what was trained."""
-    task = whole.specs[spec.name]
+    task = complete.specs[spec.name]
     with torch.inference_mode():
-        on_device = {name: tensor.to(whole.device()) for name, tensor in batch.items()}
-        expected = whole(on_device, {spec.name: slice(0, None)})[spec.name].cpu()
+        on_device = {name: tensor.to(complete.device()) for name, tensor in batch.items()}
+        expected = complete(on_device, {spec.name: slice(0, None)})[spec.name].cpu()
         logits = OnnxNetwork(path, spec)(batch)
     if spec.kind == "regression":
         expected = expected * task.scale + task.mean
