@@ -141,12 +141,12 @@ def ask(model: Path, load: Load) -> dict[str, Any]:
         "refused": sum(status != 200 for status in statuses),
         "memory_at_start": at_start,
         "memory": sorted(memory),
-        "growth_after_first_tenth": growth(memory, load.requests // 10),
+        "growth_in_second_half": growth(memory, load.requests // 2),
     }
 
 
 def growth(memory: Sequence[tuple[int, int]], start: int) -> float:
-    """Bytes that memory grows by in 1,000 requests, from a straight line through what was read after so many."""
+    """Bytes that memory grows by in 1,000 requests: the slope of a line through what was read after `start` of them."""
     later = [(count, size) for count, size in memory if count >= start]
     if len(later) < 2:
         return float("nan")
@@ -202,7 +202,7 @@ def table(result: dict[str, Any]) -> list[str]:
         lines.append(
             f"| {name} | {arm['requests_per_second']:.0f} | {times['50']:.0f} ms | {times['99']:.0f} ms | "
             f"{arm['refused']} | {sizes[0]:.0f} MiB, {sizes[-1]:.0f} MiB | "
-            f"{arm['growth_after_first_tenth'] / 2**20:+.2f} MiB per 1,000 |"
+            f"{arm['growth_in_second_half'] / 2**20:+.2f} MiB |"
         )
     before, after = result["system_load_before"][0], result["system_load_after"][0]
     return [
@@ -211,8 +211,8 @@ def table(result: dict[str, Any]) -> list[str]:
         f"{load['requests']:,} requests of {load['texts']} text of up to {load['words']} words from {load['clients']} "
         f"clients on the same machine; {load['threads']} thread, batches of up to {load['max_batch']}. The "
         f"machine did other work too: its load was {before:.1f} before and {after:.1f} after. Memory at the start is "
-        f"that after {result['arms'][next(iter(result['arms']))]['memory'][0][0]} requests; growth is the slope after "
-        "the first tenth.",
+        f"that after {result['arms'][next(iter(result['arms']))]['memory'][0][0]} requests; growth is that of 1,000 "
+        "requests in the second half.",
     ]
 
 

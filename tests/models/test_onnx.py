@@ -316,6 +316,13 @@ def edit(folder, key, value):
     (folder / "crosstask.json").write_text(json.dumps(data))
 
 
+def test_files_that_do_not_belong_together(folder):
+    """More words than the graph has vectors for."""
+    (folder / "vocabulary.txt").write_text("".join(f"w{i}\n" for i in range(1000)))
+    with pytest.raises(ct.CrossTaskError, match="Were its files exchanged"):
+        ct.load(folder).predict(["w999"])
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_folder_is_one_sentence(folder, name):
     DAMAGES[name](folder)

@@ -70,9 +70,11 @@ def read_tokenizer(folder: Path, *, trust_remote_code: bool) -> "PreTrainedToken
     import transformers
 
     with quiet_transformers(), offline(), _explain(folder):
-        return transformers.AutoTokenizer.from_pretrained(
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
+        tokenizer(["a"])  # settings that make no sense are only noticed in use
+        return tokenizer
 
 
 def check_folder(folder: Path) -> None:

@@ -45,7 +45,7 @@ class OnnxModel(nn.Module):
 
     def __init__(self, model: Model, spec: TaskSpec) -> None:
         super().__init__()
-        self.model = copy.deepcopy(model)
+        self.model = copy.deepcopy(model).cpu()
         make_traceable(self.model)
         self.spec = spec
 

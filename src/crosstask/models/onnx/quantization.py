@@ -24,8 +24,8 @@ def quantize(source: Path, target: Path) -> None:
     """Write the graph with weights of eight bits, a scale for each column; activations are rounded as they come.
 
     A scale for each column is what keeps transformers right: with one for a whole matrix 5% of MiniLM's labels of
-    questions changed, with these 1 to 2%. Weights have seven bits and a sign to spare (`reduce_range`), because
-    processors without VNNI overflow with more.
+    questions changed, with these 1 to 2%. Weights use seven of the eight bits (`reduce_range`), because processors
+    without VNNI overflow with more.
     """
     import_extra("onnx", extra="onnx", purpose="`int8`")
     import_extra("onnxruntime", extra="onnx", purpose="`int8`")

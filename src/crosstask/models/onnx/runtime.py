@@ -17,8 +17,8 @@ from crosstask.validation import shown
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """What onnxruntime calls the devices of torch."""
-QUIET = 3
-"""Level of onnxruntime's messages: errors alone."""
+QUIET = 4
+"""Level of onnxruntime's messages: none but that it dies. Errors are raised too, and say the same."""
 
 
 class OnnxNetwork(nn.Module):
@@ -47,8 +47,18 @@ class OnnxNetwork(nn.Module):
             self._device = self.marker.device
         arrays = {name: tensor.cpu().numpy() for name, tensor in graph_inputs(inputs).items()}
         feed = {name: arrays[name] for name in self.input_names if name in arrays}
-        (logits,) = self._session.run([OUTPUT], feed)
+        try:
+            (logits,) = self._session.run([OUTPUT], feed)
+        except Exception as error:  # as in `_session`
+            raise self._damaged(_first_line(error)) from error
+        if not np.isfinite(logits).all():
+            raise self._damaged("its logits are not finite")
         return torch.from_numpy(np.asarray(logits)).to(self._device)
+
+    def _damaged(self, reason: str) -> DamagedFileError:
+        return DamagedFileError(
+            f"'{self.path}' cannot compute what its folder prepares: {reason}. Were its files exchanged?"
+        )
 
 
 def _session(path: Path, device: torch.device) -> Any:
@@ -68,8 +78,11 @@ def _session(path: Path, device: torch.device) -> Any:
     try:
         return onnxruntime.InferenceSession(_content(path), options, [provider], settings)
     except Exception as error:  # onnxruntime has a class of its own for each kind of failure
-        reason = str(error).strip().split("\n")[0][:200]
-        raise DamagedFileError(f"'{path}' is damaged, or no ONNX graph: {reason}.") from error
+        raise DamagedFileError(f"'{path}' is damaged, or no ONNX graph: {_first_line(error)}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")[:200]
 
 
 def _content(path: Path) -> bytes:
