@@ -9,26 +9,24 @@ from typing import Any, Unpack
 
 import torch
 
-from crosstask.data.metrics import Predictions, score
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, CrossTaskWarning
 from crosstask.methods import make_transfers, make_weighting, papers_of
 from crosstask.models.batches import Prepared
 from crosstask.models.build import build_encoder, feature_section, mean_section, trusts_remote_code
-from crosstask.models.evaluate import evaluate
 from crosstask.models.memory import within_machine
 from crosstask.models.multitask import Model
 from crosstask.report import write_if_possible, write_missing_page, write_run_page
 from crosstask.runs.callbacks import Callback, read_callbacks
-from crosstask.runs.events import Note, PhaseEnd, Row, SkippedStep, Start, TaskDescription, Warned
+from crosstask.runs.events import DevEvaluation, Note, PhaseEnd, SkippedStep, Start, TaskDescription, Warned
 from crosstask.runs.loading import load_run
-from crosstask.runs.prediction_log import prediction_rows
 from crosstask.runs.predictor import Decision, Inputs
 from crosstask.runs.record import Record
-from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder, Scores
+from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder
 from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.storage import check_path
 from crosstask.training.config import Training, TrainingSettings, make_training
+from crosstask.training.measurement import Measured, measure, targets_still_rising, too_short
 from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
@@ -165,16 +163,18 @@ class Learner:
             if checkpoint is None:
                 self._describe_start(session.record, problem, model, [*notes, *session.devices.notes()])
             trainer.run(phases, checkpoint)
-            measured = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
-            scores, rows = _measure(model, measured, dev, problem.target_names)
-            session.tracking.final(scores)
+            last_tasks = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
+            measured = measure(model, last_tasks, dev, problem.target_names)
+            metrics = self._metrics(problem, phases, measured, session, trainer.set_aside)
+            _write_judgement(session.record, measured, metrics.get("still_rising", []))
+            session.tracking.final(measured.scores)
         return Run(
             model.eval(),
             record=session.record,
-            metrics=self._metrics(problem, phases, scores, session, trainer.set_aside),
+            metrics=metrics,
             recipe=session.recipe,
             folder=session.folder,
-            measured=rows,
+            measured=measured.rows,
             write_page=_write_page,
         )
 
@@ -297,7 +297,12 @@ class Learner:
             record.write(Note(note))
 
     def _metrics(
-        self, problem: LearningProblem, phases: Sequence[Phase], scores: Scores, session: Session, set_aside: set[str]
+        self,
+        problem: LearningProblem,
+        phases: Sequence[Phase],
+        measured: Measured,
+        session: Session,
+        set_aside: set[str],
     ) -> Metrics:
         transfers = [transfer.name for transfer in self.transfer]
         papers = papers_of(problem.paradigm.name, self._weighting_name, transfers, self.training.schedule)
@@ -309,8 +314,11 @@ class Learner:
             "paradigm": problem.paradigm.name,
             "uses_sources": problem.paradigm.uses_sources,
             "papers": [paper.key for paper in papers],
-            "scores": scores,
-            "weights": {end.name: end.weights for end in session.record.events(PhaseEnd)},
+            "scores": measured.scores,
+            "majority": measured.majority,
+            "never_predicted": measured.never_predicted,
+            "still_rising": targets_still_rising(session.record.events(DevEvaluation), problem.target_names),
+            "weights": {end.name: end.weights for end in session.record.events(PhaseEnd) if end.kept != "solved"},
             "trained_on": trained_on,
             "set_aside": sorted(set_aside),
             "seconds": session.seconds,
@@ -334,6 +342,14 @@ def _write_page(folder: Path) -> None:
     write_if_possible(lambda: write_run_page(folder), folder)
 
 
+def _write_judgement(record: Record, measured: Measured, rising: Sequence[str]) -> None:
+    """What a reader should know beside the scores."""
+    for note in measured.notes:
+        record.write(note)
+    for target in rising:
+        record.write(too_short(record.events(DevEvaluation), target))
+
+
 def _split_sizes(task: Task) -> dict[str, int]:
     return {split: len(examples) for split, examples in task.splits.items()}
 
@@ -343,22 +359,3 @@ def _prepare(model: Model, tasks: Sequence[Task]) -> tuple[dict[str, Prepared], 
     train = {task.name: Prepared.of(model.encoder, task.spec, task.train) for task in tasks}
     dev = {task.name: Prepared.of(model.encoder, task.spec, task.dev) for task in tasks if task.dev is not None}
     return train, dev
-
-
-def _measure(
-    model: Model, tasks: Sequence[Task], dev: Mapping[str, Prepared], targets: Sequence[str]
-) -> tuple[Scores, list[Row]]:
-    """Scores on dev and test of each task; of targets also the predictions for each test, or else dev, example."""
-    scores: Scores = {}
-    rows: list[Row] = []
-    for task in tasks:
-        predictions: dict[str, Predictions] = {}
-        if task.name in dev:
-            predictions["dev"], _ = evaluate(model, dev[task.name])
-        if task.test is not None:
-            predictions["test"], _ = evaluate(model, Prepared.of(model.encoder, task.spec, task.test))
-        scores[task.name] = {split: score(predicted) for split, predicted in predictions.items()}
-        if task.name in targets and predictions:
-            split = "test" if "test" in predictions else "dev"
-            rows += prediction_rows(split, task.splits[split], predictions[split])
-    return scores, rows

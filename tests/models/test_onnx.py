@@ -253,13 +253,21 @@ def test_eight_bits_of_a_transformer(trained, tmp_path):
         assert 0.0 < difference["mean"] < 0.3
 
 
+def test_an_export_for_transformers_leaves_as_a_graph(tiny_encoder, tmp_path):
+    """Also with code beside the weights, which is not needed for it."""
+    learner = ct.Learner(tiny_encoder("bert"), paradigm="probe", progress=False)
+    run = learner.fit(make_tasks()["stars"])
+    plain = ct.load(run.export(tmp_path / "plain"))
+    check(run, plain.export(tmp_path / "graph", format="onnx"), "stars", TEXTS)
+
+
 def test_what_is_refused(trained, exported, tmp_path):
     run = trained("mlp")
     with pytest.raises(ct.CrossTaskError, match="`int8` is an option of ONNX"):
         run.export(tmp_path / "out", int8=True)
     with pytest.raises(ct.CrossTaskError, match=r"Unknown format 'onx'. Did you mean 'onnx'"):
         run.export(tmp_path / "out", format="onx")
-    with pytest.raises(ct.CrossTaskError, match="exported already"):
+    with pytest.raises(ct.CrossTaskError, match="is an ONNX graph already"):
         ct.load(exported("mlp", "stars")).export(tmp_path / "again")
 
 

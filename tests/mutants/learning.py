@@ -258,4 +258,46 @@ MUTANTS = [
         "models/test_plain_export.py::test_several_tasks_leave_one_by_one",
         "the exported model's mean is over padding too",
     ),
+    # In transformers.Trainer
+    Mutant(
+        "trainer/accumulated-steps",
+        "hugging_face/trainer.py",
+        "scale = 1.0 / self.current_gradient_accumulation_steps",
+        "scale = 1.0",
+        "hugging_face/test_trainer.py::test_gradients_have_the_size_of_a_plain_loop",
+        "gradients of accumulated steps are a sum and no mean",
+    ),
+    Mutant(
+        "trainer/probabilities",
+        "hugging_face/trainer.py",
+        "probabilities=self._probabilities,",
+        "probabilities=None,",
+        "hugging_face/test_trainer.py::test_it_equals_a_plain_loop_of_one_task_a_step",
+        "a large task counts twice: by its weight and by how often it comes",
+    ),
+    Mutant(
+        "trainer/query-trains",
+        "hugging_face/task_batches.py",
+        "support[task] = _subset(dataset, np.sort(order[num_query:]))",
+        "support[task] = dataset",
+        "hugging_face/test_trainer.py::test_what_judges_the_weights_does_not_train",
+        "examples that judge the weights train the model",
+    ),
+    Mutant(
+        "trainer/learning-rate",
+        "hugging_face/trainer.py",
+        "learning_rate=self._learning_rate)",
+        "learning_rate=None)",
+        "hugging_face/test_trainer.py::test_it_equals_a_plain_loop_with_held_out_examples",
+        "weights are judged as if the model learned with rate 1",
+    ),
+    # The card of a model
+    Mutant(
+        "card/standard-error",
+        "runs/publishing.py",
+        "math.sqrt(max(accuracy * (1.0 - accuracy), 0.0) / count)",
+        "math.sqrt(max(accuracy * (1.0 - accuracy), 0.0))",
+        "runs/test_hub_models.py::test_a_model_of_transformers",
+        "the deviation of one example stands for the error of their mean",
+    ),
 ]

@@ -221,7 +221,7 @@ class TestStacking:
         assert without["value"] > max(without["noise"], row["held_out"]["loss"])
         assert "'noise'" in rows(run, "note")[-1]["text"]
         assert {row["task"] for row in rows(run, "probe")} == {"sign", "value", "noise"}
-        assert run.weights == {"levels": 1.0}
+        assert run.weights == {}  # a solver weighs no tasks
 
     def test_useless_sources_do_no_harm(self):
         target = vector_task(size=150, dev=False, test=problem(0, 150))

@@ -13,9 +13,19 @@ def as_comparison(results):
     for row in results["cells"]:
         key = run_key(row["method"], target, row["seed"])
         rows[key] = {**key.to_json(), **row, "run": results["run"] if key["seed"] == 0 else None}
-    lines, splits = make_lines(rows, methods, {target: metric}, "single")
+    made = make_lines(rows, methods, {target: metric}, "single")
     seeds = tuple({key["seed"]: None for key in rows})
     settings = results["settings"]
-    table = Comparison(lines, "single", {target: metric}, splits, seeds, methods, settings, tuple(rows.values()))
+    table = Comparison(
+        made.lines,
+        "single",
+        {target: metric},
+        made.parts,
+        seeds,
+        methods,
+        settings,
+        tuple(rows.values()),
+        alone=made.alone,
+    )
     extra = {key: results[key] for key in ("title", "question", "tasks", "environment")}
     return {**table.to_json(), **extra, "labels": f"{results['num_labels']:,} labels", "notes": []}

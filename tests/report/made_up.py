@@ -108,12 +108,25 @@ def write_comparison(folder: Path, targets, *, methods=METHODS, seeds=5, sources
                 weights = {"joint": {task: (i + 1) / 10 for i, task in enumerate(tasks)}}
                 own = weights if method != "single" else {"single": {target: 1.0}}
                 scores = {"dev": {"accuracy": score + 0.02}, "test": {"accuracy": score}}
+                alike = {split: {"accuracy": 0.3} for split in scores}
                 facts = {"scores": scores, "weights": own, "seconds": 1.0 + place, "run": run_folder(cell)}
+                facts["majority"] = alike
                 rows[cell] = {**cell.to_json(), **facts}
     metrics = dict.fromkeys(targets, "accuracy")
-    lines, parts = make_lines(rows, chosen, metrics, "single")
+    made = make_lines(rows, chosen, metrics, "single")
     settings = {"encoder": "minilm", "training": asdict(Training())}
-    table = Comparison(lines, "single", metrics, parts, tuple(range(seeds)), chosen, settings, tuple(rows.values()))
+    table = Comparison(
+        lines=made.lines,
+        baseline="single",
+        metrics=metrics,
+        parts=made.parts,
+        seeds=tuple(range(seeds)),
+        methods=chosen,
+        settings=settings,
+        cells=tuple(rows.values()),
+        alone=made.alone,
+        majority=made.majority,
+    )
     (folder / "comparison.json").write_text(json.dumps(table.to_json(), ensure_ascii=False), encoding="utf-8")
     sessions = [{"event": "session", "environment": ENVIRONMENT}]
     write_rows(folder / CELLS_FILE, [*sessions, *({"event": "cell", **row} for row in rows.values())])

@@ -112,10 +112,10 @@ def test_numbers_sort_as_numbers(visit, pages):
 
 def test_a_tooltip_says_what_a_mark_is(visit, pages):
     page = visit(pages["c"])
-    page.locator("[data-name^=scores] svg .mark-symbol path").first.hover()
+    page.locator("[data-name^=scores] svg .mark-symbol path").last.hover()  # the one on top
     shown = page.locator("#vg-tooltip-element.visible")
     shown.wait_for()
-    assert "single" in shown.inner_text()
+    assert "joint+tawt" in shown.inner_text()
     assert "seed" in shown.inner_text()
 
 

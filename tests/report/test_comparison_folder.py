@@ -53,7 +53,7 @@ def test_the_answer_and_the_run_with_the_median_dev_score(tmp_path):
     own = sorted((cell.dev, cell.seed) for cell in found.cells if cell.method == "joint+tawt")
     assert found.seed == own[1][1]
     assert found.heaviest == "topic"
-    score, alone = found.chosen.score, found.single.score
+    score, alone = found.chosen.score, found.reference.score
     assert plain_sentence(found) == (
         f"With 80 labels to train on, cross-task training of stars reached {score.mean:.3f} ± {score.deviation:.3f} "
         f"accuracy against {alone.mean:.3f} ± {alone.deviation:.3f} alone; topic counted most."

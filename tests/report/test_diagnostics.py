@@ -47,8 +47,9 @@ def transfer(number, **facts):
     return {"event": "transfer", "name": "any", "phase": "joint", "update": number, **facts}
 
 
-def dev(number, loss):
-    return {"event": "dev", "phase": "joint", "update": number, "task": "a", "loss": loss, "scores": {"accuracy": 0.5}}
+def dev(number, loss, score=0.5):
+    scores = {"accuracy": score}
+    return {"event": "dev", "phase": "joint", "update": number, "task": "a", "loss": loss, "scores": scores}
 
 
 def held_out(number, **losses):
@@ -87,6 +88,12 @@ def view_of(history):
 
 def page_of(history):
     return Page(run_page(view_of(history)))
+
+
+def axes_of(page, channel):
+    return [
+        layer["encoding"][channel] for spec in page.specs() for layer in spec["layer"] if channel in layer["encoding"]
+    ]
 
 
 class TestRows:
@@ -211,12 +218,33 @@ class TestPage:
         assert ("gap" in names) == ("losses" in names) == charts
         assert "losses-0" not in names
 
-    def test_a_score_that_never_moves_has_an_axis(self, charts):
-        specs = page_of([*start(), update(1, a=1.0), dev(1, 1.5), dev(2, 1.4)]).specs()
-        axes = [layer["encoding"]["y"] for spec in specs for layer in spec["layer"] if "y" in layer["encoding"]]
-        assert [axis["scale"] for axis in axes if axis.get("title") == "accuracy"] == (
-            [{"domain": [0.4, 0.6]}] if charts else []
-        )
+    @pytest.mark.parametrize(("score", "scale"), [(0.5, {"nice": True, "zero": True}), (0.0, {"domain": [0.0, 1.0]})])
+    def test_the_axis_of_a_score_begins_with_zero(self, charts, score, scale):
+        events = [*start(), update(1, a=1.0), dev(1, 1.5, score), dev(2, 1.4, score)]
+        axes = axes_of(page_of(events), "y")
+        assert [axis["scale"] for axis in axes if axis.get("title") == "accuracy"] == ([scale] if charts else [])
+
+    def test_updates_go_from_the_first_to_the_last(self, charts):
+        axes = axes_of(page_of([*start(), update(1, a=1.0), update(3, a=0.5), dev(3, 1.5)]), "x")
+        updates = [axis for axis in axes if axis.get("title") == "update"]
+        assert bool(updates) == charts
+        for axis in updates:
+            assert axis["scale"] == {"nice": False, "zero": False}
+            assert axis["axis"]["tickMinStep"] == 1
+
+    def test_what_sources_gave_a_stacked_model(self, charts):
+        without = {"b": {"loss": 0.8}, "c": {"loss": 0.55}}
+        fitted = {
+            "event": "stacking",
+            "task": "a",
+            "strength": 1.0,
+            "held_out": {"loss": 0.6},
+            "held_out_without": without,
+        }
+        gains = [(row.source, round(row.gain, 2)) for row in diagnosed({**fitted, "share": 0.5}).contributions]
+        assert gains == [("b", 0.2), ("c", -0.05)]
+        assert "What each source gave" in page_of([*start(), {**fitted, "share": 0.5}]).text
+        assert not diagnosed({**fitted, "share": 0.0}).contributions  # nothing that sources say is used
 
     def test_no_conflict_is_said_in_words(self, charts):
         text = page_of([*start(), look(1, conflict=0.0), look(2, conflict=0.0)]).text

@@ -54,7 +54,8 @@ class TestGoingOn:
         (method,) = [row["method"] for row in rows if row["event"] == "method"]
         assert list(method) == ["name", "paradigm", "weighting", "transfer", "training", "by_target"]
         cells = [row for row in rows if row["event"] == "cell"]
-        assert list(cells[0]) == ["event", "method", "target", "seed", "trial", "scores", "weights", "seconds", "run"]
+        names = ["event", "method", "target", "seed", "trial", "scores", "weights", "seconds", "majority", "run"]
+        assert list(cells[0]) == names  # `majority` is newer
         assert [row["key"] for row in rows if "key" in row] == ["", "single", "0", "1"]
 
     def test_a_refused_cell_is_tried_again(self, tmp_path, pretended):

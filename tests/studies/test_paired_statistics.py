@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from crosstask.runs.estimate import Estimate
 from crosstask.studies.significance import holm, paired_t_test, signed_rank_test
 from crosstask.studies.table import verdict
 
@@ -111,10 +112,10 @@ class TestHolm:
         assert {i for i, p in enumerate(holm(p_values)) if p <= level} == rejected
 
 
-def test_verdicts_are_those_of_the_interval():
-    gains = [-0.02, -0.05, -0.03, -0.01]
-    assert stats.ttest_1samp(gains, 0.0).confidence_interval(0.95).high < 0
-    assert verdict(gains) == "hurts"
-    assert verdict([-gain for gain in gains]) == "helps"
-    assert verdict([0.0, 0.0]) == "unclear"
-    assert verdict([-0.1]) == "may hurt"
+def test_verdicts_go_by_the_corrected_p_value():
+    gain, loss = Estimate.of([0.02, 0.05, 0.03, 0.01]), Estimate.of([-0.02, -0.05, -0.03, -0.01])
+    assert (verdict(gain, 0.049), verdict(loss, 0.049)) == ("helps", "hurts")
+    assert (verdict(gain, 0.05), verdict(loss, 0.18)) == ("may help", "may hurt")
+    assert verdict(Estimate.of([-0.1]), None) == "may hurt"  # one seed has no test
+    assert verdict(Estimate.of([0.0, 0.0]), 1.0) == "unclear"
+    assert verdict(None, None) is None

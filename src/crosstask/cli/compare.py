@@ -180,7 +180,7 @@ def print_comparison(comparison: "Comparison") -> None:
         console.print(formats.caption(comparison, target), style="bold", markup=False)
         columns = formats.table_columns(comparison, target)
         # What is missed least goes first, until the table fits.
-        for name in (formats.SECONDS, formats.COST, formats.RANK_TEST, formats.T_TEST):
+        for name in (formats.SECONDS, formats.COST, formats.RANK_TEST, formats.WON, formats.T_TEST, formats.P_ALONE):
             if _table_width(columns) > console.width:
                 columns.pop(name, None)
         table = plain_table()
@@ -189,9 +189,10 @@ def print_comparison(comparison: "Comparison") -> None:
                 table.add_column(name, style="cyan")
             else:
                 table.add_column(name, justify="right")
-        for line, texts in zip(comparison.of_target(target), zip(*columns.values(), strict=True), strict=True):
+        best = formats.best_rows(comparison, target)
+        for index, texts in enumerate(zip(*columns.values(), strict=True)):
             cells = [escape(text) for text in texts]  # a method's name may hold brackets
-            if line.is_best:
+            if index in best:
                 score = list(columns).index(formats.SCORE)
                 cells[score] = f"[bold]{texts[score]}[/bold]"
             table.add_row(*cells)

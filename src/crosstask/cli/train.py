@@ -9,9 +9,13 @@ from crosstask.cli._app import QuietOption, RecipeArgument, SeedOption, app, fla
 from crosstask.cli._device import DeviceOption, PrecisionOption, train_on
 from crosstask.cli._recipe import read_recipe, score_text, show_progress
 from crosstask.errors import CrossTaskError
+from crosstask.quoting import brief
 
 if TYPE_CHECKING:
     from crosstask.runs.run import Run
+
+SHOWN_LABELS = 5
+"""Of those that are never predicted."""
 
 
 @app.command()
@@ -77,5 +81,18 @@ def _print_run(run: "Run", folder: Path) -> None:
             if not scores:
                 continue
             metric, value = next(iter(scores.items()))  # the first is the one that chooses the model
-            typer.echo(f"{target}: {metric} {score_text(value)} on {split}")
+            typer.echo(f"{target}: {metric} {score_text(value)} on {split}{_beside(run, target, split, metric)}")
     typer.echo(f"Run folder: {folder} (to look at: {REPORT_FILE})")
+
+
+def _beside(run: "Run", target: str, split: str, metric: str) -> str:
+    """What the score has to beat, and what it hides."""
+    words: list[str] = []
+    majority = run.majority.get(target, {}).get(split, {}).get(metric)
+    if majority is not None:
+        words.append(f"the same answer for all: {score_text(majority)}")
+    missed = run.metrics.get("never_predicted", {}).get(target, {}).get(split, [])
+    if missed:
+        more = f" and {len(missed) - SHOWN_LABELS} more" if len(missed) > SHOWN_LABELS else ""
+        words.append(f"never predicted: {', '.join(map(brief, missed[:SHOWN_LABELS]))}{more}")
+    return f" ({'; '.join(words)})" if words else ""

@@ -388,6 +388,24 @@ def chosen_metric(spec: TaskSpec) -> Metric:
     return check_metric(spec.metric or default_metric(spec), spec)
 
 
+def never_predicted(predictions: Predictions) -> list[str]:
+    """Labels that some examples have and the model gives to none, which an accuracy hides; of tagging those of words.
+
+    >>> spec = TaskSpec("rare", "classification", "text", ("a", "b", "c"))
+    >>> scores = np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.7, 0.3, 0.0]])
+    >>> never_predicted(Predictions(spec, np.array([0, 1, 0]), scores))
+    ['b']
+    """
+    spec = predictions.spec
+    if spec.kind == "regression" or not len(predictions):
+        return []
+    gold, predicted = predictions.flat()
+    if spec.kind == "multilabel":
+        has_label, gets_label = gold.astype(bool).any(axis=0), predicted.astype(bool).any(axis=0)  # [labels]
+        return [spec.labels[index] for index in np.flatnonzero(has_label & ~gets_label)]
+    return [spec.labels[index] for index in sorted(set(gold.tolist()) - set(predicted.tolist()))]
+
+
 def higher(metric: str) -> bool:
     """Whether a higher value of this metric is better.
 

@@ -17,9 +17,10 @@ from crosstask.models.multitask import FORMAT_VERSION, Description, Model, Saved
 from crosstask.models.one_task import one_task, undivided
 from crosstask.models.onnx.card import onnx_card
 from crosstask.models.onnx.folder import OnnxOptions, load_onnx, write_onnx
+from crosstask.models.onnx.runtime import OnnxNetwork
 from crosstask.models.packaged import PackagedModel
 from crosstask.models.plain.conversion import CODE_FILE, parts_in_words, plain_model, write_code
-from crosstask.models.plain.loading import load_plain
+from crosstask.models.plain.loading import PlainNetwork, load_plain
 from crosstask.storage import new_folder, write_text
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ def export(
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     check_new(folder)
-    if isinstance(model, PackagedModel):
-        raise CrossTaskError(f"The model of '{task}' is exported already: copy its folder, or export the run again.")
     spec = model.specs[task]
-    model = one_task(model, task)
-    complete = undivided(model)
+    complete: Model | None = model
+    if not isinstance(model, PackagedModel):
+        model = one_task(model, task)
+        complete = undivided(model)
+    elif isinstance(model.network, OnnxNetwork):
+        raise CrossTaskError(f"The model of '{task}' is an ONNX graph already: copy its folder, or export its run.")
     if format == "onnx":
         return _export_onnx(complete, spec, folder, card or {}, onnx or OnnxOptions())
     with new_folder(folder) as scratch:
@@ -152,6 +155,8 @@ def _as_transformers(complete: Model, spec: TaskSpec) -> "tuple[PreTrainedModel,
     if encoder is None:
         return None
     saved = cast(SavedTask, spec.to_json())
+    if isinstance(complete, PackagedModel) and isinstance(complete.network, PlainNetwork):  # as it was exported before
+        return complete.network.model, {"format": FORMAT_VERSION, "plain": encoder.options, "tasks": [saved]}
     options: Config = {**encoder.options, "lora": False}
     if encoder is complete.encoder and not len(complete.inserts):
         stock = encoder.stock_model(complete.heads[0], spec)

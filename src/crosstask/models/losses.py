@@ -15,6 +15,20 @@ def in_full(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def label_values(kind: Kind, logits: Tensor) -> Tensor:
+    """What a head says, in the form of labels: a distribution over classes, a probability of each label, or a number.
+
+    >>> label_values("multilabel", torch.tensor([[0.0, 100.0]])).tolist()
+    [[0.5, 1.0]]
+    """
+    logits = in_full(logits)
+    if kind == "regression":
+        return logits
+    if kind == "multilabel":
+        return logits.sigmoid()
+    return logits.softmax(-1)
+
+
 def unit_losses(kind: Kind, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Losses of a task's units, and true where a unit counts; both [batch], or [batch, length] for tagging.
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
-from crosstask.models.losses import IGNORED
+from crosstask.models.losses import IGNORED, label_values
 from crosstask.probing.linear_models import Units
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ ROWS_AT_A_TIME = 1000
 def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) -> Units:
     """Features and labels of a training set, an example or a word each, in double precision.
 
-    Behind the features stand the probabilities that the heads of the tasks `outputs_of` give each unit. Examples with
-    the same input are one example of the units.
+    Behind the features stand the probabilities (or numbers) that the heads of the tasks `outputs_of` give each unit.
+    Examples with the same input are one example of the units.
     """
     was_training = model.training
     model.eval()
@@ -42,7 +42,7 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
         representation, batch_labels = model.encode(batch.inputs, batch.rows), batch.labels[spec.name]
         columns = [representation.read_by(spec.kind)]
         for task in outputs_of:
-            columns.append(model.head(task)(representation, batch.inputs).softmax(-1))
+            columns.append(label_values(model.specs[task].kind, model.head(task)(representation, batch.inputs)))
         vectors = torch.cat(columns, dim=-1)  # [batch, width], or [batch, length, width] for tagging
         if spec.kind == "tagging":
             is_labeled = batch_labels != IGNORED  # [batch, length]

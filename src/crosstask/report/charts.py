@@ -102,13 +102,14 @@ class LineStyle:
     bold: Sequence[str] = ()  # curves that are drawn thicker
     domain: tuple[float, float] | None = None  # of the vertical axis, fitted to the values when left out
     has_zero_rule: bool = False
+    from_zero: bool = False  # where the axis begins with zero, as a score does
     height: int = 190
 
     def value_axis(self, *, from_zero: bool = False) -> "alt.Y":
         """The vertical axis."""
         import altair as alt
 
-        scale = alt.Scale(zero=from_zero, nice=True)
+        scale = alt.Scale(zero=from_zero or self.from_zero, nice=True)
         if self.domain is not None:
             scale = alt.Scale(domain=list(self.domain))
         return alt.Y("value:Q", title=self.title, scale=scale)
@@ -322,7 +323,9 @@ def _updates_axis() -> "alt.X":
     """The same in every layer."""
     import altair as alt
 
-    return alt.X("update:Q", title="update", axis=alt.Axis(format=",~f"))
+    # From the first update to the last, and none in between that there was not.
+    scale = alt.Scale(zero=False, nice=False)
+    return alt.X("update:Q", title="update", axis=alt.Axis(format=",~f", tickMinStep=1), scale=scale)
 
 
 def bars(weights: Mapping[str, float], colors: Mapping[str, str]) -> Spec:

@@ -125,14 +125,14 @@ def scores_chart(view: TargetView) -> charts.Chart | None:
         return None
     metric = metric_name(view.metric)
     tooltip = [alt.Tooltip("method:N"), alt.Tooltip("seed:N"), alt.Tooltip("score:Q", title=metric, format=".3f")]
-    axis = alt.X("score:Q", title=f"{metric} on {view.split}", scale=alt.Scale(zero=False, nice=True, padding=12))
+    axis = alt.X("score:Q", title=f"{metric} on {view.split}", scale=alt.Scale(zero=True, nice=True))
     spec = charts.boxes(values, "method", axis, charts.Dots(tooltip, colors, "method"))
     return charts.Chart(f"scores-{view.target}", spec)
 
 
 def method_color(method: MethodView) -> str:
     """Training alone, the chosen method and all others have a color each."""
-    if method.is_single:
+    if method.is_alone:
         return ALONE
     if method.is_chosen:
         return CHOSEN

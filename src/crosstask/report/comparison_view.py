@@ -15,6 +15,7 @@ from crosstask.report.citations import papers_of_keys, papers_of_names
 from crosstask.report.predictions import EvaluatedTask
 from crosstask.report.run_view import RunView, read_run
 from crosstask.report.series import can_be_shown
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.events import Row
 from crosstask.runs.record import METRICS_FILE, REPORT_FILE
 
@@ -42,7 +43,7 @@ class MethodView(files.ComparisonLine):
 
     summary: str
     is_chosen: bool
-    is_single: bool
+    is_alone: bool
     weights: Mapping[str, Mapping[str, float]]
 
 
@@ -60,11 +61,12 @@ class TargetView:
     alone: EvaluatedTask | None = None  # predictions of training alone with the same seed
     seed: int | None = None  # of the run
     page: Path | None = None  # of the run, if it has one
+    majority: Estimate | None = None  # score of always answering what is most common in training
 
     @property
-    def single(self) -> MethodView | None:
-        """Training on the target alone."""
-        return next((method for method in self.methods if method.is_single), None)
+    def reference(self) -> MethodView | None:
+        """What sources are judged by: the best method that trains the target alone."""
+        return next((method for method in self.methods if method.is_alone), None)
 
     @property
     def chosen(self) -> MethodView | None:
@@ -181,11 +183,20 @@ def _target_view(file: files.ComparisonFile, target: str, folder: Path) -> Targe
                     **vars(line),
                     summary=method.summary,
                     is_chosen=line.method == selected_method,
-                    is_single=method.paradigm == BASELINE and not method.weighting and not method.transfer,
+                    is_alone=_is_alone(file, line),
                     weights=_mean_weights(cells, line.method),
                 )
             )
-    return _with_run(TargetView(target, metric, split, file.labels, tuple(methods), tuple(cells)), folder)
+    view = TargetView(target, metric, split, file.labels, tuple(methods), tuple(cells))
+    return replace(_with_run(view, folder), majority=file.majority.get(target))
+
+
+def _is_alone(file: files.ComparisonFile, line: files.ComparisonLine) -> bool:
+    """Whether it is what sources are judged by on this target; older files do not say so."""
+    if line.target in file.alone:
+        return line.method == file.alone[line.target]
+    method = file.methods[line.method]
+    return method.paradigm == BASELINE and not method.weighting and not method.transfer
 
 
 def _with_run(view: TargetView, folder: Path) -> TargetView:
@@ -196,7 +207,7 @@ def _with_run(view: TargetView, folder: Path) -> TargetView:
     run = read_run(folder / cell.run)
     alone = None
     for other in view.cells:
-        is_alone = view.single is not None and other.method == view.single.method
+        is_alone = view.reference is not None and other.method == view.reference.method
         if is_alone and other.seed == cell.seed and other.run is not None:
             alone = read_run(folder / other.run).evaluated.get(view.target)
     labels = view.labels

@@ -6,7 +6,14 @@ from operator import itemgetter
 from typing import Any
 
 from crosstask.report.series import MAX_POINTS_PER_CHART, History, Point, last_values, thin, thin_together
-from crosstask.runs.events import DevEvaluation, HeldOutLosses, TransferFacts, Update, WeightingFacts
+from crosstask.runs.events import (
+    DevEvaluation,
+    HeldOutLosses,
+    StackingFitted,
+    TransferFacts,
+    Update,
+    WeightingFacts,
+)
 
 MAX_POINTS_OF_ALL_LOSSES = 2000
 """Points in the charts of all tasks' losses together."""
@@ -97,6 +104,21 @@ class Merge:
 
 
 @dataclass(frozen=True)
+class Contribution:
+    """What a source gives a stacked model: the cross-validated loss with all sources and without this one."""
+
+    target: str
+    source: str
+    loss: float
+    loss_without: float
+
+    @property
+    def gain(self) -> float:
+        """By how much the loss is lower with the source."""
+        return self.loss_without - self.loss
+
+
+@dataclass(frozen=True)
 class Diagnostics:
     """All diagnostics of a run; points are over updates, counted over all phases."""
 
@@ -108,6 +130,7 @@ class Diagnostics:
     alignments: tuple[Alignment, ...] = ()
     attention: tuple[AdapterAttention, ...] = ()
     merges: tuple[Merge, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
 
 
 def diagnose(history: History) -> Diagnostics:
@@ -130,6 +153,7 @@ def diagnose(history: History) -> Diagnostics:
         alignments=tuple(_alignments(history)),
         attention=tuple(_attention(history)),
         merges=tuple(_merges(history)),
+        contributions=tuple(_contributions(history)),
     )
 
 
@@ -259,6 +283,18 @@ def _merges(history: History) -> list[Merge]:
             weights = dict(list(facts["merge_weights"].items())[:MAX_BRANCHES])
             merges.append(Merge(update, weights, facts.get("branch_losses") or {}, facts.get("merged_loss")))
     return merges[-MAX_MERGES:]
+
+
+def _contributions(history: History) -> list[Contribution]:
+    """Of each source to each stacked model that uses what sources say."""
+    contributions = []
+    for event in history.of(StackingFitted):
+        loss = (event.held_out or {}).get("loss")
+        for source, facts in (event.held_out_without or {}).items():
+            without = facts.get("loss")
+            if event.share and loss is not None and without is not None:
+                contributions.append(Contribution(event.task, source, loss, without))
+    return contributions
 
 
 def _last_facts(history: History, key: str) -> Mapping[str, Any]:

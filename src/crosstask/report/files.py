@@ -60,6 +60,17 @@ class Metrics:
     set_aside: Sequence[str] = ()
     seconds: float | None = None
     papers: Sequence[str] | None = None  # BibTeX keys; None in folders of version 0.1
+    majority: Mapping[str, Mapping[str, ScoresByMetric]] = field(default_factory=dict)  # what scores have to beat
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What sources alike have brought elsewhere, in a row of `rank.json`."""
+
+    helped: float
+    gain: float
+    sources: int
+    suites: int = 1
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,7 @@ class RankedSource:
     size: int | None = None
     scores: Mapping[str, float | None] = field(default_factory=dict)
     reasons: Sequence[str] = ()
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +205,8 @@ class ComparisonFile:
     tasks: Sequence[TaskFacts] | None = None
     environment: Environment | None = None
     seconds: float | None = None
+    alone: Mapping[str, str] = field(default_factory=dict)  # by target, the method that sources are judged by
+    majority: Mapping[str, Estimate] = field(default_factory=dict)  # by target, the score of the same answer for all
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Literal
 from crosstask.report.comparison_view import TargetView
 from crosstask.runs.estimate import DASH, Estimate
 
+SINGLE = "single"
 METRIC_NAMES = {"macro_f1": "macro F1", "span_f1": "span F1", "token_f1": "token F1", "auc": "AUC", "rmse": "RMSE"}
 
 
@@ -48,7 +49,7 @@ class Phrase:
 
 def answer(view: TargetView) -> list[Phrase]:
     """One sentence that says whether the sources helped the target."""
-    alone, best = view.single, view.chosen
+    alone, best = view.reference, view.chosen
     if best is None or best.score is None:
         return [Phrase("Nothing was measured with sources.")]
     target = Phrase(view.target, "name")
@@ -57,7 +58,8 @@ def answer(view: TargetView) -> list[Phrase]:
     if alone is None or alone.score is None or best.verdict is None:
         return [Phrase(opening), target, Phrase(" reached "), score, Phrase(f" ({best.method}).")]
 
-    against = [Phrase(" against "), Phrase(spread(alone.score), "other"), Phrase(" alone")]
+    how = " alone" if alone.method == SINGLE else f" alone ({alone.method})"
+    against = [Phrase(" against "), Phrase(spread(alone.score), "other"), Phrase(how)]
     if best.verdict in ("hurts", "may hurt", "unclear"):
         opening = "The sources did harm: " if best.verdict == "hurts" else "The sources did not help: "
         return [Phrase(opening), target, Phrase(" reached "), score, Phrase(" with them"), *against, Phrase(".")]

@@ -70,11 +70,9 @@ def dev_chart(run: RunView) -> Chart | None:
     """The score that chooses the model."""
     if len({point.update for point in run.dev_scores}) < 2:  # a single evaluation is in the table of scores
         return None
-    style = replace(_task_style(run, run.dev_metric), height=200)
-    scores = {point.value for point in run.dev_scores}
-    if len(scores) == 1:
-        # An axis without extent would be labeled with a rounded number, far from the score.
-        style = replace(style, domain=(min(scores) - 0.1, min(scores) + 0.1))
+    style = replace(_task_style(run, run.dev_metric), height=200, from_zero=True)
+    if {point.value for point in run.dev_scores} == {0.0}:  # from which an axis would have no extent
+        style = replace(style, domain=(0.0, 1.0))
     return line("dev", [Curves(run.dev_scores, run.dev_metric, marked=True)], style)
 
 

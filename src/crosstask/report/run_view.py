@@ -31,11 +31,12 @@ class TaskView:
 
 @dataclass(frozen=True)
 class Headline:
-    """The score that answers the question of a run."""
+    """The score that answers the question of a run, and what the same answer for all examples reaches."""
 
     split: str
     metric: str
     value: float
+    majority: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class RunView:
         for split in ("test", "dev"):
             for metric, value in list(self.metrics.scores.get(task, {}).get(split, {}).items())[:1]:
                 if value is not None:
-                    return Headline(split, metric, value)
+                    majority = self.metrics.majority.get(task, {}).get(split, {}).get(metric)
+                    return Headline(split, metric, value, majority)
         return None
 
     @property

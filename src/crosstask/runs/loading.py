@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from crosstask.errors import CrossTaskError
+from crosstask.hub import fetch_model, is_repo_id
 from crosstask.models.encoders.transformer_files import warn_of_remote_code
 from crosstask.models.export import load_exported
 from crosstask.models.multitask import MODEL_FILE, Model, read_description
@@ -27,10 +28,45 @@ def load(folder: str | Path, *, trust_remote_code: bool = False) -> Predictor:
     """
     path = check_path(folder, "load")
     if not path.is_dir():
-        raise CrossTaskError(f"There is no folder '{folder}'.")
+        hint = f" A model of the hub is loaded with `from_pretrained('{folder}')`." if is_repo_id(str(folder)) else ""
+        raise CrossTaskError(f"There is no folder '{folder}'.{hint}")
     if (path / RECIPE_FILE).is_file() and (path / ENVIRONMENT_FILE).is_file():
         return load_run(path, trust_remote_code=trust_remote_code)
     return Predictor(_load_model(path, trust_remote_code))
+
+
+def from_pretrained(
+    name_or_folder: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    trust_remote_code: bool = False,
+) -> Predictor:
+    """A trained model from the Hugging Face hub, as `push_to_hub` has put it there, or from a folder, as `load` does.
+
+    A folder of this name comes first. From the hub only weights in safetensors, and files of text and JSON are fetched;
+    loading runs none of the repository's code, and fetches nothing that its files name.
+
+    Args:
+        name_or_folder: owner and name of a repository, or a folder.
+        revision: branch, tag or commit of the repository; the newest when left out. A commit cannot change under you.
+        token: of an account that may read it; that of `hf auth login` when left out.
+        trust_remote_code: as for `load`; Python files are fetched too.
+    """
+    path = check_path(name_or_folder, "from_pretrained")
+    if path.is_dir():
+        return load(path, trust_remote_code=trust_remote_code)
+    if not is_repo_id(str(name_or_folder)):
+        raise CrossTaskError(
+            f"There is no folder '{name_or_folder}', and a repository of the hub is named owner/name, as in user/stars."
+        )
+    folder = fetch_model(str(name_or_folder), revision=revision, token=token, with_code=trust_remote_code)
+    if not (folder / MODEL_FILE).is_file():
+        raise CrossTaskError(
+            f"'{name_or_folder}' on the hub holds no crosstask model: there is no {MODEL_FILE} in it. A model of "
+            f"transformers can be an encoder: `encoder: {name_or_folder}`."
+        )
+    return load(folder, trust_remote_code=trust_remote_code)
 
 
 def load_run(folder: str | Path, *, trust_remote_code: bool = False) -> Run:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from crosstask.data.label_map import LabelMap
 from crosstask.data.metrics import Predictions, score
 from crosstask.data.plain_text import has_lone_surrogate
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.hub import HubOptions
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import PREDICTION_BATCH, evaluate, predict_scores
 from crosstask.models.multitask import Model
@@ -24,6 +25,16 @@ Decision = LabelValue | Sequence[LabelValue]
 Probabilities = dict[LabelValue, float]
 """By label."""
 Label = TypeVar("Label", bound=LabelValue)
+
+
+class PushOptions(HubOptions, total=False):
+    """What a card says because the publisher says so, and how it gets to the hub."""
+
+    license: str
+    datasets: Sequence[str]
+    language: str | Sequence[str]
+
+
 INPUT_WORDS = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}
 
 
@@ -141,6 +152,34 @@ class Predictor:
             raise CrossTaskError('`int8` is an option of ONNX: ask for `format="onnx"` (--format onnx) too.')
         path, options = check_path(folder, "export"), OnnxOptions(int8, examples)
         return export(self.model, self.spec(task).name, path, card=card, format=format, onnx=options)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        task: str | None = None,
+        *,
+        folder: str | Path | None = None,
+        evidence: Sequence[str] = (),
+        **options: Unpack[PushOptions],
+    ) -> str:
+        """Export a model of one task and push it to the hub, with a card; returns the address.
+
+        What is pushed is what `export` writes: weights, label names, the vocabulary or tokenizer. The card has scores,
+        sources, weights and the label map as far as they are known, and code that loads it. `crosstask.from_pretrained`
+        reads it back; a model over an encoder of transformers loads without crosstask too.
+
+        Args:
+            repo_id: owner and name of the repository, which is made if there is none.
+            task: whose model it is; the target when left out.
+            folder: a new folder that keeps what is pushed.
+            evidence: sentences for the card on what the sources gave, from a comparison, say.
+            options: `license`, `datasets` and `language` for the card, which cannot know them; and those of
+                `hub.HubOptions`: `private`, `token`, `revision`, `message`, `create_pr`.
+        """
+        from crosstask.runs.publishing import publish
+
+        path = None if folder is None else check_path(folder, "push_to_hub")
+        return publish(self, repo_id, task, options, evidence=evidence, folder=path)
 
 
 def decisions(predictions: Predictions, labels: Sequence[LabelValue]) -> list[Decision]:

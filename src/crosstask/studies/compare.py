@@ -169,18 +169,20 @@ def compare_methods(tasks: Tasks, plan: ComparisonPlan, conditions: Conditions) 
     tried: tuple[Tried, ...] = ()
     if plan.is_searched:
         rows, tried = choose_trials(rows, plan.trials, metrics)
-    lines, splits = make_lines(rows, plan.methods, metrics, plan.baseline, tried)
+    table = make_lines(rows, plan.methods, metrics, plan.baseline, tried)
     comparison = Comparison(
-        lines=lines,
+        lines=table.lines,
         baseline=plan.baseline,
         metrics=metrics,
-        parts=splits,
+        parts=table.parts,
         seeds=conditions.seeds,
         methods=plan.methods,
         settings={"encoder": conditions.encoder, "training": asdict(conditions.training)},
         cells=tuple(rows.values()),
         tried=tried,
         left_out=_left_out(first_tasks, metrics, plan, conditions),
+        alone=table.alone,
+        majority=table.majority,
     )
     if conditions.folder is not None:
         for ending, write in WRITERS.items():

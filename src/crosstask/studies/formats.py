@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 CSV_COLUMNS = (
     *("target", "metric", "part", "method", "seeds", "mean", "deviation", "dev_mean", "dev_deviation"),
     *("gain", "gain_deviation", "wins", "pairs", "p_t", "p_t_holm", "p_rank", "p_rank_holm", "over_single"),
+    *("p_alone_holm",),
     *("verdict", "seconds", "cost", "settings", "is_best", "is_baseline", "refused"),
 )
-METHOD, SCORE, T_TEST, RANK_TEST = "method", "mean", "p (t)", "p (ranks)"
+SINGLE = "single"
+METHOD, SCORE, WON, T_TEST, RANK_TEST = "method", "mean", "won", "p (t)", "p (ranks)"
 SOURCES, SECONDS, COST = "sources", "seconds", "cost"
 GAIN = "gain over {}"
-OVER_SINGLE = "over single"
+OVER_ALONE, P_ALONE = "over {}", "p (sources)"
+ALIKE = "the same answer for all"
+"""The row of always answering what is most common in training."""
 
 
 def to_csv(comparison: "Comparison", *, raw: bool = False) -> str:
@@ -42,7 +46,7 @@ def to_csv(comparison: "Comparison", *, raw: bool = False) -> str:
         fields["mean"], fields["deviation"] = _figures(line.score)
         fields["dev_mean"], fields["dev_deviation"] = _figures(line.dev)
         fields["gain"], fields["gain_deviation"] = _figures(line.gain)
-        fields["over_single"], _ = _figures(line.over_single)
+        fields["over_single"], _ = _figures(line.over_alone)
         lines.append(csv_line(_csv_cell(fields[name], raw) for name in CSV_COLUMNS))
     return "".join(lines)
 
@@ -126,27 +130,39 @@ def refusals(comparison: "Comparison") -> list[str]:
 def table_columns(comparison: "Comparison", target: str) -> dict[str, list[str]]:
     """The table as text, column by column; those that say nothing here are left out."""
     columns: dict[str, list[str]] = {}
+    alone = comparison.alone.get(target, SINGLE)
+    over_alone = OVER_ALONE.format(alone)
     for line in comparison.of_target(target):
         cells = {
             METHOD: line.method,
             SCORE: _estimate(line.score) or DASH,
             GAIN.format(comparison.baseline): _estimate(line.gain, signed=True),
-            "won": f"{line.wins}/{line.pairs}" if line.pairs else "",
+            WON: f"{line.wins}/{line.pairs}" if line.pairs else "",
             T_TEST: _p_value(line.p_t_holm),
             RANK_TEST: _p_value(line.p_rank_holm),
-            OVER_SINGLE: _estimate(line.over_single, signed=True),
+            over_alone: _estimate(line.over_alone, signed=True),
+            P_ALONE: _p_value(line.p_alone_holm),
             SOURCES: line.verdict or "",
             SECONDS: "" if line.seconds is None else f"{line.seconds:.1f}",
             COST: "" if line.cost is None else f"{line.cost:.2f}",
         }
         for name, cell in cells.items():
             columns.setdefault(name, []).append(cell)
-    if comparison.is_against_single:
-        del columns[OVER_SINGLE]  # the same as the gain over the baseline
+    majority = comparison.majority.get(target)
+    if majority is not None:
+        for name, column in columns.items():
+            column.append({METHOD: ALIKE, SCORE: _estimate(majority)}.get(name, ""))
+    if alone == comparison.baseline:  # the same as the gain over the baseline
+        del columns[over_alone], columns[P_ALONE]
     for name, column in list(columns.items()):
         if not any(column):
             del columns[name]
     return columns
+
+
+def best_rows(comparison: "Comparison", target: str) -> set[int]:
+    """The rows of `table_columns` with the best mean; that of the same answer for all comes after the methods."""
+    return {index for index, line in enumerate(comparison.of_target(target)) if line.is_best}
 
 
 def to_html(comparison: "Comparison") -> str:
@@ -163,9 +179,10 @@ def _rows(comparison: "Comparison", target: str, markup: Markup) -> tuple[list[s
     """Headings and rows in the markup of a format, the best score in bold."""
     columns = table_columns(comparison, target)
     rows: list[list[str]] = []
-    for index, line in enumerate(comparison.of_target(target)):
+    best = best_rows(comparison, target)
+    for index in range(len(columns[METHOD])):
         cells = {name: markup.escape(column[index]) for name, column in columns.items()}
-        if line.is_best:
+        if index in best:
             cells[SCORE] = markup.bold(cells[SCORE])
         rows.append(list(cells.values()))
     return [markup.escape(name) for name in columns], rows

@@ -1,5 +1,6 @@
 """From runs to a table: scores over seeds, gains over the baseline on the same seeds, and how sure they are."""
 
+import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from typing import Literal
 from crosstask.data.metrics import higher
 from crosstask.errors import unknown
 from crosstask.methods import papers_of
+from crosstask.papers import SCALARIZATION_AT_SCALE
 from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
@@ -17,11 +19,14 @@ from crosstask.studies.hyperparameters import Trials, Tried, choose, counts_text
 from crosstask.studies.method import Method, Section
 from crosstask.studies.options import sign_of
 from crosstask.studies.significance import holm, paired_t_test, signed_rank_test
+from crosstask.studies.tuned_weights import UPDATES_OF_TRIAL
 
 SINGLE = "single"
 COST_REFERENCES = ("joint", "normalized-joint")
 """Plain joint training: the first of these among the methods is what cost is a multiple of."""
 Split = Literal["dev", "test"]
+LEVEL = 0.05
+"""Of a corrected p-value, below which a difference is more than chance."""
 Verdict = Literal["hurts", "may hurt", "helps", "may help", "unclear"]
 
 
@@ -32,7 +37,8 @@ class Line:
     - `score`, `dev`: on the measured split, and on dev, which may choose;
     - `gain`, `wins`, `pairs`, `p_t`, `p_rank`: against the baseline on the same seeds, positive where it is better
       whichever way the metric points; `p_t_holm` and `p_rank_holm` are corrected over the full table;
-    - `over_single`, `verdict`: against training on the target alone, of methods that use sources;
+    - `over_alone`, `p_alone_holm`, `verdict`: of methods that use sources, against the best of those that train the
+      target alone (`Comparison.alone`), with the p-value of the same test, corrected likewise;
     - `seconds`, `cost`: median time of a run, and as a multiple of plain joint training;
     - `settings`: what dev chose, where some were searched;
     - `refused`: why it did not run, or not with every seed.
@@ -49,7 +55,9 @@ class Line:
     p_rank: float | None = None
     p_t_holm: float | None = None
     p_rank_holm: float | None = None
-    over_single: Estimate | None = None
+    over_alone: Estimate | None = None
+    p_alone: float | None = None
+    p_alone_holm: float | None = None
     verdict: Verdict | None = None
     seconds: float | None = None
     cost: float | None = None
@@ -59,6 +67,11 @@ class Line:
     refused: str | None = None
 
     @property
+    def over_single(self) -> Estimate | None:
+        """The former name of `over_alone`."""
+        return self.over_alone
+
+    @property
     def has_negative_transfer(self) -> bool:
         """Whether the sources did harm, for sure or perhaps."""
         return self.verdict in ("hurts", "may hurt")
@@ -66,7 +79,7 @@ class Line:
     def to_json(self) -> Row:
         """As plain data."""
         data = dict(vars(self))
-        for name in ("score", "dev", "gain", "over_single"):
+        for name in ("score", "dev", "gain", "over_alone"):
             data[name] = estimate_json(data[name])
         return data
 
@@ -78,7 +91,10 @@ class Comparison:
     - `metrics`, `parts`: by target, what is measured and on which split: test where there is one;
     - `cells`: the rows of the runs that the table is made of;
     - `tried`: every trial with its dev scores, where settings were searched;
-    - `left_out`: training examples that no run had, since a target measures on their inputs.
+    - `left_out`: training examples that no run had, since a target measures on their inputs;
+    - `alone`: by target, of the methods that train it alone the one with the best mean dev score: what sources are
+      judged by;
+    - `majority`: by target, the score of always answering what is most common in training.
     """
 
     lines: tuple[Line, ...]
@@ -91,6 +107,8 @@ class Comparison:
     cells: tuple[Row, ...]
     tried: tuple[Tried, ...] = ()
     left_out: tuple[str, ...] = ()
+    alone: Mapping[str, str] = field(default_factory=dict)
+    majority: Mapping[str, Estimate] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         targets = ", ".join(self.targets)
@@ -108,11 +126,6 @@ class Comparison:
     def targets(self) -> tuple[str, ...]:
         """In their order."""
         return tuple(self.metrics)
-
-    @property
-    def is_against_single(self) -> bool:
-        """Whether the baseline is the target alone."""
-        return self.methods[self.baseline].is_single
 
     def of_target(self, target: str) -> list[Line]:
         """The lines of one target."""
@@ -137,12 +150,18 @@ class Comparison:
                 f"Holm's method over the whole table; with {num_seeds} seeds the signed-rank test cannot go below "
                 f"{2.0 ** (1 - num_seeds):.2g}."
             )
-            notes.append(
-                "sources: they help or hurt where the 95% interval of the gain over single leaves zero out; they may "
-                "where only the mean points that way."
-            )
+            notes += self._notes_on_sources()
+        notes += self._notes_on_length()
         if self.tried:
             notes += self._search_notes()
+        # The measured cost has the search in it.
+        for name, method in self.methods.items():
+            if method.tune:
+                notes.append(
+                    f"{name}: the best of {method.tune} sets of fixed weights by the target's loss on dev (or, without "
+                    f"one, on parts of its labels in turn), each tried with 1/{UPDATES_OF_TRIAL} of the updates. The "
+                    "search comes on top of the budget that all methods share."
+                )
         on_dev = [target for target, split in self.parts.items() if split == "dev"]
         if on_dev:
             selected = "the best evaluation of every run"
@@ -150,6 +169,35 @@ class Comparison:
                 selected += " and the settings"
             notes.append(f"No test set: {', '.join(on_dev)} measured on dev, which also chose {selected}.")
         return [*notes, *self.left_out]
+
+    def _notes_on_sources(self) -> list[str]:
+        """What the verdict is about."""
+        if not any(line.verdict for line in self.lines):
+            return []
+        references = list(dict.fromkeys(self.alone.values()))
+        if len(references) == 1:
+            words = references[0]
+        else:
+            words = ", ".join(f"{method} for {target}" for target, method in self.alone.items())
+        return [
+            f"sources: they help or hurt where the difference from the target alone, as trained by what dev prefers "
+            f"({words}), has a corrected p below {LEVEL}; they may where only the mean points that way."
+        ]
+
+    def _notes_on_length(self) -> list[str]:
+        """Methods that were perhaps trained too short, most of whose runs were still getting better."""
+        rising: dict[str, list[bool]] = {}
+        for row in self.cells:
+            if "scores" in row:
+                rising.setdefault(row["method"], []).append(bool(row.get("still_rising")))
+        methods = [method for method, flags in rising.items() if 2 * sum(flags) > len(flags)]
+        if not methods:
+            return []
+        return [
+            "Perhaps trained too short: the dev score was still rising at the end in most runs of "
+            f"{', '.join(methods)}. More updates or a larger learning rate may change the order; "
+            "--search learning_rate=... tries several."
+        ]
 
     def _search_notes(self) -> list[str]:
         """What dev chose, and whether all methods had the same number of trials."""
@@ -174,6 +222,8 @@ class Comparison:
         schedule = self.settings.get("training", {}).get("schedule")
         for name, method in self.methods.items():
             papers = papers_of(method.paradigm, method.weighting, method.transfer, schedule)
+            if method.tune:
+                papers = (*papers, SCALARIZATION_AT_SCALE)
             citations = {"uses_sources": method.uses_sources, "papers": [paper.key for paper in papers]}
             methods[name] = {**method.to_json(), **citations}
         return finite(
@@ -188,9 +238,29 @@ class Comparison:
                 "lines": [line.to_json() for line in self.lines],
                 "search": [tried.to_json() for tried in self.tried],
                 "notes": self.notes(),
+                "alone": dict(self.alone),
+                "majority": {target: estimate_json(estimate) for target, estimate in self.majority.items()},
                 "cells": list(self.cells),
             }
         )
+
+
+@dataclass(frozen=True)
+class Standards:
+    """What a method is measured against: the baseline, and the best that trains the target alone, if there is one."""
+
+    baseline: str
+    alone: str | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """What rows of runs say; see `Comparison`."""
+
+    lines: tuple[Line, ...]
+    parts: Mapping[str, Split]
+    alone: Mapping[str, str]
+    majority: Mapping[str, Estimate]
 
 
 class Results:
@@ -221,6 +291,17 @@ class Results:
             value = row.get("scores", {}).get(split, {}).get(self.metric)
             if value is not None:
                 scores[seed] = value
+        return scores
+
+    @property
+    def majority(self) -> dict[int, float]:
+        """Score of always answering what is most common in training, by seed."""
+        scores: dict[int, float] = {}
+        for rows in self.rows.values():
+            for seed, row in rows.items():
+                value = (row.get("majority") or {}).get(self.split, {}).get(self.metric)
+                if value is not None:
+                    scores[seed] = value
         return scores
 
     def seconds(self, group: str) -> dict[int, float]:
@@ -294,36 +375,62 @@ def make_lines(
     metrics: Mapping[str, str],
     baseline: str,
     tried: Sequence[Tried] = (),
-) -> tuple[tuple[Line, ...], dict[str, Split]]:
-    """The lines of all methods on all targets, and which split of each target is measured."""
+) -> Table:
+    """The lines of all methods on all targets, and what they are measured by."""
     results = {target: Results(metric) for target, metric in metrics.items()}
     for key, row in rows.items():
         results[key["target"]].add(key["method"], key["seed"], row)
     lines: list[Line] = []
     splits: dict[str, Split] = {}
+    alone: dict[str, str] = {}
+    majority: dict[str, Estimate] = {}
     for target, of_target in results.items():
         splits[target] = of_target.split
-        lines += _lines_of_target(of_target, methods, target, baseline)
+        reference = _best_alone(of_target, methods)
+        if reference is not None:
+            alone[target] = reference
+        score = Estimate.of_any(of_target.majority.values())
+        if score is not None:
+            majority[target] = score
+        lines += _lines_of_target(of_target, methods, target, Standards(baseline, reference))
     # Corrected over the full table, whatever the target.
     p_t_values = holm([line.p_t for line in lines])
     p_rank_values = holm([line.p_rank for line in lines])
+    p_alone_values = holm([line.p_alone for line in lines])
     settings: dict[tuple[str, str], Section] = {}
     for trial in tried:
         if trial.is_chosen:
             settings[trial.method, trial.target] = trial.settings
     for i, line in enumerate(lines):
-        searched = settings.get((line.method, line.target), {})
-        lines[i] = replace(line, p_t_holm=p_t_values[i], p_rank_holm=p_rank_values[i], settings=searched)
-    return tuple(lines), splits
+        # One test has one p: where the baseline trains the target alone, it is that of the gain.
+        p_alone = p_t_values[i] if alone.get(line.target) == baseline else p_alone_values[i]
+        lines[i] = replace(
+            line,
+            p_t_holm=p_t_values[i],
+            p_rank_holm=p_rank_values[i],
+            p_alone_holm=p_alone if line.over_alone is not None else None,
+            verdict=verdict(line.over_alone, p_alone),
+            settings=settings.get((line.method, line.target), {}),
+        )
+    return Table(tuple(lines), splits, alone, majority)
 
 
-def _lines_of_target(results: Results, methods: Mapping[str, Method], target: str, baseline: str) -> list[Line]:
-    """The lines of one target, not corrected yet."""
-    # What sources did is measured against the target alone, cost against plain joint training.
-    alone, cost_reference = None, None
+def _best_alone(results: Results, methods: Mapping[str, Method]) -> str | None:
+    """Of the methods that train the target alone, the one with the best mean dev score; the first one without such."""
+    best, best_score = None, -math.inf
     for name, method in methods.items():
-        if alone is None and method.is_single:
-            alone = name
+        if method.uses_sources or not results.scores(name, results.split):
+            continue
+        dev = Estimate.of_any(results.scores(name, "dev").values())
+        score = results.sign * dev.mean if dev is not None else -math.inf
+        if best is None or score > best_score:
+            best, best_score = name, score
+    return best
+
+
+def _lines_of_target(results: Results, methods: Mapping[str, Method], target: str, standards: Standards) -> list[Line]:
+    """The lines of one target, not corrected yet."""
+    cost_reference = None  # cost is measured against plain joint training
     for paradigm in reversed(COST_REFERENCES):
         for name, method in methods.items():
             if method.is_plain and method.paradigm == paradigm:
@@ -331,11 +438,11 @@ def _lines_of_target(results: Results, methods: Mapping[str, Method], target: st
     lines: list[Line] = []
     for name, method in methods.items():
         gains: list[float] = []
-        over_single: list[float] = []
-        if name != baseline:
-            gains = results.gains(name, baseline)
+        over_alone: list[float] = []
+        if name != standards.baseline:
+            gains = results.gains(name, standards.baseline)
         if method.uses_sources:
-            over_single = results.gains(name, alone)
+            over_alone = results.gains(name, standards.alone)
         line = Line(
             method=name,
             target=target,
@@ -346,11 +453,11 @@ def _lines_of_target(results: Results, methods: Mapping[str, Method], target: st
             pairs=len(gains),
             p_t=paired_t_test(gains),
             p_rank=signed_rank_test(gains),
-            over_single=Estimate.of_any(over_single),
-            verdict=verdict(over_single),
+            over_alone=Estimate.of_any(over_alone),
+            p_alone=paired_t_test(over_alone),
             seconds=_median(results.seconds(name).values()),
             cost=results.cost(name, cost_reference),
-            is_baseline=name == baseline,
+            is_baseline=name == standards.baseline,
             refused=results.refusal(name),
         )
         lines.append(line)
@@ -369,21 +476,17 @@ def _median(values: Collection[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def verdict(gains: Sequence[float]) -> Verdict | None:
-    """What sources did to a target, by the 95% interval of the mean gain, or failing that by its sign.
+def verdict(gain: Estimate | None, p_value: float | None) -> Verdict | None:
+    """What sources did to a target, by the corrected p-value of the gain, or failing that by its sign.
 
-    >>> verdict([-0.1, -0.11, -0.12]), verdict([-0.3, 0.1]), verdict([0.2]), verdict([])
-    ('hurts', 'may hurt', 'may help', None)
+    >>> verdict(Estimate.of([-0.1, -0.11]), 0.02), verdict(Estimate.of([-0.3, 0.1]), 0.6)
+    ('hurts', 'may hurt')
     """
-    if not gains:
+    if gain is None:
         return None
-    gain = Estimate.of(gains)
-    # For sure, if the interval leaves zero out; else the sign of the mean is a hint.
-    low, high = gain.interval()
-    if low > 0:
-        return "helps"
-    if high < 0:
-        return "hurts"
     if gain.mean == 0:
         return "unclear"
-    return "may help" if gain.mean > 0 else "may hurt"
+    is_sure = p_value is not None and p_value < LEVEL
+    if gain.mean > 0:
+        return "helps" if is_sure else "may help"
+    return "hurts" if is_sure else "may hurt"

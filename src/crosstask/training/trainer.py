@@ -46,7 +46,13 @@ from crosstask.training.devices import Devices
 from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.training.state import PhasePosition, TrainingState, all_finite
-from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
+from crosstask.training.support_query import (
+    deal_parts,
+    held_out_losses,
+    sample_step,
+    support_and_query,
+    without_part,
+)
 from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
 from crosstask.transfer.base import Moment, Objective, Transfer
 from crosstask.weighting.base import HeldOut, Weighting
@@ -187,6 +193,7 @@ class Trainer:
         self.checkpoint_timer = CheckpointTimer()
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
+        self.part_of: dict[str, np.ndarray] = {}  # of examples of targets, where parts judge weights in turn
         self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
 
     @property
@@ -330,13 +337,16 @@ class Trainer:
         self.progress.stop()
 
     def _split_data(self, phase: Phase) -> None:
-        """Query sets for the weighting, where it needs some; everything else trains."""
-        self.support, self.query = dict(self.data.train), {}
+        """Query sets or parts for the weighting, where it needs some; everything else trains."""
+        self.support, self.query, self.part_of = dict(self.data.train), {}, {}
         held_out = phase.weighting.held_out
         if held_out is not None and held_out.kind == "query":
             self.support, self.query = support_and_query(
                 self.data.train, self.data.dev, phase.tasks, held_out.query, self.seed
             )
+        elif held_out is not None and held_out.kind == "parts":
+            targets = [task for task in phase.tasks_with_batches if task in self.data.targets]
+            self.part_of = deal_parts(self.data.train, targets, held_out.parts)
 
     def _start_phase(self, run: PhaseRun, resumed: Checkpoint | None) -> int:
         """Seed, features and record of a new phase, or the state of the checkpoint; returns the updates so far."""
@@ -459,6 +469,11 @@ class Trainer:
         data, names = self.support, phase.tasks_with_batches
         if held_out.kind == "query":
             data, names = self.query, list(phase.tasks)
+        elif held_out.kind == "parts":
+            data = {}
+            for task, parts in self.part_of.items():
+                data[task] = self.support[task].take(np.flatnonzero(parts == phase.weighting.held_out_part).tolist())
+            names = list(data)
         tasks = [task for task in names if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
         return Examples(data, sample_step(data, tasks, size, self.seed, run.num_done))
@@ -502,6 +517,9 @@ class Trainer:
     def _begin_step(self, run: PhaseRun, step: Step) -> Step:
         """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
+        part = run.phase.weighting.held_out_part
+        if part is not None:
+            step = without_part(step, self.part_of, part)
         for transfer in self.stepper.transfers:
             step = transfer.before_step(self._moment(run, step))
         return step

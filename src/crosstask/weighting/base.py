@@ -58,14 +58,17 @@ class Problem:
 class HeldOut:
     """Which losses `after_step` wants, and what it does with them.
 
-    - `kind`: "query", examples that never train the model, or "fresh", a new sample of the training set;
+    - `kind`: "query", examples that never train the model; "parts", of the targets' training sets, each of which judges
+      and does not train in its turn (`Weighting.held_out_part`); or "fresh", a new sample of the training set;
     - `query`: for "query": fraction of each training set that becomes the query set, or "dev" for the dev sets;
+    - `parts`: for "parts": how many there are;
     - `size`: examples of each task; as many as a training batch has when left out;
     - `need`: how gradients are taken of these losses.
     """
 
-    kind: Literal["query", "fresh"]
+    kind: Literal["query", "parts", "fresh"]
     query: Query = 0.1
+    parts: int = 1
     size: int | None = None
     need: Need = Need.GRADIENTS
 
@@ -217,6 +220,11 @@ class Weighting(HasPresets, ABC):
     def wants_held_out(self) -> bool:
         """Whether `after_step` should be called after this step."""
         return Need.HELD_OUT in self.needs(self.steps - 1)
+
+    @property
+    def held_out_part(self) -> int | None:
+        """The part of each target's training set that does not train at present, where parts take turns in judging."""
+        return None
 
     @final
     def backward(

@@ -136,6 +136,29 @@ class SupportGradients:
         return complete / self.scale
 
 
+def take_support(evidence: Evidence, support: SupportGradients | None, *, with_heads: bool) -> SupportGradients:
+    """The gradients of a step, which also go into `.grad`, for losses that are known after the update.
+
+    Args:
+        evidence: of the step.
+        support: of earlier steps, to which those of this one are added if they make one update.
+        with_heads: whether gradients on heads are kept too.
+    """
+    is_new_update = all(parameter.grad is None for parameter in evidence.shared)
+    if support is None or is_new_update:
+        # Support gradients of an update that was not followed by `after_step` are dropped.
+        support = SupportGradients(evidence.shared)
+    heads: dict[str, dict[Tensor, Tensor]] = {}
+    shared: dict[str, grads.Gradient] = {}
+    for task, gradient in evidence.take_and_put_in_place().items():
+        heads[task] = dict(gradient.head if with_heads else ())
+        shared[task] = evidence.ranks.sum_parts(grads.pack(gradient.shared, evidence.shared, evidence.ranks.count))
+    for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
+        support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
+    support.scale += evidence.scale
+    return support
+
+
 def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     if first is None:
         return second
@@ -283,20 +306,7 @@ class MetaWeighting(Weighting):
         if evidence.placer is not None:  # which keeps the gradients itself, for `learn_from_products`
             self._support = None
             return {}
-        is_new_update = all(parameter.grad is None for parameter in evidence.shared)
-        support = self._support
-        if support is None or is_new_update:
-            # Support gradients of an update that was not followed by `after_step` are dropped.
-            support = SupportGradients(evidence.shared)
-        heads: dict[str, dict[Tensor, Tensor]] = {}
-        shared: dict[str, grads.Gradient] = {}
-        for task, gradient in evidence.take_and_put_in_place().items():
-            heads[task] = dict(gradient.head if self.heads else ())
-            shared[task] = evidence.ranks.sum_parts(grads.pack(gradient.shared, evidence.shared, self.num_ranks))
-        for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
-            support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
-        support.scale += evidence.scale
-        self._support = support
+        self._support = take_support(evidence, self._support, with_heads=self.heads)
         return {}
 
     def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:

@@ -1,7 +1,7 @@
 """What the bench compares, by name: one entry of `METHODS` each. A method that is new is an entry more.
 
-All that train take the same number of updates, phases together, and choose from the same learning rates. Those that
-differ by one thing stand side by side as arms in `ablations`.
+All that train take the same number of updates, phases together, and choose from the same learning rates; the table says
+what `tuned-weights` takes besides, to search. Those that differ by one thing stand side by side as arms in `ablations`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from crosstask.data.examples import KINDS, Kind
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.runs.events import Row
+from crosstask.studies.tuned_weights import NUM_TRIALS, candidate_weights, search_updates, tune_weights
 from crosstask.training.config import Training
 from crosstask.training.paradigms import Plan, find_paradigm, plan_phases
 from crosstask_papers.bench.opponents import tfidf
@@ -20,7 +21,6 @@ from crosstask_papers.bench.problems import Problem
 from crosstask_papers.bench.suites import Suite
 
 CLASSES: tuple[Kind, ...] = ("classification",)
-DISCRETE: tuple[Kind, ...] = ("classification", "tagging")
 AUTO_MINUTES = 2.0
 
 
@@ -48,6 +48,7 @@ class Method:
     - `summary`: one line for people;
     - `learner`: options of `Learner`, or else `measure`: a function of its own;
     - `training`: settings of the loop that differ from those of all;
+    - `alone`: whether the target is trained without sources, also where the paradigm could read some;
     - `has_rate`: whether a learning rate has to be chosen; `rate_of`: the method whose rate it has, of which it is a
       control;
     - `kinds`: of targets; `min_labels`: of these, at least.
@@ -56,6 +57,7 @@ class Method:
     summary: str
     learner: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+    alone: bool = False
     measure: Callable[[Problem, Settings], Outcome] | None = None
     has_rate: bool = True
     rate_of: str | None = None
@@ -66,6 +68,13 @@ class Method:
         """Whether it can be run on the targets of a suite with so many labels."""
         return suite.kind in self.kinds and (labels >= self.min_labels or suite.per_class)
 
+    @property
+    def trains_on_sources(self) -> bool:
+        """Whether a run of the learner reads the sources."""
+        if self.measure is not None or self.alone:
+            return False
+        return find_paradigm(self.learner["paradigm"]).uses_sources
+
     def run(self, problem: Problem, settings: Settings) -> Outcome:
         """Train and measure."""
         if self.measure is not None:
@@ -73,7 +82,7 @@ class Method:
         return self._train(problem, settings)
 
     def _train(self, problem: Problem, settings: Settings) -> Outcome:
-        sources = list(problem.sources) if find_paradigm(self.learner["paradigm"]).uses_sources else []
+        sources = list(problem.sources) if self.trains_on_sources else []
         training = self.same_updates(problem, replace(settings.training, **self.training))
         learner = Learner(settings.encoder, training=training, seed=problem.seed, progress=False, **self.learner)
         run = learner.fit(problem.target, sources)
@@ -104,6 +113,8 @@ class Method:
         data: Row = {"learner": dict(self.learner), "training": dict(self.training), "rate_of": self.rate_of}
         if self.measure is not None:
             data["measure"] = self.measure.__name__
+        if self.alone:
+            data["alone"] = True
         return data
 
 
@@ -132,6 +143,29 @@ def best_within_minutes(problem: Problem, settings: Settings) -> Outcome:
     return Outcome(found.run.scores[problem.target.name]["test"])
 
 
+def tuned_weights(problem: Problem, settings: Settings) -> Outcome:
+    """Normalized joint training with fixed weights that short runs have found."""
+    training, sources = settings.training, list(problem.sources)
+
+    def make_learner(weights: Mapping[str, float], trial_training: Training) -> Learner:
+        weighting = {"name": "fixed", "weights": dict(weights)}
+        return Learner(
+            settings.encoder,
+            paradigm="normalized-joint",
+            weighting=weighting,
+            training=trial_training,
+            seed=problem.seed,
+            progress=False,
+        )
+
+    candidates = candidate_weights(problem.target.name, [source.name for source in sources], NUM_TRIALS, problem.seed)
+    best = tune_weights(make_learner, training, problem.target, sources, candidates)[0]
+    run = make_learner(best.weights, training).fit(problem.target, sources)
+    updates = training.updates or 0
+    updates += search_updates(updates, NUM_TRIALS, has_dev=problem.target.dev is not None)
+    return Outcome(run.scores[problem.target.name]["test"], updates)
+
+
 def linear_words(problem: Problem, settings: Settings) -> Outcome:
     """TF-IDF of words and a logistic regression."""
     return Outcome(tfidf(problem.target, problem.seed))
@@ -146,6 +180,12 @@ METHODS: dict[str, Method] = {
     "stacking": Method("the probe, which also reads what probes of the sources say", train("stacking"), has_rate=False),
     "single": Method("the target alone, with a fresh head", train("single")),
     "single-probed": Method("the target alone, its head begun as a probe", train("single"), {"head": "probe"}),
+    "contrastive": Method(
+        "the target alone: texts of one label together, others apart, then a probe (SetFit's recipe)",
+        train("contrastive", transfer=[{"name": "contrast", "loss": "cosine", "tasks": "targets"}]),
+        alone=True,
+        kinds=CLASSES,
+    ),
     # Sources and target.
     "normalized-joint": Method("all tasks in every step, each counting the same", train("normalized-joint")),
     "pretrain": Method("the sources, then the target", train("pretrain")),
@@ -155,13 +195,39 @@ METHODS: dict[str, Method] = {
     "sources-first": Method(
         "half of the updates the sources, a probe as head, then all tasks", train("normalized-joint"), {"head": "probe"}
     ),
-    "label-transfer": Method("source labels as soft labels of the target, from a probe", carried(), kinds=DISCRETE),
+    "label-transfer": Method("source labels as soft labels of the target, from a probe", carried()),
+    "contrastive-sources": Method(
+        "texts of one label together, others apart, in every task; then a probe", train("contrastive"), kinds=CLASSES
+    ),
+    "contrast-first": Method(
+        "half of the updates on such pairs of every task, a probe as head, then all tasks",
+        train("normalized-joint", transfer=["contrast"]),
+        kinds=CLASSES,
+    ),
     "joint": Method("all tasks in every step, each example counting the same", train("joint")),
+    "scale-invariant": Method(
+        "normalized joint on the logarithms of the losses", train("normalized-joint", weighting="scale-invariant")
+    ),
+    "tuned-weights": Method(
+        f"normalized joint, fixed weights: the best of {NUM_TRIALS} in short runs on parts of the labels",
+        measure=tuned_weights,
+        min_labels=20,
+    ),
     "tawt": Method("normalized joint, weights by how gradients agree", train("normalized-joint", weighting="tawt")),
+    "tawt-held-out": Method(
+        "normalized joint, weights by the target's loss on parts held out in turn",
+        train("normalized-joint", weighting="tawt-held-out"),
+    ),
     "metaweighting": Method(
         "normalized joint, weights by losses on held-out examples",
         train("normalized-joint", weighting="metaweighting"),
         min_labels=100,
+    ),
+    "db-mtl": Method(
+        "normalized joint, gradients of one length on log losses", train("normalized-joint", weighting="db-mtl")
+    ),
+    "go4align": Method(
+        "normalized joint, groups of tasks with like losses", train("normalized-joint", weighting="go4align")
     ),
     "auto": Method(f"`crosstask auto` in {AUTO_MINUTES:g} minutes", measure=best_within_minutes, has_rate=False),
     # Controls: a method with one thing switched off.
@@ -171,11 +237,10 @@ METHODS: dict[str, Method] = {
         train("normalized-joint"),
         {"head": "probe", "finish": "target"},
     ),
+    "label-transfer-then-target": Method("label transfer, then the target", carried(), {"finish": "target"}),
     "label-transfer-fixed": Method(
-        "soft labels stay those of the probe", carried(learning_rate=0.0), rate_of="label-transfer", kinds=DISCRETE
+        "soft labels stay those of the probe", carried(learning_rate=0.0), rate_of="label-transfer"
     ),
-    "label-transfer-off": Method(
-        "no soft labels", carried(learning_rate=0.0, gamma_2=0.0), rate_of="label-transfer", kinds=DISCRETE
-    ),
+    "label-transfer-off": Method("no soft labels", carried(learning_rate=0.0, gamma_2=0.0), rate_of="label-transfer"),
 }
 """By name, in order of importance."""

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class PlainNetwork(nn.Module):
     """Logits of a model of transformers."""
 
-    def __init__(self, model: nn.Module) -> None:
+    model: "CrossTaskModel"
+
+    def __init__(self, model: "CrossTaskModel") -> None:
         super().__init__()
         self.model = model
 
