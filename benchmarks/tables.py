@@ -21,6 +21,7 @@ from partial_freeze import score_table, time_table
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
 from scale_simulator import table as scale
+from serve_load import table as serve_load
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
@@ -404,6 +405,10 @@ def main() -> None:
     if path.exists():
         lines += ["", "## 64 cards, by simulation", "", *scale(path), ""]
         lines += ["Of a card, in an update with an inspection; eight tasks, 25 GB/s between cards.", ""]
+    path = RESULTS / "serve_load.json"
+    if path.exists():
+        found = json.loads(path.read_text())
+        lines += [*serve_load(found), f"{machine(found)}.", ""]
     path = RESULTS / "fuzz.json"
     if path.exists():
         lines += fuzzing(json.loads(path.read_text()))

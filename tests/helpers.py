@@ -40,6 +40,16 @@ def make_text(level: int, rng: random.Random) -> str:
     )
 
 
+def logits_that_count(model, task: str, inputs) -> torch.Tensor:
+    """What a model says of texts, [texts, labels], or of words, [words, labels]: padding has no meaning."""
+    rows = model.encoder.prepare(inputs, model.specs[task].form)
+    with torch.no_grad():
+        logits = model.eval()(model.encoder.collate(rows), {task: slice(0, len(inputs))})[task]
+    if model.specs[task].kind != "tagging":
+        return logits
+    return torch.cat([logits[i, row["word_positions"]] for i, row in enumerate(rows)])
+
+
 def write_tiny_encoder(architecture: str, folder: Path) -> None:
     """A tiny random encoder of this architecture with a tokenizer."""
     import transformers

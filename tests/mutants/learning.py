@@ -258,6 +258,47 @@ MUTANTS = [
         "automl/test_auto_folds.py",
         "sources train on inputs that are held out of the target",
     ),
+    # Exports
+    Mutant(
+        "export/folded-offsets",
+        "models/stacked_head.py",
+        "bias = bias + of_source @ outputs(source, layer.bias.double())",
+        "bias = bias + 0.0 * of_source.sum()",
+        "models/test_stacked_head.py",
+        "what the sources' layers add is lost when they are folded into the head",
+    ),
+    Mutant(
+        "export/folded-as-logits",
+        "models/stacked_head.py",
+        'return spec.kind in ("regression", "multilabel") or len(spec.labels) == 2',
+        "return True",
+        "models/test_stacked_head.py",
+        "a softmax is folded as if it were linear",
+    ),
+    Mutant(
+        "export/gates-in-torch-s-order",
+        "models/onnx/traceable.py",
+        "GATE_ORDER = (0, 3, 1, 2)",
+        "GATE_ORDER = (0, 1, 2, 3)",
+        "models/test_onnx.py::test_eight_bits_say_what_they_change",
+        "an LSTM's gates change places on the way to ONNX",
+    ),
+    Mutant(
+        "export/numbers-standardized",
+        "models/onnx/graph.py",
+        "return logits * self.spec.scale + self.spec.mean",
+        "return logits * self.spec.scale",
+        "models/test_onnx.py::test_vectors",
+        "numbers come out without the mean of their task",
+    ),
+    Mutant(
+        "export/mean-over-padding",
+        "models/plain/modeling_crosstask.py",
+        "return (tokens * mask).sum(1) / mask.sum(1)",
+        "return tokens.mean(1)",
+        "models/test_plain_export.py::test_several_tasks_leave_one_by_one",
+        "the exported model's mean is over padding too",
+    ),
     # In transformers.Trainer
     Mutant(
         "trainer/accumulated-steps",

@@ -15,7 +15,7 @@ from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.metrics import Predictions
 from crosstask.errors import CrossTaskError
 from crosstask.models.evaluate import PREDICTION_BATCH
-from crosstask.models.export import one_task
+from crosstask.models.one_task import one_task
 from crosstask.runs.predictor import Inputs, Predictor
 from crosstask.storage import check_path, encoded, explain_write_errors, new_folder, read_json
 from crosstask.validation import shown
@@ -148,7 +148,16 @@ class Ensemble(Predictor):
         mixed = mix(predictions, [member.weight for member in self.members])
         return Predictions(self.task_spec, mixed.labels, mixed.scores, mixed.probabilities)
 
-    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
+    def export(
+        self,
+        folder: str | Path,
+        task: str | None = None,
+        *,
+        card: Mapping[str, Any] | None = None,
+        format: str = "transformers",
+        int8: bool = False,
+        examples: Examples | None = None,
+    ) -> Path:
         """Refused: there is no plain folder for several models."""
         raise self._no_plain_folder()
 

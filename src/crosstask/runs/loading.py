@@ -111,9 +111,9 @@ def load_ensemble(folder: Path, *, trust_remote_code: bool = False) -> Ensemble:
 def _load_model(folder: Path, trust_remote_code: bool) -> Model:
     if trust_remote_code:
         warn_of_remote_code(str(folder))
-    # An export of a pretrained encoder is a folder of Hugging Face with a head; any other is a model as saved.
+    # An export is a folder of Hugging Face with a head, or an ONNX graph; any other is a model as saved.
     description = read_description(folder)
-    if "hugging_face" in description:
+    if any(key in description for key in ("hugging_face", "plain", "onnx")):
         with explain_damage(f"The model in '{folder}'"):
             return load_exported(folder, description, trust_remote_code=trust_remote_code)
     return Model.load(folder, trust_remote_code=trust_remote_code)

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from crosstask.data.examples import FORM_WORDS, TaskSpec
 from crosstask.hub import is_repo_id
+from crosstask.models.plain.conversion import CODE_FILE
 from crosstask.papers import PAPERS_BY_KEY, Paper
 from crosstask.runs.estimate import DASH
 
@@ -24,8 +25,6 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 """What `encoder: minilm` is on the hub."""
 HUB_METRICS = {"macro_f1": "f1", "span_f1": "f1", "token_f1": "f1", "auc": "roc_auc", "spearman": "spearmanr"}
 """Names that the hub has for metrics, where they are others."""
-CODE_FILE = "modeling_crosstask.py"
-"""Code beside the weights of a model that no class of transformers computes."""
 _MARKUP = re.compile(r"[\\`*_\[\]#!|~$<>&]")
 _START_OF_LINK = re.compile(r"://|www\.|@", re.IGNORECASE)
 

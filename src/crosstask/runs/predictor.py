@@ -56,6 +56,10 @@ class Predictor:
         self.model.to(device)
         return self
 
+    def forget_texts(self) -> None:
+        """Keep nothing of the texts that are predicted from now on."""
+        self.model.encoder.forget_texts()
+
     def spec(self, task: str | None = None) -> TaskSpec:
         """Kind and labels of a task."""
         if task is None:
@@ -79,7 +83,7 @@ class Predictor:
     ) -> Predictions:
         """Scores of every label for every input, computed in batches of inputs of like length."""
         spec = self.spec(task)
-        examples = _as_form(inputs, spec)
+        examples = inputs_of_form(inputs, spec)
         if spec.form != "tokens":
             return predict_scores(self.model, spec.name, examples, batch_size=batch_size, progress=progress)
         # A sentence without words has no tags; encoders need not know of such.
@@ -90,18 +94,18 @@ class Predictor:
             predictions = predict_scores(self.model, spec.name, sentences, batch_size=batch_size, progress=progress)
         return _with_empty_sentences(spec, predictions, nonempty, len(examples))
 
-    def predict(self, inputs: Inputs, task: str | None = None) -> list[Decision]:
+    def predict(self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH) -> list[Decision]:
         """The label of each input, a list of tags, a tuple of labels, or a number.
 
         A label is a text; for a task that was made in Python it is what it was there, such as 5 or True.
         """
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
+        predictions = self.predictions(inputs, task, batch_size=batch_size)
         return decisions(predictions, predictions.spec.decisions)
 
     def predict_probabilities(
-        self, inputs: Inputs, task: str | None = None
+        self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH
     ) -> list[Probabilities] | list[list[Probabilities]]:
         """The probability of each label, as `predict` gives it; for tagging a list of these, one per word."""
         spec = self.spec(task)
@@ -109,7 +113,7 @@ class Predictor:
             raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
+        predictions = self.predictions(inputs, task, batch_size=batch_size)
         return probabilities_by_label(predictions, predictions.spec.decisions)
 
     def score(self, examples: Examples | None, task: str | None = None) -> dict[str, float]:
@@ -131,11 +135,34 @@ class Predictor:
         predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, examples))
         return predictions
 
-    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
-        """Write a plain model of one task; see `crosstask.models.export.export`."""
-        from crosstask.models.export import export
+    def export(
+        self,
+        folder: str | Path,
+        task: str | None = None,
+        *,
+        card: Mapping[str, Any] | None = None,
+        format: str = "transformers",
+        int8: bool = False,
+        examples: Examples | None = None,
+    ) -> Path:
+        """Write a plain model of one task; see `crosstask.models.export.export`.
 
-        return export(self.model, self.spec(task).name, check_path(folder, "export"), card=card)
+        Args:
+            folder: a new one.
+            task: which task; the target when left out.
+            card: what the model card says of the training, instead of what the run knows.
+            format: "transformers", or "onnx": a graph, its tokenizer and its labels, for programs without torch.
+            int8: as ONNX with weights of eight bits, a quarter of the size. `labels.json` and the card say how much
+                that changes.
+            examples: on which that is measured; for lack of any, words of the vocabulary at random.
+        """
+        from crosstask.models.export import export
+        from crosstask.models.onnx.folder import OnnxOptions
+
+        if int8 and format != "onnx":
+            raise CrossTaskError('`int8` is an option of ONNX: ask for `format="onnx"` (--format onnx) too.')
+        path, options = check_path(folder, "export"), OnnxOptions(int8, examples)
+        return export(self.model, self.spec(task).name, path, card=card, format=format, onnx=options)
 
     def push_to_hub(
         self,
@@ -209,7 +236,7 @@ def _by_word(labels: Sequence[LabelValue], words: np.ndarray) -> list[Probabilit
     return [_by_label(labels, word) for word in words]  # [words, labels]
 
 
-def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
+def inputs_of_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
     """Inputs in the form that the task was trained on, or an error that says which form that is."""
     if isinstance(inputs, str):
         raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
@@ -248,8 +275,9 @@ def _as_example(item: object, form: str) -> str | tuple[str, ...] | list[str] | 
 
 def _as_vectors(inputs: Inputs, spec: TaskSpec) -> np.ndarray:
     try:
-        vectors = np.asarray(inputs, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused below
+            vectors = np.asarray(inputs, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
         raise CrossTaskError(
             f"Task '{spec.name}' takes vectors, a row of as many numbers for every example; found {shown(inputs)}."
         ) from error

@@ -13,8 +13,9 @@ from torch.nn import functional as F
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Encoder, Representation
+from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.heads import LinearHead
-from crosstask.models.hooks import ByTask, Insert
+from crosstask.models.hooks import ByTask, Insert, PlainParts
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
 from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, WholeModel, step_if_finite
 from crosstask.weighting import validation as checks
@@ -87,6 +88,7 @@ class PrivateEncoders(Insert):
     """
 
     name: ClassVar[str] = "private-encoders"
+    reads_inputs: ClassVar[bool] = True
 
     def __init__(self, tasks: Sequence[str], encoder: Encoder) -> None:
         super().__init__()
@@ -143,6 +145,14 @@ class PrivateEncoders(Insert):
         """The private encoder of this task alone."""
         self.encoders = self.encoders.only(task)
         return self
+
+    def plain_parts(self) -> PlainParts | None:
+        """A second encoder, if it is a whole one of transformers."""
+        (encoder,) = self.encoders
+        if type(encoder) is not HuggingFaceEncoder or encoder.has_lora:
+            return None
+        weights = {f"private.{name}": tensor for name, tensor in encoder.body.state_dict().items()}
+        return PlainParts({"private": True}, weights)
 
 
 class Adversarial(Transfer):

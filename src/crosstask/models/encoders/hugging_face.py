@@ -286,7 +286,7 @@ class HuggingFaceEncoder(Encoder):
 
     def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Word-piece ids; for tagging also the position of each word's first piece (-1: cut off)."""
-        rows = self.tokenization.rows(inputs, form, self.max_length)
+        rows = self.tokenization.rows(inputs, form, self.max_length, remember=self.remembers_texts)
         self._check_ids(rows)
         return rows
 
@@ -426,9 +426,10 @@ class HuggingFaceEncoder(Encoder):
     def save_assets(self, folder: Path) -> None:
         """Configuration and tokenizer, as transformers writes them."""
         self.hf_config.save_pretrained(folder)
-        self._save_tokenizer(folder)
+        self.save_tokenizer(folder)
 
-    def _save_tokenizer(self, folder: Path) -> None:
+    def save_tokenizer(self, folder: Path) -> None:
+        """The tokenizer's files."""
         # Its file holds how the last text was cut. Where all features came from the cache there was none yet, and the
         # file would depend on what the cache held.
         self.tokenization.set_length(self.max_length)
@@ -445,8 +446,11 @@ class HuggingFaceEncoder(Encoder):
         tokenizer = read_tokenizer(folder, trust_remote_code=trust_remote_code)
         return cls(_take_body(model), tokenizer, config, trust_remote_code=trust_remote_code)
 
-    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
-        """As the model that the head is from, with this encoder's weights in its body."""
+    def stock_model(self, head: nn.Module, spec: TaskSpec) -> "PreTrainedModel | None":
+        """The model that the head is from, with this encoder's weights in its body; None for a head of our own.
+
+        The outputs of a regression task are in the data's units.
+        """
         if not isinstance(head, StockHead):
             return None
         if spec.kind == "regression" and _last_layer_with_bias(head.model) is None:
@@ -465,17 +469,14 @@ class HuggingFaceEncoder(Encoder):
                 state[full_name] = tensor
         model.load_state_dict(state)
         if spec.kind == "regression":
-            _undo_standardization(model, spec)
-        with quiet_transformers():
-            model.save_pretrained(folder)
-            self._save_tokenizer(folder)
-        return {**self.options, "lora": False, "tagging_only": spec.kind == "tagging"}
+            undo_standardization(model, spec)
+        return cast("PreTrainedModel", model.eval())
 
     @classmethod
     def load_stock(
         cls, config: Options, spec: TaskSpec, folder: Path, *, trust_remote_code: bool = False
     ) -> tuple[Self, StockHead]:
-        """Encoder and head from a folder that `save_stock` wrote."""
+        """Encoder and head from a folder with a `stock_model`."""
         check_values("encoder", cls.from_tasks, config)
         architecture = read_architecture(folder, trust_remote_code=trust_remote_code)
         architecture = labeled_config(architecture, spec)
@@ -490,11 +491,40 @@ class HuggingFaceEncoder(Encoder):
         head.model.load_state_dict(head_state)
         return encoder, head
 
-    def _merged_body(self) -> nn.Module:
+    def undivided(self) -> "HuggingFaceEncoder":
+        """The whole body, as transformers knows it."""
+        if not self.has_lora:
+            return self
+        return self._with_body(self._merged_body())
+
+    def _with_body(self, body: "PreTrainedModel") -> "HuggingFaceEncoder":
+        """An encoder of this class alone with the same tokenizer."""
+        options = {**self.options, "lora": False, "gradient_checkpointing": False}
+        options.pop("freeze", None)
+        encoder = HuggingFaceEncoder(body, self.tokenizer, options, trust_remote_code=self.trust_remote_code)
+        encoder.tokenization = self.tokenization
+        encoder.origin = self.origin
+        return encoder
+
+    @classmethod
+    def reader(cls, architecture: "PretrainedConfig", tokenizer: "PreTrainedTokenizerBase", options: Options) -> Self:
+        """An encoder that prepares and collates inputs, and cannot run: it has no body."""
+        check_values("encoder", cls.from_tasks, options)
+        return cls(cast("PreTrainedModel", _NoBody(architecture)), tokenizer, options)
+
+    def _merged_body(self) -> "PreTrainedModel":
         """The body as transformers knows it: low-rank updates merged into the weights."""
         if not self.options["lora"]:
             return self.body
         return copy.deepcopy(self.body).merge_and_unload()  # type: ignore[operator]  # peft's wrapper
+
+
+class _NoBody(nn.Module):
+    """Stands for a body of which nothing is needed but its configuration."""
+
+    def __init__(self, config: "PretrainedConfig") -> None:
+        super().__init__()
+        self.config = config
 
 
 def minilm_folder() -> str:
@@ -696,7 +726,7 @@ def _last_layer_with_bias(model: nn.Module) -> nn.Linear | None:
 
 
 @torch.no_grad()
-def _undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
+def undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
     """Fold mean and scale of a regression task into its last layer, so that outputs are in the data's units."""
     last = _last_layer_with_bias(model)
     assert last is not None

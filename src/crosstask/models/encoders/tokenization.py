@@ -40,11 +40,14 @@ class Tokenization:
     def __deepcopy__(self, memo: dict[int, object]) -> "Tokenization":
         return self
 
-    def rows(self, inputs: Inputs, form: Form, max_length: int) -> FlatRows:
-        """Word-piece ids of each input; for tagging also the position of each word's first piece (-1: cut off)."""
+    def rows(self, inputs: Inputs, form: Form, max_length: int, *, remember: bool = True) -> FlatRows:
+        """Word-piece ids of each input; for tagging also the position of each word's first piece (-1: cut off).
+
+        Those of new inputs are only kept to `remember` them.
+        """
         keys: list[Key] = list(inputs) if form == "text" else [tuple(item) for item in inputs]
         with self._lock:
-            if not keys or len(keys) > MAX_TEXTS:
+            if not keys or len(keys) > MAX_TEXTS or not remember:
                 return FlatRows(self._encode(keys, form, max_length))
             memory = self._memories.setdefault((form, max_length), _Memory())
             missing = [key for key in dict.fromkeys(keys) if key not in memory.positions]

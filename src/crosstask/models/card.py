@@ -1,0 +1,48 @@
+"""The card of an exported model: what it predicts, how it was trained, how good it is, how to load it."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from crosstask.data.task import TaskSpec
+from crosstask.models.encoder import Options
+
+
+def model_card(spec: TaskSpec, facts: Options, *, header: Sequence[str], code: Sequence[str], note: str = "") -> str:
+    """A card in Markdown.
+
+    Args:
+        spec: the task.
+        facts: `paradigm`, `trained_on` and `scores` of the run, as far as known.
+        header: lines of its front matter beside the tags.
+        code: lines of Python that load and use the model.
+        note: a paragraph above the code.
+    """
+    lines = ["---", *header, "tags:", "- cross-task-learning", "---", "", f"# {spec.name}", ""]
+    outputs = f"{len(spec.labels)} labels" if spec.labels else "a number"
+    lines.append(f"A model of the task **{spec.name}** ({spec.kind}, {outputs}), trained with crosstask.")
+    if spec.labels:
+        lines += ["", "Labels: " + ", ".join(f"`{label}`" for label in spec.labels) + "."]
+    if facts.get("trained_on"):
+        lines += ["", f"Paradigm: {facts.get('paradigm')}. Trained on: {', '.join(facts['trained_on'])}."]
+    lines += score_table(facts.get("scores") or {})
+    if note:
+        lines += ["", note]
+    return "\n".join([*lines, "", "```python", *code, "```", ""])
+
+
+def score_table(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A row per split that was measured, with the metrics of the first one as columns."""
+    lines: list[str] = []
+    names: list[str] = []
+    for split, values in scores.items():
+        if not values:
+            continue
+        if not lines:
+            names = list(values)
+            lines = ["", "| split | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        cells: list[str] = []
+        for name in names:
+            value = values.get(name, math.nan)
+            cells.append("–" if value is None or math.isnan(value) else f"{value:.4f}")
+        lines.append(f"| {split} | " + " | ".join(cells) + " |")
+    return lines
