@@ -11,6 +11,8 @@ from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
 from joint_steps import table as joint_steps
+from label_names import SEEDS as NAMES_SEEDS
+from label_names import table as label_names
 from linear_solver import table as linear_solver
 from many_runs import table as many_runs
 from max_over_time import table as max_over_time
@@ -18,6 +20,8 @@ from narrow_alignment import table as narrow
 from partial_freeze import score_table, time_table
 from query_sets import SEEDS as QUERY_SEEDS
 from query_sets import table as query_sets
+from scale_simulator import table as scale
+from serve_load import table as serve_load
 from setfit_beside import table as setfit
 from stacked_start import SEEDS as STACKED_SEEDS
 from stacked_start import table as stacked
@@ -212,6 +216,54 @@ def inspections(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"{note}; ± is the standard error of the mean over seeds. {machine(result)}.", ""]
 
 
+def ranks(result: dict[str, Any]) -> list[str]:
+    """Two and four processes against one, and what they send."""
+    kinds = {"copies": "a copy of the model each", "shards": "a part of the encoder each"}
+    lines = ["", "", "## Two and four processes against one", ""]
+    lines += ["| processes | largest difference of losses | of task weights | of parameters |", "|---|---|---|---|"]
+    for kind, words in kinds.items():
+        for count in (2, 4):
+            end = f" {kind} {count} ranks"
+            rows = [row for case, row in result["differences"].items() if case.endswith(end)]
+            cells = [f"{max(row[what] for row in rows):.0e}" for what in ("losses", "weights", "parameters")]
+            lines.append(f"| {count}, {words} ({len(rows)} runs) | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "Every weighting, on vectors, and small transformers with low-rank updates and gradient checkpointing.",
+        "",
+    ]
+    lines += ["| weighting | for weights | gradients, copies | shards | passes, shards |", "|---|---|---|---|---|"]
+    sent = result["sent_per_update"]
+    for case in dict.fromkeys(key.rsplit(" ", 2)[0] for key in sent):
+        section = json.loads(case)
+        name = " ".join(str(value) for key, value in section.items() if key in ("name", "method", "similarity"))
+        cells: list[str] = []
+        for kind, purpose in (("shards", "for_weights"), ("copies", "task_gradients"), ("shards", "task_gradients"),
+                              ("shards", "passes")):  # fmt: skip
+            cells.append(" / ".join(f"{sent[f'{case} {kind} {size}'][purpose]:g}" for size in ("narrow", "wide")))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    note = "Numbers that each of two processes sends in an update with an inspection, three tasks: an encoder of 56"
+    return [*lines, "", f"{note} / 448 parameters. {machine(result)}.", ""]
+
+
+def decoder(result: dict[str, Any]) -> list[str]:
+    """A decoder with few labels."""
+    settings = result["settings"]
+    lines = ["", "## A decoder with few labels", "", "| arm | accuracy | seconds |", "|---|---|---|"]
+    lines.append(f"| the most common label | {result['majority']:.3f} | |")
+    for arm, row in result["arms"].items():
+        lines.append(f"| {arm} | {row['accuracy']:.3f} | {row['seconds']:.0f} |")
+    difference = max(result["difference_to_transformers"][side] for side in ("right", "left"))
+    same = "the same to the last bit" if result["resumed_is_the_same"] else "another model"
+    note = f"SmolLM2-135M, low-rank updates, {settings['labels']} labels, {settings['updates']} updates, one seed"
+    return [
+        *lines,
+        "",
+        f"{note}. Stopped and resumed: {same}; logits in plain transformers within {difference:.0e}.",
+        "",
+    ]
+
+
 def mutants(result: dict[str, Any]) -> list[str]:
     """How many plausible mistakes the tests notice."""
     counts = f"{result['mutants']} mistakes: {result['killed']} make a test fail, {result['survived']} do not"
@@ -318,6 +370,15 @@ def main() -> None:
     if path.exists():
         lines += ["## Alignment by the width of the shared part", "", *narrow(path), ""]
         lines += ["Dev accuracy of both tasks of a pair, six sentence tasks, MLP; a seed that no experiment has.", ""]
+    path = RESULTS / "label_names.json"
+    if path.exists():
+        lines += ["## Heads that begin at the names of their labels", "", label_names(path), ""]
+        lines += [
+            "Test accuracy by labels of each intent, linear models on a frozen MiniLM; the paradigms `names` and "
+            f"`probe`. One and two labels are drawn {NAMES_SEEDS} times, five and ten are the published sets. Scale "
+            "and penalty of the prior where labels choose none were chosen on the dev sets of the same data.",
+            "",
+        ]
     path = RESULTS / "setfit.json"
     if path.exists():
         lines += ["## SetFit beside our writing of its recipe", "", setfit(path), ""]
@@ -334,6 +395,20 @@ def main() -> None:
     path = RESULTS / "million_rows.json"
     if path.exists():
         lines += million_rows(json.loads(path.read_text()))
+    path = RESULTS / "decoder.json"
+    if path.exists():
+        lines += decoder(json.loads(path.read_text()))
+    path = RESULTS / "ranks.json"
+    if path.exists():
+        lines += ranks(json.loads(path.read_text()))
+    path = RESULTS / "scale.json"
+    if path.exists():
+        lines += ["", "## 64 cards, by simulation", "", *scale(path), ""]
+        lines += ["Of a card, in an update with an inspection; eight tasks, 25 GB/s between cards.", ""]
+    path = RESULTS / "serve_load.json"
+    if path.exists():
+        found = json.loads(path.read_text())
+        lines += [*serve_load(found), f"{machine(found)}.", ""]
     path = RESULTS / "fuzz.json"
     if path.exists():
         lines += fuzzing(json.loads(path.read_text()))

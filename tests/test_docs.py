@@ -186,7 +186,7 @@ def test_internal_links_resolve(pages):
                 continue
             place, _, anchor = link.partition("#")
             target = (DOCS / path).parent.joinpath(place).resolve() if place else DOCS / path
-            if target.suffix == ".png":
+            if target.suffix in (".png", ".svg"):
                 assert target.is_file(), f"{path}: {link}"
                 continue
             name = str(target.relative_to(DOCS))
@@ -252,6 +252,14 @@ def test_the_learner_of_the_tutorial(here, capsys):
     assert set(names["helped"].weights) == {"digit", "parity", "noise"}
     assert (here / "digit-model").is_dir()
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:3]] == ["probe", "alone", "helped"]
+
+
+def test_the_ensemble_of_the_page(here, capsys):
+    names = runpy.run_path("ensemble.py")
+    assert sum(names["fitted"].weights.values()) == pytest.approx(1.0)
+    assert list(names["run"].tasks) == ["digit"]
+    assert (here / "runs" / "student" / "report.html").is_file()
+    assert capsys.readouterr().out.startswith("weights")
 
 
 def test_the_loop_of_the_tutorial(here):

@@ -1,6 +1,7 @@
 """The names of the package, from their docstrings."""
 
 import inspect
+from functools import cached_property
 from typing import Any
 
 import crosstask
@@ -11,6 +12,8 @@ INTRODUCTION = (
     "What `import crosstask as ct` offers beside the classes of all [weightings](../methods/weightings/index.md) and "
     "[transfers](../methods/transfers/index.md)."
 )
+
+PROPERTIES = (property, cached_property)
 
 
 def python_page() -> str:
@@ -41,10 +44,17 @@ def _arguments(exported: Any, meanings: dict[str, str]) -> str:
 
 def _members(exported: type) -> list[str]:
     """Public methods and properties with what each does; fields of a data class are told by its docstring."""
-    members = inspect.getmembers(exported, lambda item: inspect.isroutine(item) or isinstance(item, property))
+    members = inspect.getmembers(exported, _is_own)
     rows = [
-        (f"`{name}{'' if isinstance(member, property) else '()'}`", markdown(" ".join(parse(member).summary.split())))
+        (f"`{name}{'' if isinstance(member, PROPERTIES) else '()'}`", markdown(" ".join(parse(member).summary.split())))
         for name, member in members
         if not name.startswith("_") and parse(member).summary
     ]
     return [table(("member", "in a line"), rows)] if rows else []
+
+
+def _is_own(item: object) -> bool:
+    """Whether a member is a method or property of ours; what scikit-learn's classes add is described there."""
+    if isinstance(item, PROPERTIES):
+        return True
+    return inspect.isroutine(item) and str(getattr(item, "__module__", "")).startswith("crosstask")

@@ -28,7 +28,7 @@ from crosstask.storage import check_path
 from crosstask.training.calibration import RuleFitter
 from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.training.measurement import Measured, measure, targets_still_rising, too_short
-from crosstask.training.paradigms import Paradigm, Plan, find_paradigm, plan_phases
+from crosstask.training.paradigms import Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
@@ -49,7 +49,7 @@ class Learner:
     Args:
         encoder: "minilm", a folder or hub id, "textcnn", "lstm", "mlp", "linear", "relu", or a mapping with `name` and
             options.
-        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking" or "contrastive"; by
+        paradigm: "single", "pretrain", "joint", "normalized-joint", "probe", "stacking", "contrastive" or "names"; by
             default normalized-joint, or single where there is no source.
         weighting: how much each task counts, as an object, a name, or a mapping; the paradigm's own by default.
         transfer: what else passes between tasks.
@@ -120,7 +120,7 @@ class Learner:
         problem = LearningProblem.of(target, sources, self.paradigm)
         self._check_names(problem)
         folder, recipe = self._run_folder(problem, output, resume)
-        session = Session(folder, recipe, self.training.precision, self.callbacks)
+        session = Session(folder, recipe, self.training.precision, self.callbacks, shard=self.training.shard)
         if folder is not None and folder.is_finished:  # which can be read where nothing may be written
             self.run = reopen(folder, trusts_remote_code(self.encoder))
             return self.run
@@ -140,7 +140,7 @@ class Learner:
                 problem = problem.without_overlap()
             problem = problem.limited(self.seed)
             self.trained_transfers = copies_for_run(self.transfer)
-            section, notes = self._encoder_section(problem.paradigm)
+            section, notes = self._encoder_section(problem)
             model = self._make_model(problem.trained_tasks, section)
             model.encoder.show_on(session.progress)
             # Before features are computed: a refusal should come at once.
@@ -167,6 +167,7 @@ class Learner:
             last_tasks = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
             rules = RuleFitter(model, problem.target_names, self.training, session.record, trainer.held_out)
             measured = measure(model, last_tasks, dev, problem.target_names, rules)
+            trainer.put_together()
             metrics = self._metrics(problem, phases, measured, session, trainer.set_aside)
             _write_judgement(session.record, measured, metrics.get("still_rising", []))
             session.tracking.final(measured.scores)
@@ -232,11 +233,15 @@ class Learner:
             return None, recipe
         return RunFolder.checked(output, recipe, resume=resume), recipe
 
-    def _encoder_section(self, paradigm: Paradigm) -> tuple[Named, list[str]]:
+    def _encoder_section(self, problem: LearningProblem) -> tuple[Named, list[str]]:
         """The encoder that the paradigm reads, and notes on options that it does not use."""
+        paradigm = problem.paradigm
+        if not paradigm.needs_labels and not problem.sources:
+            feature_section(self.encoder)  # refuses one that knows nothing before it is trained
         if paradigm.frozen_features:
             return feature_section(self.encoder)
-        if paradigm.mean_vectors:
+        compares_vectors = paradigm.mean_vectors or any(transfer.mean_vectors for transfer in self.transfer)
+        if compares_vectors or self.training.head == "names":
             return mean_section(self.encoder), []
         return self.encoder, []
 
@@ -292,7 +297,8 @@ class Learner:
             for note in transfer.notes:
                 record.write(Note(note, transfer=transfer.name))
         for task in problem.targets:
-            if task.dev is None and not paradigm.frozen_features:
+            is_trained = not paradigm.frozen_features and bool(paradigm.needs_labels or problem.sources)
+            if task.dev is None and is_trained:
                 record.write(Warned("no dev set: the model of the last epoch is kept", task=task.name))
         is_frozen = paradigm.frozen_features or self._has_frozen_encoder
         if not model.shared_parameters() and not is_frozen and len(model.specs) > 1:

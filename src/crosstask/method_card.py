@@ -17,6 +17,7 @@ from crosstask.models.encoders import ENCODERS
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.encoders.partly_frozen import PartlyFrozenEncoder
 from crosstask.papers import Paper
+from crosstask.probing.names import fit_named
 from crosstask.probing.probe import fit_probes
 from crosstask.probing.stacking import fit_stacking
 from crosstask.training.paradigms import PARADIGMS
@@ -24,7 +25,7 @@ from crosstask.transfer import TRANSFERS
 from crosstask.validation import describe, limits_in_words
 from crosstask.weighting import WEIGHTINGS
 
-SOLVERS = {"probe": fit_probes, "stacking": fit_stacking}
+SOLVERS = {"probe": fit_probes, "stacking": fit_stacking, "names": fit_named}
 """Of paradigms that train nothing step by step: what they do instead."""
 REQUIRED: Mapping[str, Mapping[str, Any]] = {"fixed": {"weights": {"a": 1.0}}, "torchjd": {"method": "UPGrad"}}
 """Values for the options of a method that must be given, to try the others with."""

@@ -19,6 +19,7 @@ from crosstask.data.readers.keywords import ReadKeywords
 from crosstask.data.readers.several import HUB, fitting_files, has_pattern
 from crosstask.data.splits import check_name
 from crosstask.data.task import Task
+from crosstask.ensembles.distillation import Distillation, distilled_task
 from crosstask.errors import CrossTaskError, did_you_mean
 from crosstask.learner import Learner
 from crosstask.methods import FILLED_IN, make_transfer, make_weighting
@@ -28,6 +29,7 @@ from crosstask.progress import make_progress, step_by_step
 from crosstask.progress import shown as shown_progress
 from crosstask.quoting import brief
 from crosstask.registry import PRESETS, HasPresets
+from crosstask.runs.loading import load
 from crosstask.runs.run import PlainRecipe
 from crosstask.runs.tracking import TRACKERS, read_trackers
 from crosstask.storage import check_path
@@ -35,7 +37,17 @@ from crosstask.storage.yaml import MAX_BYTES, parse_handwritten
 from crosstask.training.config import TRAINING_KEYS, Training, make_training
 from crosstask.training.paradigms import PARADIGMS, Plan, plan_phases
 from crosstask.transfer import TRANSFERS
-from crosstask.validation import Count, Options, Seed, check_values, explain, find_problems, options_model, shown
+from crosstask.validation import (
+    Count,
+    Options,
+    Seed,
+    check_options,
+    check_values,
+    explain,
+    find_problems,
+    options_model,
+    shown,
+)
 from crosstask.weighting import WEIGHTINGS
 
 Section = str | dict[str, Any]
@@ -108,12 +120,22 @@ def _task_schema() -> JsonSchemaValue:
             if name in properties and properties[name] != option:  # formats may give it other types
                 option = {"anyOf": [properties[name], option]}
             properties[name] = option
-    return {"type": "object", "properties": properties, "required": ["train"], "additionalProperties": False}
+    # What is labeled, or what the labels are called.
+    required = [{"required": [key]} for key in ("train", "labels", "descriptions")]
+    return {"type": "object", "properties": properties, "anyOf": required, "additionalProperties": False}
 
 
 def _track_schema() -> JsonSchemaValue:
     tracker = _named_schema(TRACKERS, without=("tracked",))
     return {"anyOf": [tracker, {"type": "array", "items": tracker}]}
+
+
+def _teacher_schema() -> JsonSchemaValue:
+    """A folder, or a mapping with `folder` and what a student learns from."""
+    options = options_model(Distillation).model_json_schema()["properties"]
+    properties = {"folder": {"type": "string"}, **options}
+    section = {"type": "object", "properties": properties, "required": ["folder"], "additionalProperties": False}
+    return {"anyOf": [{"type": "string"}, section]}
 
 
 def _read_training(section: object) -> object:
@@ -131,6 +153,7 @@ EncoderSection = Annotated[Section, SchemaOf(_encoder_schema)]
 ParadigmName = Annotated[str, SchemaOf(lambda: {"enum": list(PARADIGMS)})]
 WeightingSection = Annotated[Section, SchemaOf(lambda: _named_schema(WEIGHTINGS, without=FILLED_IN))]
 TransferSection = Annotated[Section, SchemaOf(lambda: _named_schema(TRANSFERS))]
+TeacherSection = Annotated[Section, SchemaOf(_teacher_schema)]
 TrackSection = Annotated[Section | list[Section], SchemaOf(_track_schema)]
 
 
@@ -158,12 +181,16 @@ class Recipe(Options):
     ] = "minilm"
     paradigm: Annotated[
         ParadigmName | None,
-        Field(description="single, pretrain, joint, normalized-joint, probe, stacking, contrastive"),
+        Field(description="single, pretrain, joint, normalized-joint, probe, stacking, contrastive, names"),
     ] = None
     weighting: Annotated[
         WeightingSection | None, Field(description="how much each task counts; the paradigm's own when left out")
     ] = None
     transfer: list[TransferSection] = Field([], description="what else passes between tasks")
+    teacher: Annotated[
+        TeacherSection | None,
+        Field(description="folder of a model or an ensemble: the target learns what that says of the sources' texts"),
+    ] = None
     drop_overlap: Annotated[
         bool, Field(description="leave training examples out whose input is in dev or test of a target, another task")
     ] = True
@@ -184,12 +211,34 @@ class Recipe(Options):
         return [self.target] if isinstance(self.target, str) else self.target
 
 
+@dataclass(frozen=True)
+class Teacher:
+    """The section `teacher`: the folder of a model, and what a student learns from it."""
+
+    folder: str
+    options: Distillation
+
+    @classmethod
+    def of(cls, section: Section | None) -> "Teacher | None":
+        """From a folder, or a mapping with `folder` and options."""
+        if section is None:
+            return None
+        options: dict[str, Any] = {"folder": section} if isinstance(section, str) else dict(section)
+        folder = options.pop("folder", None)
+        if not isinstance(folder, str) or not folder:
+            raise CrossTaskError(
+                f"`teacher` is the folder of a trained model, or a mapping with `folder`; found {shown(section)}."
+            )
+        check_options("teacher", Distillation, options)
+        return cls(folder, Distillation(**options))
+
+
 class RecipeFile:
     """A recipe and what it names, built and checked as far as that goes without reading data.
 
     - `path`: the file, where relative paths start;
     - `recipe`: its sections;
-    - `weighting`, `transfers`, `trackers`: made from those sections.
+    - `weighting`, `transfers`, `trackers`, `teacher`: made from those sections.
     """
 
     def __init__(self, data: object, path: Path) -> None:
@@ -207,6 +256,7 @@ class RecipeFile:
             self.weighting = make_weighting(self.recipe.weighting)
             self.transfers = [make_transfer(section) for section in self.recipe.transfer]
             self.trackers = read_trackers(self.recipe.track)
+            self.teacher = Teacher.of(self.recipe.teacher)
             self._check_methods()
 
     @staticmethod
@@ -230,11 +280,15 @@ class RecipeFile:
     def _check_methods(self) -> None:
         """Paradigm, weighting and transfers must go with the tasks; a plan of the run shows it."""
         recipe = self.recipe
+        if self.teacher is not None and len(recipe.targets) > 1:
+            raise CrossTaskError(
+                f"`teacher` labels texts for one target, but there are {len(recipe.targets)}: train each by itself."
+            )
         if self.weighting is not None:
             self.weighting.check_names(recipe.tasks)
         if recipe.paradigm is not None:
             targets = tuple(recipe.targets)
-            sources = tuple(name for name in recipe.tasks if name not in targets)
+            sources = tuple(name for name in recipe.tasks if name not in targets and self.teacher is None)
             sizes = dict.fromkeys(recipe.tasks, 1)  # not known yet
             plan = Plan(targets, sources, sizes, self.settings, self.weighting, tuple(self.transfers))
             plan_phases(recipe.paradigm, plan)
@@ -254,14 +308,20 @@ class RecipeFile:
         return beside / "runs" / self.path.stem
 
     def tasks(self, *, progress: bool | None = None) -> tuple[list[Task], list[Task]]:
-        """Targets and sources, read from their files; `progress` as of a learner."""
+        """Targets and sources, read from their files; `progress` as of a learner.
+
+        With a teacher, the target has the texts of the sources too, as that labels them, and there are no sources.
+        """
         tasks: dict[str, Task] = {}
         with shown_progress(make_progress(progress)):
             for name in step_by_step("read tasks", list(self.recipe.tasks)):
                 tasks[name] = self.task(name)
         targets = [tasks[name] for name in self.recipe.targets]
         sources = [task for name, task in tasks.items() if name not in self.recipe.targets]
-        return targets, sources
+        if self.teacher is None:
+            return targets, sources
+        teacher = load(str(self._absolute(self.teacher.folder)))
+        return [distilled_task(teacher, targets[0], sources, options=self.teacher.options)], []
 
     def task(self, name: str) -> Task:
         """One task, read from its files."""
@@ -309,6 +369,8 @@ class RecipeFile:
             for key in ("train", "dev", "test"):
                 if key in section:
                     section[key] = self._absolute_files(section[key], section.get("format"))
+        if self.teacher is not None:
+            data["teacher"] = {"folder": self._absolute(self.teacher.folder), **asdict(self.teacher.options)}
         return {**data, "encoder": self._resolved_encoder(), "training": asdict(self.settings)}
 
     def _absolute_files(self, files: object, format: str | None) -> object:
@@ -393,8 +455,12 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
     """What can be said of a task's section before any file is read."""
     where = f"task '{name}'"
     check_name(name)
-    if section.get("train") is None:
-        raise CrossTaskError(f"{where} has no `train`: the file with its training examples.")
+    is_unlabeled = section.get("train") is None
+    if is_unlabeled and section.get("labels") is None and section.get("descriptions") is None:
+        raise CrossTaskError(
+            f"{where} has no `train`: the file with its training examples. (The paradigm 'names' goes without, if the "
+            "task says its `labels` or their `descriptions`.)"
+        )
     for key in section:
         if not isinstance(key, str) or key in ("name", "folder"):
             raise CrossTaskError(f"{where}: unknown option '{key}'.")
@@ -406,6 +472,8 @@ def _check_task(name: str, section: Mapping[str, Any]) -> None:
     with _naming(where):
         LabelMap(section.get("map"))
     reader_options = {key: value for key, value in section.items() if key not in TASK_KEYS}
+    if is_unlabeled:
+        return
     readers.check(section["train"], format=section.get("format"), task=name, options=reader_options)
 
 

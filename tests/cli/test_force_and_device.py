@@ -98,3 +98,4 @@ def test_predict_on_a_device_in_batches(recipe, tmp_path):
     assert small.out == plain.out
     check_refused(crosstask("predict", tmp_path / "run", "--device", "cuda:7", stdin=lines), "'cuda:7'")
     check_refused(crosstask("predict", tmp_path / "run", "--device", "gpu", stdin=lines), "Unknown device 'gpu'")
+    check_refused(crosstask("evaluate", tmp_path / "run", "--device", "gpu"), "Unknown device 'gpu'")

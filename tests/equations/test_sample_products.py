@@ -20,7 +20,7 @@ from crosstask.models.losses import example_losses
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
 from crosstask.models.per_example import batch_products, target_direction
-from helpers import WORDS, make_text
+from helpers import ARCHITECTURES, DECODERS, WORDS, make_text
 
 
 def products_one_by_one(function, parameters, direction):
@@ -216,7 +216,7 @@ def model_and_batch(encoder_name, kind, tiny_encoder, **options):
     """A model in training mode, and one batch of both tasks."""
     tasks = tasks_of(kind)
     torch.manual_seed(0)
-    if encoder_name in ("bert", "roberta", "distilbert", "modernbert"):
+    if encoder_name in (*ARCHITECTURES, *DECODERS):
         encoder = HuggingFaceEncoder.from_tasks(tasks, path=tiny_encoder(encoder_name), **options)
     else:
         encoder = encoder_class(encoder_name).from_tasks(tasks, dimension=8, **options)
@@ -247,7 +247,7 @@ def check(model, batch):
 
 
 @pytest.mark.parametrize("kind", ["classification", "tagging"])
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "modernbert", "distilbert"])
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "qwen3"])
 def test_hugging_face_encoders(architecture, kind, tiny_encoder):
     """Padding, masks, position numbers, the architecture's own heads; dropout is off inside and on again after."""
     model, batch = model_and_batch(architecture, kind, tiny_encoder, dropout=0.3)
@@ -262,8 +262,9 @@ def test_hugging_face_pooling_checkpoints_and_frozen_parts(tiny_encoder):
     check(model, batch)
 
 
-def test_low_rank_updates(tiny_encoder):
-    model, batch = model_and_batch("bert", "classification", tiny_encoder, lora=True)
+@pytest.mark.parametrize("architecture", ["bert", "llama"])
+def test_low_rank_updates(architecture, tiny_encoder):
+    model, batch = model_and_batch(architecture, "classification", tiny_encoder, lora=True)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lora_B" in name:  # starts at zero

@@ -10,7 +10,8 @@ from crosstask.gradients.hessian import conjugate_gradients, hessian_of
 from crosstask.gradients.inner_products import pair_products
 from crosstask.gradients.simplex import mirror_step_of_logs
 from crosstask.gradients.target_alignment import cosine_similarities
-from crosstask.weighting.tawt import TAWT, effective_sample_size
+from crosstask.weighting.target_aware import effective_sample_size
+from crosstask.weighting.tawt import TAWT
 
 
 def net(seed=0, tasks=("own", "a", "b")):

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from crosstask.gradients.per_example import example_products
 from crosstask.gradients.simplex import effective_number, mirror_step_within
-from crosstask.weighting.tawt import effective_sample_size
+from crosstask.weighting.target_aware import effective_sample_size
 from crosstask.weighting.tawt_samples import SampleTAWT, relative_products
 
 

@@ -22,8 +22,8 @@ STUDIES: dict[str, tuple[str, ...]] = {
 """Commands that take as long as one lets them, with options that come last and so have the last word."""
 COMMANDS = ("train", "evaluate", "predict", "export", "report", "rank", "methods", "cache", *STUDIES)
 """Those that take a second at most."""
-WITHOUT = ("show", "clear")
-"""Options that open a browser, or delete what other cases need."""
+WITHOUT = ("show", "clear", "push")
+"""Options that open a browser, delete what other cases need, or reach for the network."""
 PATHS: dict[str, Callable[[Path], Path]] = {
     "RECIPE": lambda folder: workspace() / "classification.yaml",
     "RANKED": lambda folder: ranked_recipe(),

@@ -16,6 +16,7 @@ from crosstask.models.multitask import Model
 from crosstask.training.devices import Devices
 from crosstask.training.forward import Graphs, PassOptions, Stepper
 from crosstask.transfer.base import Terms, Transfer
+from helpers import ARCHITECTURES, DECODERS
 
 FUSED = PassOptions(Graphs.FUSED_IF_POSSIBLE)
 APART = PassOptions(Graphs.ONE_PER_TASK)
@@ -53,6 +54,8 @@ CASES = {
     "roberta": ({"name": "roberta"}, TEXTS),
     "modernbert": ({"name": "modernbert"}, TEXTS),
     "lora": ({"name": "bert", "lora": True}, TEXTS),
+    "decoder, lora": ({"name": "llama", "lora": True}, TEXTS),
+    "decoder, lora, two kinds": ({"name": "qwen3", "lora": True}, MIXED),
     "frozen, shared layer": ({"name": "bert", "freeze": True, "hidden": 6}, TEXTS),
 }
 
@@ -65,7 +68,7 @@ def everywhere(monkeypatch):
 @pytest.fixture
 def stepper_of(tiny_encoder):
     def build(options, tasks, transfers=()):
-        if options["name"] in ("bert", "distilbert", "roberta", "modernbert"):
+        if options["name"] in (*ARCHITECTURES, *DECODERS):
             options = {**options, "name": tiny_encoder(options["name"])}
         torch.manual_seed(0)
         encoder = build_encoder(options, tasks)

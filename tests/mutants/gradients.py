@@ -39,10 +39,43 @@ MUTANTS = [
     Mutant(
         "target-alignment/scale",
         "gradients/target_alignment.py",
-        "_fetch(flat).view(-1, 2).T / compared.scale**2",
-        "_fetch(flat).view(-1, 2).T / compared.scale",
+        "totals.view(-1, 2).T / compared.scale**2",
+        "totals.view(-1, 2).T / compared.scale",
         "weighting/test_weighting_tawt.py",
         "products of two gradients keep one factor of a GradScaler",
+    ),
+    # Several ranks
+    Mutant(
+        "ranks/products-not-summed",
+        "gradients/distributed.py",
+        "return self.reduce(products)",
+        "return products",
+        "weighting/test_all_methods.py::test_two_ranks_reach_what_one_reaches",
+        "each rank compares its own slices of gradients alone",
+    ),
+    Mutant(
+        "ranks/fraction-of-a-product",
+        "gradients/distributed.py",
+        "self.reduce(values) / self.count**0.5",
+        "self.reduce(values) / self.count",
+        "weighting/test_all_methods.py::test_two_ranks_reach_what_one_reaches",
+        "products of gradients are smaller the more ranks there are",
+    ),
+    Mutant(
+        "ranks/pairs-not-summed",
+        "gradients/target_alignment.py",
+        "totals = compared.ranks.sum(_together(flat)",
+        "totals = (_together(flat)",
+        "weighting/test_all_methods.py::test_two_ranks_reach_what_one_reaches",
+        "products with the target's gradient are those of one rank's slice",
+    ),
+    Mutant(
+        "ranks/examples-of-one-rank",
+        "gradients/distributed.py",
+        "return self.reduce(joined)",
+        "return joined",
+        "training/test_sharded.py::test_vectors_of_different_lengths_are_joined",
+        "a rank learns from the products of its own examples, and of others with zeros",
     ),
     # Inverse Hessian
     Mutant(

@@ -1,6 +1,6 @@
 """All mutants, by the layer that they are in."""
 
-from mutants import decisions, gradients, learning, scores, transfers, weightings
+from mutants import decisions, ensembles, gradients, learning, names, scores, transfers, weightings
 from mutants.mutant import Mutant
 
 MUTANTS: list[Mutant] = [
@@ -10,4 +10,6 @@ MUTANTS: list[Mutant] = [
     *scores.MUTANTS,
     *learning.MUTANTS,
     *decisions.MUTANTS,
+    *ensembles.MUTANTS,
+    *names.MUTANTS,
 ]

@@ -6,7 +6,7 @@ MUTANTS = [
     # Target-aware weights of tasks
     Mutant(
         "tawt/sign",
-        "weighting/tawt.py",
+        "weighting/target_aware.py",
         "-self.sharpness * agreement",
         "self.sharpness * agreement",
         "equations/test_tawt.py",
@@ -14,7 +14,7 @@ MUTANTS = [
     ),
     Mutant(
         "tawt/absent-tasks",
-        "weighting/tawt.py",
+        "weighting/target_aware.py",
         "after + before.logsumexp(0) - after.logsumexp(0)",
         "after",
         "weighting/test_weighting_tawt.py::test_tasks_absent_from_a_look_keep_their_weights",
@@ -22,7 +22,7 @@ MUTANTS = [
     ),
     Mutant(
         "tawt/new-weights",
-        "weighting/tawt.py",
+        "weighting/target_aware.py",
         "is_delayed: ClassVar[bool] = True",
         "is_delayed: ClassVar[bool] = False",
         "training/test_update_graphs.py::test_an_update_in_parts_is_the_update[tawt]",
@@ -30,11 +30,44 @@ MUTANTS = [
     ),
     Mutant(
         "tawt/effective-sample-size",
-        "weighting/tawt.py",
+        "weighting/target_aware.py",
         "weight**2 / sizes[task]",
         "weight / sizes[task]",
         "equations/test_tawt.py::test_theorem_3_1_effective_sample_size",
         "the weights of Theorem 3.1 are not squared",
+    ),
+    # Target-aware weights by held-out examples
+    Mutant(
+        "tawt-held-out/probabilities",
+        "weighting/tawt_held_out.py",
+        "torch.tensor([support.factors[task] for task in support.shared], dtype=torch.float64)",
+        "torch.tensor([1.0 for task in support.shared], dtype=torch.float64)",
+        "equations/test_tawt_held_out.py",
+        "a task that is seldom in a step is judged as if it were always there",
+    ),
+    Mutant(
+        "tawt-held-out/scale-of-squares",
+        "weighting/tawt_held_out.py",
+        "squares[:-1] * units**2",
+        "squares[:-1] * units",
+        "equations/test_tawt_held_out.py",
+        "cosines depend on the scale of the gradients",
+    ),
+    Mutant(
+        "tawt-held-out/judging-part-trains",
+        "training/support_query.py",
+        "trains = part_of[task] != part",
+        "trains = part_of[task] >= 0",
+        "weighting/test_weighting_tawt_held_out.py::test_parts_take_turns_and_no_label_is_lost",
+        "the examples that judge train as well",
+    ),
+    Mutant(
+        "tawt-held-out/one-part",
+        "weighting/tawt_held_out.py",
+        "(self.next_inspection // self.every - 1) % self.parts",
+        "0",
+        "weighting/test_weighting_tawt_held_out.py::test_parts_take_turns_and_no_label_is_lost",
+        "one part judges all the time and never trains",
     ),
     # Target-aware weights of examples
     Mutant(
@@ -226,6 +259,56 @@ MUTANTS = [
         "equations/test_uncertainty.py",
         "Adam without the correction of its second moment",
     ),
+    # Logarithms of losses
+    Mutant(
+        "scale-invariant/number-of-tasks",
+        "weighting/scale_invariant.py",
+        "1.0 / (num_tasks * losses.double()",
+        "1.0 / (losses.double()",
+        "equations/test_scale_invariant.py",
+        "the sum of the logarithms instead of their mean",
+    ),
+    Mutant(
+        "scale-invariant/floor",
+        "weighting/scale_invariant.py",
+        ".clamp(min=floor)",
+        ".clamp(max=floor)",
+        "equations/test_scale_invariant.py",
+        "losses are bounded from above",
+    ),
+    # Dual balancing and groups
+    Mutant(
+        "db-mtl/plain-losses",
+        "weighting/db_mtl.py",
+        "log_norms = norms / losses.clamp(min=floor)",
+        "log_norms = norms",
+        "equations/test_db_mtl.py",
+        "the common length is that of gradients of the losses themselves",
+    ),
+    Mutant(
+        "db-mtl/sum-of-lengths",
+        "weighting/db_mtl.py",
+        "log_norms.max() / norms",
+        "log_norms.mean() / norms",
+        "equations/test_db_mtl.py",
+        "the common length is the mean instead of the maximum",
+    ),
+    Mutant(
+        "go4align/sign",
+        "weighting/go4align.py",
+        "torch.exp(-step_size *",
+        "torch.exp(step_size *",
+        "equations/test_go4align.py",
+        "risks move towards large losses",
+    ),
+    Mutant(
+        "go4align/spread",
+        "weighting/go4align.py",
+        "total * total / (stop - start)",
+        "total * total",
+        "equations/test_go4align.py",
+        "groups are cut by another criterion than their spread",
+    ),
     # DWA
     Mutant(
         "dwa/ratio",
@@ -356,8 +439,8 @@ MUTANTS = [
     Mutant(
         "evidence/observed-target",
         "weighting/evidence.py",
-        "head = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in shared]",
-        "head = [leaf for leaf in grads.leaves_of(loss)]",
+        "head = grads.leaves_beside(loss, self.shared)",
+        "head = grads.leaves_of(loss)",
         "weighting/test_weighting_tawt.py",
         "a target outside the simplex trains the encoder",
     ),

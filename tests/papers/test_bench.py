@@ -19,7 +19,7 @@ from crosstask_papers.bench.methods import METHODS, Settings
 from crosstask_papers.bench.opponents import tfidf
 from crosstask_papers.bench.problems import make_problem
 from crosstask_papers.bench.shared_text import Fingerprints
-from crosstask_papers.bench.suites import FULL, HAND_MADE, SUITES, each_other, find_suite, quick_version
+from crosstask_papers.bench.suites import FULL, HAND_MADE, READ_NAMES, SUITES, each_other, find_suite, quick_version
 from crosstask_papers.rates import CHOOSING_SEED
 from data.test_readers_shared_data import DATA
 
@@ -159,7 +159,7 @@ def test_methods_that_do_not_apply_have_no_runs():
     of = {suite.name: {key["method"] for key in keys if key["suite"] == suite.name} for suite in FULL}
     assert "tfidf" not in of["tagging"]
     assert "tfidf" not in of["vectors"]
-    assert "label-transfer" not in of["ratings"]
+    assert "label-transfer" in of["ratings"]
     assert of["sentences"] == set(METHODS)
     assert not [key for key in keys if key["method"] == "metaweighting" and key["labels"] == 20]
 
@@ -168,12 +168,34 @@ def test_methods_that_do_not_apply_have_no_runs():
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].has_rate])
-def test_every_trained_method_takes_as_many_updates(method):
-    problem = make_problem(Path(), replace(VECTORS, max_source=40), "north", 20, SEED)
+def test_every_trained_method_takes_as_many_updates(method, tiny_encoder):
+    suite, target = replace(VECTORS, max_source=40), "north"
+    if method in READ_NAMES:  # which vectors have not
+        suite, target = replace(WORDS, max_source=40, encoder=tiny_encoder("bert")), "levels"
+    problem = make_problem(Path(), suite, target, 20, SEED)
     training = ct.Training(updates=24, batch_size=4, learning_rate=1e-2, keep="last")
-    outcome = METHODS[method].run(problem, Settings(VECTORS.encoder, training))
-    assert outcome.updates == 24
+    outcome = METHODS[method].run(problem, Settings(suite.encoder, training))
+    expected = 24
+    if method == "tuned-weights":  # and what the search took
+        expected += 8 * 3 * 6  # trials, parts of the labels, a quarter of the updates
+    assert outcome.updates == expected
     assert 0 <= outcome.scores["accuracy"] <= 1
+
+
+def test_names_alone_take_no_updates(tiny_encoder):
+    suite = replace(WORDS, encoder=tiny_encoder("bert"))
+    problem = make_problem(Path(), suite, "levels", 20, SEED)
+    outcome = METHODS["names-alone"].run(problem, Settings(suite.encoder, ct.Training(updates=24)))
+    assert outcome.updates == 0
+    assert 0 <= outcome.scores["accuracy"] <= 1
+
+
+def test_labels_that_are_numbers_are_described():
+    problem = make_problem(Path(), WORDS, "levels", 20, SEED)
+    levels = ("awful dreadful", "dull weak", "plain fair", "fine good", "great superb")
+    assert problem.target.spec.descriptions == levels
+    descriptions = {source.name: source.spec.descriptions for source in problem.sources}
+    assert descriptions == {"polarity": ("good", "awful"), "topics": ()}
 
 
 def test_quick_versions_are_small():
@@ -222,6 +244,57 @@ def test_a_method_that_refuses_is_no_row(monkeypatch):
     assert QUICK.work(run_key(VECTORS, "north", 20, "probe", None, 0)) == {"refused": "not with this target"}
 
 
+# Single sources
+
+
+def test_single_sources_are_measured_beside_the_target_alone_and_a_ranking():
+    bench = Bench(quick=True, pairs=True)
+    trials = bench.keys(["made-vectors"], seeds=1)
+    assert {key["method"] for key in trials} == {"single", "sources-first", "rank"}  # a ranking needs no rate
+    assert trials == bench.keys(["made-vectors"], ["sources-first"], seeds=1)
+    rows = {key: {"dev": key["rate"]} for key in trials if key["seed"] == CHOOSING_SEED}
+    keys = [key for key in bench.keys(["made-vectors"], seeds=2, rows=rows) if key["seed"] != CHOOSING_SEED]
+    of_north = [key["method"] for key in keys if key["target"] == "north" and key["seed"] == 0]
+    assert of_north == ["single", "rank", *(f"sources-first from {name}" for name in ("east", "south", "noise"))]
+    assert len(keys) == 2 * len(VECTORS.targets) * len(of_north)
+    assert {key["rate"] for key in keys if key["method"] != "rank"} == {max(VECTORS.rates)}
+    with pytest.raises(ct.CrossTaskError, match="'single-probed' trains on no source"):
+        bench.keys(["made-vectors"], ["single-probed"])
+
+
+def test_a_run_with_one_source_trains_on_that_one():
+    bench = Bench(quick=True, pairs=True)
+    sizes = {source.name: len(source.train) for source in make_problem(Path(), VECTORS, "north", 20, 0).sources}
+    row = bench.work(run_key(VECTORS, "north", 20, "sources-first from south", 1e-2, 0))
+    assert row["sources"] == sizes["south"] < sum(sizes.values())
+    assert row["updates"] == VECTORS.updates
+    alone = bench.work(run_key(VECTORS, "north", 20, "sources-first from noise", 1e-2, 0))
+    assert alone["score"] != row["score"]
+
+
+def test_a_ranking_of_the_bench_is_that_of_rank():
+    row = QUICK.work(run_key(VECTORS, "north", 20, "rank", None, 0))
+    problem = make_problem(Path(), VECTORS, "north", 20, 0)
+    expected = ct.rank(problem.target, problem.sources, encoder=VECTORS.encoder, all_scores=True, progress=False)
+    assert row["verdicts"] == {one.source: one.verdict for one in expected.rows}
+    assert row["scores"]["south"]["leep"] == next(one for one in expected.rows if one.source == "south").scores["leep"]
+    assert row["scores"]["south"]["score"] == next(one for one in expected.rows if one.source == "south").score
+
+
+def test_single_sources_go_into_the_same_folder(tmp_path):
+    arguments = ["made-vectors", "--quick", "--seeds", "1", "-o", tmp_path / "out", "--quiet"]
+    crosstask("bench", *arguments, "--methods", "stacking")
+    crosstask("bench", *arguments, "--methods", "stacking", "--pairs")
+    page = (tmp_path / "out-quick" / "README.md").read_text()
+    assert "| stacking |" in page
+    assert (tmp_path / "out-quick" / "images" / "bench-made-vectors.svg").is_file()
+    rows = [json.loads(line) for line in (tmp_path / "out-quick" / "cells.jsonl").read_text().splitlines()]
+    assert {row.get("method") for row in rows if row["event"] == "cell"} == {
+        "stacking", "single", "rank", "stacking from east", "stacking from north", "stacking from south",
+        "stacking from noise",
+    }  # fmt: skip
+
+
 # Opponents
 
 
@@ -240,6 +313,7 @@ def test_opponents_get_problems_without_test_labels_and_are_scored_here(tmp_path
     data = json.loads((tmp_path / "problems" / exchange.path_of(key)).read_text())
     assert len(data["train"]["texts"]) == len(data["train"]["labels"]) == 30
     assert data["test"].keys() == {"texts"}
+    assert data["budget"] == {"updates": 60, "batch_size": 8, "max_length": None}
     gold = make_problem(Path(), WORDS, "polarity", 30, 0).target.test
     assert data["test"]["texts"] == list(gold.inputs)
 
@@ -248,11 +322,14 @@ def test_opponents_get_problems_without_test_labels_and_are_scored_here(tmp_path
     path.parent.mkdir(parents=True)
 
     def rows(**changes):
-        path.write_text(json.dumps({"opponent": "setfit", "predictions": predictions, "seconds": 2.5, **changes}))
+        written = {"opponent": "setfit", "predictions": predictions, "updates": 7, "seconds": 2.5, **changes}
+        path.write_text(json.dumps(written))
         return score_predictions(QUICK, tmp_path / "predictions", ["made-words"], 1)
 
     assert rows()[key]["score"] == pytest.approx(90.0)
-    assert rows()[key]["seconds"] == 2.5
+    assert (rows()[key]["seconds"], rows()[key]["updates"]) == (2.5, 7)
+    own = RunKey.from_json({**key.to_json(), "method": "setfit-own"})
+    assert list(rows(opponent="setfit-own")) == [own]
     with pytest.raises(ct.CrossTaskError, match="holds 1 predictions for 210 test examples"):
         rows(predictions=["+"])
     with pytest.raises(ct.CrossTaskError, match="setfitt"):

@@ -1,16 +1,28 @@
 """The tables of the bench: ranks, tests and differences against independent computations, and the page."""
 
+import re
+from dataclasses import replace
+from itertools import pairwise
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from bench_page import PAGE, ROWS, page
+from bench_page import pictures as drawn_pictures
+from crosstask.methods import make_transfer
+from crosstask.training.config import Training
+from crosstask.training.paradigms import Plan, plan_phases
+from crosstask_papers.bench.arms import ARMS, PARTS
 from crosstask_papers.bench.methods import METHODS
 from crosstask_papers.bench.page import bench_page
+from crosstask_papers.bench.pair_results import gains_by_seed, judged_rankings
+from crosstask_papers.bench.pictures import ROW, indistinct_groups, label_places, pictures
 from crosstask_papers.bench.ranks import Ranking, critical_difference, friedman_test
 from crosstask_papers.bench.results import Results
 from crosstask_papers.bench.suites import HAND_MADE, SUITES
-from crosstask_papers.bench.tables import PARTS, parts_table, rank_table, suite_table, target_table
+from crosstask_papers.bench.tables import ablation_table, parts_table, rank_table, suite_table, target_table
 from crosstask_papers.rates import CHOOSING_SEED
 
 SUITE = HAND_MADE[0]
@@ -99,6 +111,42 @@ def test_gains_are_paired_by_target_and_tested_over_targets():
 def test_parts_are_methods_of_the_bench():
     for _, better, worse in PARTS:
         assert {better, worse} <= METHODS.keys()
+    assert ARMS.keys() <= METHODS.keys()
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_arms_say_what_their_methods_do(name):
+    """The phases that are planned, next to what the table says of them."""
+    method, arm = METHODS[name], ARMS[name]
+    training = replace(Training(updates=40, batch_size=8), **method.training)
+    transfers = tuple(make_transfer(item) for item in method.learner.get("transfer", ()))
+    plan = Plan(("t",), ("a", "b"), {"t": 30, "a": 99, "b": 99}, training, None, transfers)
+    phases = [phase for phase in plan_phases(method.learner["paradigm"], plan) if phase.solve is None]
+    assert (arm.sources == "all") == method.trains_on_sources == any("a" in phase.tasks for phase in phases)
+    assert (arm.ending == "target") == (phases[-1].tasks == ("t",))
+    if transfers:  # which has its own first half, without the target, and its own probe after it
+        (transfer,) = transfers
+        assert transfer.warmup == 0.5
+        assert arm.head == "probe"
+        assert arm.order.startswith("sources, then all")
+        learned, counted = transfer.learning_rate > 0, transfer.gamma_2 > 0
+        assert arm.soft_labels == ("none" if not counted else "of a network" if learned else "of a probe")
+        return
+    assert arm.soft_labels == "none"
+    assert (arm.head == "probe") == (training.head == "probe")
+    words = {("t",): "target", ("a", "b"): "sources", ("t", "a", "b"): "all"}
+    order = ", then ".join(words[phase.tasks] for phase in phases)
+    assert arm.order.replace("together", "all") == order
+
+
+def test_the_ablation_lists_arms_with_their_scores():
+    table = ablation_table(Results.of(rows()), SUITE)
+    lines = [[str(item) for item in line] for line in table.lines]
+    assert lines[0] == ["single", "none", "target", "fresh", "none", "target", "66.0 ± 1.0", "1.0"]
+    assert [line[0] for line in lines] == ["single", "normalized-joint"]  # a probe trains nothing
+    assert lines[1][1:6] == ["all", "together", "fresh", "none", "all tasks"]
+    incomplete = {**SCORES, "pretrain": {"north": [1.0]}}
+    assert len(ablation_table(Results.of(rows(incomplete)), SUITE).lines) == 2
 
 
 def test_the_page_says_what_is_quickest_among_the_best():
@@ -112,8 +160,106 @@ def test_the_page_says_what_is_quickest_among_the_best():
     assert "No runs yet" in bench_page([])
 
 
+def test_the_page_says_what_sources_bring_and_where_opponents_stand():
+    scores = {
+        "single": {"north": [60.0, 61.0, 62.0], "east": [60.0, 61.0, 62.0]},
+        "pretrain": {"north": [65.0, 66.1, 66.9], "east": [65.0, 66.0, 67.0]},
+        "setfit": {"north": [63.0, 64.1, 65.0], "east": [63.0, 64.0, 65.0]},
+    }
+    text = bench_page(rows(scores))
+    assert "Without sources *setfit* is the best (64.0): they bring +2.0, beyond chance" in text
+    assert "*setfit* is behind *pretrain* (64.0)" in text
+    ahead = {**scores, "setfit": {"north": [68.0, 69.1, 70.0], "east": [68.0, 69.0, 70.0]}}
+    text = bench_page(rows(ahead))
+    assert "Sources do not help here" in text
+    assert "*setfit* is ahead of *pretrain* (69.0)" in text
+
+
+# Single sources
+
+
+def pair_rows():
+    """North is helped by east and hurt by noise; the ranking says so with one draw and the contrary with another."""
+    found = rows({"single": {"north": [60.0, 62.0]}})
+    for source, gains in (("east", [4.0, 6.0]), ("noise", [-1.0, -3.0]), ("south", [1.0, 1.0])):
+        for seed, gain in enumerate(gains):
+            found += [{**found[seed], "method": f"sources-first from {source}", "score": found[seed]["score"] + gain}]
+    for seed, sign in enumerate((1.0, -1.0)):
+        scores = {"east": 0.9, "noise": 0.1, "south": 0.5}
+        found.append(
+            {
+                "suite": SUITE.name, "target": "north", "labels": 20, "method": "rank", "rate": None, "seed": seed,
+                "scores": {name: {"score": sign * score, "same_labels": 1.0} for name, score in scores.items()},
+                "verdicts": {"east": "likely helps", "noise": "may hurt", "south": "likely helps"},
+            }
+        )  # fmt: skip
+    return found
+
+
+def test_gains_of_single_sources_are_paired_by_seed():
+    found = pair_rows()
+    assert gains_by_seed(found) == {
+        "north": {"east": {0: 4.0, 1: 6.0}, "noise": {0: -1.0, 1: -3.0}, "south": {0: 1.0, 1: 1.0}}
+    }
+    assert gains_by_seed(found, "pretrain") == {}
+    trial = {**found[2], "seed": CHOOSING_SEED}
+    assert gains_by_seed([*found, trial]) == gains_by_seed(found)
+
+
+def test_rankings_of_single_sources_are_judged():
+    judged = judged_rankings(pair_rows())
+    quality = judged.by_suite[SUITE.name]["score"]["north"]
+    assert quality.regret_1 == pytest.approx((0.0 + 7.0) / 2)  # right by the first draw, the worst source by the second
+    assert judged.by_suite[SUITE.name]["any order"]["north"].regret_1 == pytest.approx(5.0 - 4.0 / 3.0)
+    text = bench_page([*rows(), *pair_rows()])
+    assert "## Which source to take" in text
+    assert "| likely helps | 4 of 4, +3.0 |" in text
+    assert "| may hurt | 0 of 2, -2.0 |" in text
+    assert "Which source to take" not in bench_page(rows())
+    assert "sources-first from east" not in text  # such runs are in no other table
+
+
+# Pictures
+
+
+def test_groups_that_are_not_told_apart():
+    ranks = {"a": 1.0, "b": 2.0, "c": 2.9, "d": 5.0, "e": 5.5}
+    assert indistinct_groups(Ranking(ranks, 9, 1.9, None)) == [("a", "c"), ("d", "e")]
+    assert indistinct_groups(Ranking(ranks, 9, 0.4, None)) == []
+    assert indistinct_groups(Ranking(ranks, 9, 9.0, None)) == [("a", "e")]
+
+
+def test_pictures_are_well_formed_and_name_every_method():
+    drawn = pictures(Results.of(rows(seconds={"single": 0.5, "normalized-joint": 20.0})))
+    assert set(drawn) == {"bench-ranks", f"bench-{SUITE.name}"}
+    for text in drawn.values():
+        tree = ElementTree.fromstring(text)
+        words = " ".join(element.text or "" for element in tree.iter())
+        assert all(name in words for name in SCORES)
+        height, width = float(tree.get("viewBox").split()[3]), float(tree.get("viewBox").split()[2])
+        for element in tree.iter("{http://www.w3.org/2000/svg}text"):
+            assert 0 <= float(element.get("x")) <= width
+            assert 0 <= float(element.get("y")) <= height
+    circles = [line for line in drawn[f"bench-{SUITE.name}"].splitlines() if line.startswith("<circle")]
+    assert len(circles) == 3
+    places = [re.search(r'cx="(.*?)" cy="(.*?)"', line).groups() for line in circles]
+    x, y = [float(place[0]) for place in places], [float(place[1]) for place in places]
+    assert y == sorted(y)  # the best method on top
+    assert x[0] == max(x)  # which takes the longest
+    assert pictures(Results.of([])) == {}
+
+
+def test_labels_stand_apart_and_within_the_picture():
+    places = label_places([50.0, 51.0, 52.0, 280.0, 281.0], 30.0, 300.0)
+    assert all(below - above >= ROW for above, below in pairwise(places))
+    assert max(places) <= 300.0
+    assert min(places) >= 30.0
+
+
 def test_the_page_is_up_to_date():
     assert PAGE.read_text(encoding="utf-8") == page(ROWS)
+    for path, text in drawn_pictures(ROWS).items():
+        assert path.read_text(encoding="utf-8") == text
 
 
 def test_names_of_suites_are_their_keys():

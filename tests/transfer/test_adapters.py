@@ -8,12 +8,13 @@ import torch
 import crosstask as ct
 from crosstask.models.batches import Prepared, make_batch
 from crosstask.models.multitask import Model
+from crosstask.models.one_task import one_task
 from crosstask.models.packing import Packing
 from crosstask.training import checkpoints
 from crosstask.transfer.adapter_fusion import Fusion, FusionInsert
 from crosstask.transfer.adapters import AdapterInsert, Bottleneck
 from crosstask.transfer.base import Pass, Setup
-from helpers import ARCHITECTURES, WORDS, make_text
+from helpers import ARCHITECTURES, WORDS, logits_that_count, make_text
 
 TEXTS = ["good great shoe", "awful bad", "the film was not so nice today really"]
 
@@ -309,17 +310,16 @@ def test_saved_and_exported_models_say_the_same(name, kind, architecture, tiny_e
     target, inputs = (stars, TEXTS) if kind == "text" else (tagging_task(), [text.split() for text in TEXTS])
     run = learner(tiny_encoder(architecture), name).fit(target, [polarity])
     for task, given in ((target.name, inputs), ("polarity: +/-", TEXTS)):
-        expected = logits_of(run.model, task, given)
-        folder = run.export(tmp_path / task[:3], task=task)
-        again = ct.load(folder).model
-        torch.testing.assert_close(logits_of(again, task, given), expected, atol=1e-5, rtol=0)
-        insert = again.inserts[0]
+        expected = logits_that_count(run.model, task, given)
+        again = ct.load(run.export(tmp_path / task[:3], task=task)).model
+        torch.testing.assert_close(logits_that_count(again, task, given), expected, atol=1e-5, rtol=0)
+        insert = one_task(run.model, task).inserts[0]
         fused = name == "adapter-fusion" and task == target.name
         assert insert.adapters.tasks == ([target.name, "polarity: +/-"] if fused else [task])
         if name == "adapter-fusion":
             assert insert.fusions.tasks == ([task] if fused else [])
         assert isinstance(insert, FusionInsert if name == "adapter-fusion" else AdapterInsert)
-        torch.testing.assert_close(logits_of(run.model, task, given), expected, atol=0, rtol=0)  # left as it was
+        assert torch.equal(logits_that_count(run.model, task, given), expected)  # left as it was
     run.save(tmp_path / "run")
     loaded = ct.load(tmp_path / "run").model
     for task, given in ((target.name, inputs), ("polarity: +/-", TEXTS)):

@@ -353,14 +353,14 @@ def test_the_gradient_of_the_prior_is_that_of_the_divergence():
 
 
 def test_a_source_that_is_no_classification_takes_part_in_the_look_ahead():
-    """Its loss is a mean over examples, not over their labels; labels of a multilabel source cannot be carried over."""
+    """Its loss is a mean over examples, not over their labels."""
     fine, coarse = fine_and_coarse()
     topics = ct.Task.from_arrays(
         "topics", vectors(40, seed=3), [["a", "b"][: 1 + i % 2] for i in range(40)], kind="multilabel"
     )
     amount = ct.Task.from_arrays("amount", vectors(40, seed=4), vectors(40, seed=4)[:, 1].tolist(), kind="regression")
     run = learner(ct.LabelTransfer(start="nothing")).fit(fine, [coarse, topics, amount])
-    assert set(run.label_map) == {"coarse"}
+    assert set(run.label_map) == {"coarse", "topics", "amount"}
     from crosstask.transfer.label_transfer.meta_step import MetaStep, Reader
 
     batch = Batch({}, {"topics": torch.zeros(5, 2), "amount": torch.full((5,), -100.0)}, {}, {})

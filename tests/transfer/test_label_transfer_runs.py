@@ -195,7 +195,6 @@ def test_the_same_labels_are_allowed_and_noted():
 def test_refused_combinations():
     fine, coarse = fine_and_coarse()
     amount = ct.Task.from_arrays("amount", vectors(), vectors()[:, 0].tolist(), kind="regression")
-    topics = ct.Task.from_arrays("topics", vectors(), [["a"], ["a", "b"]] * 20, kind="multilabel")
     second = ct.Task.from_arrays("second", vectors(), ["yes", "no"] * 20)
     for target, sources, settings, message in (
         (fine, [coarse], {"paradigm": "pretrain"}, "in one phase: use the paradigm joint or normalized-joint"),
@@ -205,12 +204,11 @@ def test_refused_combinations():
         ([fine, second], [], {}, "name at least one"),
         (fine, [coarse], {"schedule": "mixed"}, "use `schedule: parallel`"),
         (fine, [coarse], {"batch_size": 1}, "a `batch_size` of at least 2"),
-        (amount, [coarse], {}, "the target 'amount' is regression"),
-        (topics, [coarse], {}, "the target 'topics' is multilabel"),
-        (fine, [amount], {}, "no source whose labels it could carry over to 'fine'"),
     ):
         with pytest.raises(ct.CrossTaskError, match=message):
             learner(ct.LabelTransfer(), **settings).fit(target, sources)
+    with pytest.raises(ct.CrossTaskError, match="those of the target 'amount' are numbers"):
+        learner(ct.LabelTransfer(prior=0.1)).fit(amount, [coarse])
     with pytest.raises(ct.CrossTaskError, match="named twice"):
         learner("label-transfer", "label-transfer").fit(fine, [coarse])
     with pytest.raises(ct.CrossTaskError, match="use `private: false` there"):

@@ -3,7 +3,7 @@
 import json
 import random
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -18,8 +18,8 @@ from crosstask.report.files import Ranking, read_json
 from crosstask.transferability import features as rank_features
 from crosstask.transferability import rank as ranking
 from crosstask.transferability import verdict as usefulness
-from crosstask.transferability.more_scores import nce
-from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, USELESS, Gain
+from crosstask.transferability.more_scores import combined_score, nce
+from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, UNSURE, USELESS, Gain
 from helpers import WORDS, make_text
 from linear_problem import problem, units
 
@@ -74,8 +74,8 @@ class TestKnownTruth:
         assert verdicts == {
             "same rule": HELPS,
             "inverted": HELPS,
-            "another rule": USELESS,
-            "elsewhere": USELESS,
+            "another rule": UNSURE,
+            "elsewhere": UNSURE,
             "disturbing": HURTS,
             "random labels": HURTS,
         }
@@ -84,6 +84,16 @@ class TestKnownTruth:
         assert any("means something else by them" in why for why in rows["inverted"].reasons)
         assert any("its labels do not follow" in why for why in rows["disturbing"].reasons)
         assert any("random ones" in why for why in rows["random labels"].reasons)
+        assert "which with few labels proves little" in rows["another rule"].reasons[0]
+        assert any("measured sources like it" in why for why in rows["another rule"].reasons)
+        assert any("where the test cannot tell" in note for note in result.notes)
+
+    def test_with_many_labels_sources_are_found_useless(self):
+        result = rank(*known_truth(100, target_size=600))
+        verdicts = {row.source: row.verdict for row in result.rows}
+        assert verdicts["another rule"] == verdicts["elsewhere"] == USELESS
+        assert verdicts["same rule"] == HELPS
+        assert not any("where the test cannot tell" in note for note in result.notes)
 
     def test_names_of_tasks_and_labels_and_the_order_of_sources_play_no_part(self):
         target, sources = known_truth(101)
@@ -193,24 +203,34 @@ class TestFormulas:
         assert usefulness.learnable(task, 7.0 * truth + 1.0) == pytest.approx(1.0)
         assert usefulness.learnable(task, np.zeros_like(truth)) == 0.0
 
+    def test_agreement_score_written_out(self):
+        assert usefulness.agreement_score(0.8, 0.25) == pytest.approx(0.8 + 0.2)
+        assert usefulness.agreement_score(0.8, -0.25) == pytest.approx(0.8 - 0.2)
+        near, agreeing = usefulness.agreement_score(0.9, 0.0), usefulness.agreement_score(0.5, 0.1)
+        assert near > agreeing > usefulness.agreement_score(0.5, -0.1)
+
     def test_combined_score_written_out(self):
-        assert usefulness.combined_score(Gain(0.2, 0.1), 0.3, 0.4, 0.5) == pytest.approx(
-            (0.2 * 0.04 / 0.05 + 0.3 + 0.4) * 0.5
-        )
-        assert usefulness.combined_score(Gain(0.0, 0.0), 0.0, 0.0, 0.5) == 0.0
+        assert combined_score(Gain(0.2, 0.1), 0.3, 0.4, 0.5) == pytest.approx((0.2 * 0.04 / 0.05 + 0.3 + 0.4) * 0.5)
+        assert combined_score(Gain(0.0, 0.0), 0.0, 0.0, 0.5) == 0.0
         assert Gain(0.1, 0.1).steady == pytest.approx(0.05)
         assert Gain(-0.1, 0.1).steady == pytest.approx(-0.05)
 
     def test_verdicts_at_their_borders(self):
         verdict = usefulness.verdict_of
-        assert verdict(Gain(0.1, 0.05), 0.0, 0.9, False) == HELPS  # what was measured outweighs hints
-        assert verdict(Gain(0.1, 0.05), 0.0, 0.5, True) == HURTS  # but random labels can only seem to tell something
-        assert verdict(Gain(0.001, 0.0), 0.0, 0.5, False) == USELESS  # sure, but too little to matter
-        assert verdict(Gain(0.04, 0.05), 0.3, 0.5, False) == HELPS
-        assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False) == USELESS
-        assert verdict(Gain(0.0, 0.05), -0.3, 0.5, False) == HURTS
-        assert verdict(Gain(0.0, 0.05), 0.0, 0.7, False) == HURTS
-        assert verdict(Gain(0.0, 0.05), 0.0, 0.5, True) == HURTS
+        many, few = usefulness.FEW_LABELS + 1, usefulness.FEW_LABELS
+        assert verdict(Gain(0.1, 0.05), 0.0, 0.9, False, few) == HELPS  # what was measured outweighs hints
+        assert (
+            verdict(Gain(0.1, 0.05), 0.0, 0.5, True, many) == HURTS
+        )  # but random labels can only seem to tell something
+        assert verdict(Gain(0.001, 0.0), 0.0, 0.5, False, many) == USELESS  # sure, but too little to matter
+        assert verdict(Gain(0.04, 0.05), 0.3, 0.5, False, many) == HELPS
+        assert verdict(Gain(-0.01, 0.05), 0.3, 0.5, False, many) == UNSURE  # no proof of a gain is no proof of none
+        assert verdict(Gain(-0.1, 0.05), 0.0, 0.5, False, many) == USELESS  # a gain of 1% is more than two errors away
+        assert verdict(Gain(-0.089, 0.05), 0.0, 0.5, False, many) == UNSURE
+        assert verdict(Gain(-0.1, 0.05), 0.0, 0.5, False, few) == UNSURE  # few labels prove nothing useless
+        assert verdict(Gain(0.0, 0.05), -0.3, 0.5, False, many) == HURTS
+        assert verdict(Gain(0.0, 0.05), 0.0, 0.7, False, many) == HURTS
+        assert verdict(Gain(0.0, 0.05), 0.0, 0.5, True, many) == HURTS
 
 
 def text_tasks():
@@ -239,7 +259,7 @@ class TestKinds:
         assert set(rows) == set(tasks)
         classes = {"stars", "polarity", "pairs", "tags"}
         for source, row in rows.items():
-            assert row.verdict in (HELPS, USELESS, HURTS)
+            assert row.verdict in (HELPS, UNSURE, USELESS, HURTS)
             assert row.reasons
             scores = row.scores
             for score in ("leep", "nce"):
@@ -260,10 +280,11 @@ class TestKinds:
         import torch
 
         inputs = [torch.from_numpy(task.train.inputs) for task in (target, sources[0])]
-        row = by_name(rank(target, sources))["same rule"]
+        row = by_name(rank(target, sources, all_scores=True))["same rule"]
         assert row.scores["covariance_similarity"] == pytest.approx(covariance_similarity(*inputs))
         normalised = covariance_similarity(*inputs, normalize=True)
         assert row.scores["covariance_similarity_normalised"] == pytest.approx(normalised)
+        assert row.score == pytest.approx(normalised * (1 + row.scores["gradient_cosine"]))
 
     def test_features_are_computed_once(self, tiny_encoder, monkeypatch, tmp_path):
         from crosstask.models.encoders.frozen import FrozenEncoder
@@ -467,7 +488,8 @@ class TestCannotBeJudged:
             inputs, labels = rng.normal(size=(60, 100)).astype("float32"), rng.integers(2, size=60)
             target = ct.Task.from_arrays("target", inputs, labels, dev=False)
             almost = np.where(np.arange(60) == 0, 1 - labels, labels)  # else it would be a copy
-            row = rank(target, [ct.Task.from_arrays("source", inputs, almost, dev=False)]).rows[0]
+            source = ct.Task.from_arrays("source", inputs, almost, dev=False)
+            row = rank(target, [source], all_scores=True).rows[0]
             alignments.append(row.scores["cka"])
             gains.append(row.scores["gain"])
         assert np.mean(alignments) < 0.2  # of outputs of a model that has seen the inputs: 0.6
@@ -512,7 +534,7 @@ class TestOutput:
         for row, row_with_all in zip(plain.rows, full.rows, strict=True):
             assert list(row.scores) == list(row_with_all.scores)
             assert {name for name, score in row.scores.items() if score != row_with_all.scores[name]} == {
-                "leep", "nce", "logme", "h_score", "label_noise",
+                "combined", "covariance_similarity", "cka", "leep", "nce", "logme", "h_score", "label_noise",
             }  # fmt: skip
 
     def test_nothing_helps(self):
@@ -543,7 +565,7 @@ class TestCommandLine:
         assert json.loads((folder / "rank.json").read_text()) == said
         ranking = read_json(folder / "rank.json", Ranking)
         for row, expected in zip(ranking.rows, said["rows"], strict=True):
-            assert vars(row) == {name: expected[name] for name in vars(row)}
+            assert asdict(row) == {name: expected[name] for name in vars(row)}
 
     def test_a_file_instead(self, recipe):
         (recipe.parent / "runs" / "stars").mkdir(parents=True)

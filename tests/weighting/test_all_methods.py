@@ -13,16 +13,20 @@ from crosstask.errors import CrossTaskError
 from crosstask.papers import PAPERS
 from crosstask.weighting import WEIGHTINGS, BySize, Fixed, Uniform, Weighting
 from crosstask.weighting.bandit import BanditMTL
+from crosstask.weighting.db_mtl import DBMTL
 from crosstask.weighting.dwa import DWA
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.getmtl import GetMTL
+from crosstask.weighting.go4align import GO4Align
 from crosstask.weighting.gradnorm import GradNorm
 from crosstask.weighting.metaweighting import MetaWeighting
 from crosstask.weighting.mgda import MGDA
 from crosstask.weighting.mgda_ub import MGDAUB
 from crosstask.weighting.random_weights import RandomWeights
+from crosstask.weighting.scale_invariant import ScaleInvariant
 from crosstask.weighting.svd import SVDWeighting
 from crosstask.weighting.tawt import TAWT
+from crosstask.weighting.tawt_held_out import HeldOutTAWT
 from crosstask.weighting.tawt_samples import SampleTAWT
 from crosstask.weighting.tchebycheff import Tchebycheff
 from crosstask.weighting.torchjd import TorchJD
@@ -68,10 +72,14 @@ CASES = {
     "mgda": Case(MGDA),
     "mgda-ub": Case(MGDAUB),
     "tawt": Case(TAWT, lambda names: {"every": 1}),
+    "tawt-held-out": Case(HeldOutTAWT, lambda names: {"every": 1}),
     "bandit": Case(BanditMTL, lambda names: {"rho": 0.3}),
     "tchebycheff": Case(Tchebycheff, lambda names: {"smooth": 0.5, "preferences": {names[2]: 0.5}}),
     "getmtl": Case(GetMTL, lambda names: {"eps": 0.1}),
     "dwa": Case(DWA, lambda names: {"window": 1}),
+    "db-mtl": Case(DBMTL),
+    "go4align": Case(GO4Align, lambda names: {"step_size": 0.1}),
+    "scale-invariant": Case(ScaleInvariant),
     "random": Case(RandomWeights, order_counts=True),
     "svd": Case(SVDWeighting),
     "tawt-samples": Case(SampleTAWT),
@@ -88,10 +96,14 @@ PINNED = {
     "mgda": (0.751627, 0.21299, 0.035383),
     "mgda-ub": (0.743311, 0.219262, 0.037427),
     "tawt": (0.748192, 0.048347, 0.203461),
+    "tawt-held-out": (0.042758, 0.198871, 0.758371),
     "bandit": (0.099274, 0.198576, 0.702149),
     "tchebycheff": (0.004025, 0.31225, 0.341863),
     "getmtl": (0.50681, 0.337291, 0.337291),
     "dwa": (1.03469, 0.998691, 0.966619),
+    "db-mtl": (0.709825, 0.316758, 0.151142),
+    "go4align": (6.751992, 0.584189, 0.584189),
+    "scale-invariant": (0.223443, 0.087382, 0.035475),
     "random": (0.348444, 0.538161, 0.113395),
     "svd": (0.333333, 0.333333, 0.333333),
     "tawt-samples": (0.333333, 0.333333, 0.333333),
@@ -306,8 +318,9 @@ def test_one_task_alone(case):
     assert weighting.weights["a"] > 0
 
 
+@pytest.mark.parametrize("with_slices", [False, True], ids=["whole", "slices"])
 @every_method
-def test_two_ranks_reach_what_one_reaches(case):
+def test_two_ranks_reach_what_one_reaches(case, with_slices):
     """Each rank has some of the examples; what they leave in `.grad` adds up to the gradient of one rank with all."""
     alone, weighting = TinyProblem(), case.make()
     ranks = Ranks(2)
@@ -317,6 +330,8 @@ def test_two_ranks_reach_what_one_reaches(case):
     def work(rank):
         problem, mine = problems[rank], weightings[rank]
         mine.reduce, mine.num_ranks = lambda values: ranks.sum(rank, values), 2
+        if with_slices:  # of gradients that are added up, of which each rank gets a half
+            mine.connect(mine.reduce, 2, lambda values: ranks.sum(rank, values).chunk(2)[rank], rank)
         mine.learning_rate = 0.05
         for _ in range(3):
             problem.backward(mine)

@@ -1,4 +1,4 @@
-"""A loop of one's own on two ranks, with DistributedDataParallel or without, learns what one process learns."""
+"""A loop of one's own on two ranks, with DistributedDataParallel, plain or sharded, learns what one process learns."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.distributed import share_ranks, sum_gradients, sum_over_ranks
+from crosstask.gradients.sharded import is_sharded, put_together, shard
 from crosstask.weighting import WEIGHTINGS
 
 METHODS = {
@@ -44,17 +45,20 @@ class Net(nn.Module):
         return self.heads[task](vectors), vectors
 
 
-def train(method, rank=0, num_ranks=1, *, wrapped=False):
+def train(method, rank=0, num_ranks=1, *, kind="plain"):
     """The final weights and parameters; rank 1 starts from other parameters unless something makes them the same."""
+    wrapped = kind == "wrapped"
     torch.manual_seed(rank if wrapped else 0)
     net = Net()
+    if kind == "sharded":
+        shard(net.encoder, [net.encoder[0]], reshard_after_forward=True)
     model = DistributedDataParallel(net) if wrapped else net
     alone = model.no_sync if wrapped else nullcontext
     weighting = WEIGHTINGS[method](**METHODS[method], tasks=list(TASKS), target="a")
     weighting.learning_rate = 0.2
     share_ranks(weighting)
     assert weighting.num_ranks == num_ranks
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, foreach=False)  # which takes one kind of tensors alone
     data = torch.Generator().manual_seed(1)
     own = slice(None) if num_ranks == 1 else slice(0, CUT) if rank == 0 else slice(CUT, None)
 
@@ -78,6 +82,9 @@ def train(method, rank=0, num_ranks=1, *, wrapped=False):
         with alone():
             if weighting.wants_held_out:
                 weighting.after_step(losses_of()[0], shared=net.encoder.parameters())
+    if kind == "sharded":
+        assert all(map(is_sharded, net.encoder.parameters()))
+        put_together(net.encoder)
     return weighting.weights, {name: value.tolist() for name, value in net.state_dict().items()}
 
 
@@ -86,9 +93,9 @@ def work(folder):
     distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank = distributed.get_rank()
     found = {
-        f"{method} {wrapped}": train(method, rank, 2, wrapped=wrapped)
+        f"{method} {kind}": train(method, rank, 2, kind=kind)
         for method in METHODS
-        for wrapped in (True, False)
+        for kind in ("wrapped", "plain", "sharded")
     }
     Path(folder, f"{rank}.json").write_text(json.dumps(found))
     distributed.barrier()  # neither ends while the other still needs it

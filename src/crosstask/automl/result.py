@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from typing_extensions import TypedDict
 
 from crosstask.automl.leaderboard import Line, table
 from crosstask.runs.loading import load_run
+from crosstask.runs.predictor import PushOptions
 from crosstask.runs.run import Run, RunFolder
 from crosstask.storage import check_shape, explain_damage, read_json, write_text
 from crosstask.studies.method import Section
@@ -64,6 +65,20 @@ class Found:
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Labels for new inputs."""
         return self.run.predict(inputs)
+
+    def push_to_hub(self, repo_id: str, **options: Unpack[PushOptions]) -> str:
+        """Push the model to the hub, with what cross-validation says of the sources; see `Run.push_to_hub`."""
+        return self.run.push_to_hub(repo_id, evidence=self.evidence, **options)
+
+    @property
+    def evidence(self) -> list[str]:
+        """What cross-validation says of the model and of the sources, in sentences."""
+        sentences = [f"Chosen by cross-validation: {self.facts['why']}."]
+        for line in self.leaderboard:
+            if line.is_winner:
+                score = line.score.text("standard_error")
+                sentences.append(f"Cross-validated {self.facts['metric']} of {line.candidate}: {score}.")
+        return sentences
 
     def __str__(self) -> str:
         facts, leaderboard = self.facts, self.leaderboard

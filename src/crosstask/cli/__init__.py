@@ -12,6 +12,7 @@ from crosstask.cli import (  # noqa: F401  # isort: skip
     evaluate,
     predict,
     export,
+    serve,
     report,
     rank,
     transfer_matrix,

@@ -175,7 +175,7 @@ def predict_file(folder: Path, data: Path | None, output: Path | None, options: 
     device = device_named(options.device)
     model = load(folder, trust_remote_code=options.trust_remote_code)
     if device is not None:
-        model.model.to(device)
+        model.to(device)
     spec = model.spec(options.task)
     recipe = task_options(folder, spec.name)
     input_format = _input_format(data, options.format, spec, recipe)
@@ -283,7 +283,7 @@ def _read(
             sentences = read_words(source, **reader_options)
         else:
             token = reader_options.get("token", "form")
-            sentences = read_conllu(source, token=token, label=token).inputs
+            sentences = list(read_conllu(source, token=token, label=token).inputs)
         texts = [json.dumps({"tokens": words}, ensure_ascii=False) for words in sentences]
         return InputFile(sentences, ObjectRows(source, texts, range(1, len(texts) + 1)))
     return _read_table(HeldSource.of(source), format, reader_options, spec, recipe, text)

@@ -116,6 +116,29 @@ def _handlers(received: list[Stopped]) -> Iterator[None]:
             timer.cancel()
 
 
+def wait_for_signal() -> int:
+    """Wait until a signal asks the command to end, and return its number; the next one ends it as any other command.
+
+    For a command that has to end something in order, which no exception in the middle of it could do.
+    """
+    received: list[int] = []
+    has_come = threading.Event()
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        for other, handler in before.items():
+            signal.signal(other, handler)
+        received.append(number)
+        has_come.set()
+
+    for name in SIGNAL_NAMES:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, note)
+    has_come.wait()
+    return received[0]
+
+
 def _command() -> str:
     """The command that runs, where a stop has something to say of it; options stand before it."""
     for argument in sys.argv[1:]:

@@ -28,6 +28,13 @@ def bench(
     quick: Annotated[
         bool, flag("--quick", help="A small version, in minutes on two cores; hand-made data without --data.")
     ] = False,
+    pairs: Annotated[
+        bool,
+        flag(
+            "--pairs",
+            help="Measure what every single source brings instead of all together, and whether `rank` foresees it.",
+        ),
+    ] = False,
     jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs side by side.")] = 1,
     on: Annotated[
         str,
@@ -56,6 +63,7 @@ def bench(
 
     [dim]crosstask bench --quick[/dim]
     [dim]crosstask bench sentences crossner --data DIR --seeds 3 --jobs 8[/dim]
+    [dim]crosstask bench sentences --data DIR --seeds 3 --pairs[/dim]
     """
     command = import_papers("bench.command", purpose="`crosstask bench`")
     if not suites and data is None and not quick:  # a list of what there is
@@ -72,6 +80,7 @@ def bench(
         encoder=encoder,
         seeds=seeds,
         quick=quick,
+        pairs=pairs,
         jobs=jobs,
         on=cast("ExecutorName", on),
         minutes=minutes,

@@ -21,6 +21,7 @@ from crosstask.cli._app import (
     flag,
 )
 from crosstask.cli._columns import column_option_of, columns_of, first_file, shared_options, suffix_of
+from crosstask.cli._device import DeviceOption, device_named
 from crosstask.cli._recipe import print_json, score_text
 from crosstask.errors import CrossTaskError
 
@@ -46,6 +47,7 @@ def evaluate(
     json: Annotated[bool, flag("--json", help="Scores as JSON.")] = False,
     trust_remote_code: TrustOption = False,
     max_bytes: MaxBytesOption = None,
+    device: DeviceOption = None,
 ) -> None:
     """Score a trained model on labeled data.
 
@@ -62,7 +64,10 @@ def evaluate(
     from crosstask.runs.loading import load
     from crosstask.runs.record import finite
 
+    chosen_device = device_named(device)
     model = load(run, trust_remote_code=trust_remote_code)
+    if chosen_device is not None:
+        model.model.to(chosen_device)
     spec = model.spec(task)
     options = ReadOptions(format, text, label, encoding, max_bytes)
     examples = _labeled_examples(run, data, spec, options)

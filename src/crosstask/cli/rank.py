@@ -48,7 +48,8 @@ def rank(
 ) -> None:
     """Say which sources will help, before any training or after one run.
 
-    Each source gets a verdict (likely helps, probably useless, may hurt) with its reasons and the scores behind it.
+    Each source gets a verdict (likely helps, cannot tell from so few labels, probably useless, may hurt) with its
+    reasons, the scores behind it, and what others like it have brought where that was measured.
     Features come from the recipe's encoder as it is, and are kept on disk: the second call takes seconds. Where the
     recipe has a run folder already, `rank.json` is put there for its page.
 

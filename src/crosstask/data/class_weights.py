@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def _factors(spec: TaskSpec, wanted: ClassWeights) -> np.ndarray | None:
                 f"Task '{spec.name}': the class weight of '{brief(label)}' is {shown(weight)}; expected a number above "
                 f"0 and up to {LARGEST_WEIGHT:,.0f}."
             )
-        factors[spec.labels.index(label)] = weight
+        factors[spec.labels.index(label)] = cast(float, weight)
     return factors
 
 

@@ -29,17 +29,25 @@ MAX_FEATURE_NAMES = 10_000
 """Columns of a vector whose names a model keeps; more of them would be most of its description."""
 Labels: TypeAlias = Sequence[Any]
 """A string each (classification, pair), a list of strings (tagging), a number (regression) or a tuple of strings
-(multilabel)."""
+(multilabel). Soft labels, which models give, are an array each: the probability of every label [labels], for tagging of
+every word's labels [words, labels]."""
 LabelValue: TypeAlias = str | int | float | bool
 """A label as people wrote it in Python."""
-EncodedLabels: TypeAlias = list[list[int]] | np.ndarray
+EncodedLabels: TypeAlias = Sequence[list[int] | np.ndarray] | np.ndarray
 """A list of indices per sentence (tagging), indices [examples], rows of zeros and ones [examples, labels], or numbers
-[examples]."""
+[examples]. Soft labels: an array [words, labels] per sentence, or probabilities [examples, labels]."""
 
 
 def select(values: Sequence[T], positions: Sequence[int]) -> list[T]:
     """The values at these positions."""
     return [values[i] for i in positions]
+
+
+def are_soft(labels: Labels | EncodedLabels) -> bool:
+    """Whether these are probabilities of labels; for multilabel tasks those and labels look the same once encoded."""
+    if isinstance(labels, np.ndarray):
+        return labels.ndim == 2
+    return len(labels) > 0 and isinstance(labels[0], np.ndarray)
 
 
 def line_numbers(numbers: Iterable[int] = ()) -> "array[int]":
@@ -75,6 +83,8 @@ class Examples:
         """What the inputs are: "text", "pair", "tokens" or "vector"."""
         if isinstance(self.inputs, np.ndarray):
             return "vector"
+        if not len(self.inputs):  # of a task without labels, which is one of texts
+            return "text"
         first = self.inputs[0]
         if isinstance(first, str):
             return "text"
@@ -126,9 +136,10 @@ class TaskSpec:
     """What a model has to know of a task; it is saved with the model, the data is not.
 
     `mean` and `scale` standardize the labels of a regression task; `common_label` is predicted for a word beyond the
-    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `features` are
-    the names of the columns that make a vector, where they have names and are not too many. `class_weights` are what
-    each class counts in training, or each label where it is absent and then where it is present; they are not saved.
+    encoder's maximum length. `values` are the labels as they were in Python, where some are no texts. `descriptions`
+    say in words what each label means, "" where nobody has. `features` are the names of the columns that make a
+    vector, where they have names and are not too many. `class_weights` are what each class counts in training, or each
+    label where it is absent and then where it is present; they are not saved.
     """
 
     name: str
@@ -140,6 +151,7 @@ class TaskSpec:
     scale: float = 1.0
     common_label: int = 0
     values: tuple[LabelValue, ...] = ()
+    descriptions: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     class_weights: tuple[float, ...] = ()
 
@@ -159,7 +171,7 @@ class TaskSpec:
         """As plain data; `from_json` reads it back."""
         data = {**asdict(self), "labels": list(self.labels)}
         del data["class_weights"]
-        for key in ("values", "features"):  # few tasks have them
+        for key in ("values", "descriptions", "features"):  # few tasks have them
             del data[key]
             if getattr(self, key):
                 data[key] = list(getattr(self, key))
@@ -168,13 +180,15 @@ class TaskSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "TaskSpec":
         """Read what `to_json` wrote."""
-        listed = {key: tuple(data.get(key, ())) for key in ("labels", "values", "features")}
+        listed = {key: tuple(data.get(key, ())) for key in ("labels", "values", "descriptions", "features")}
         return cls(**{**data, **listed})
 
     def encode(self, examples: Examples) -> EncodedLabels:
         """Labels as numbers: indices, lists of indices, standardized values or rows of zeros and ones."""
         if self.kind == "regression":
             return (np.asarray(examples.labels, dtype=np.float64) - self.mean) / self.scale
+        if are_soft(examples.labels):
+            return self._soft(examples)
         index = {label: i for i, label in enumerate(self.labels)}
 
         def index_of(label: str, position: int) -> int:
@@ -194,6 +208,19 @@ class TaskSpec:
                     rows[position, index_of(label, position)] = 1.0
             return rows
         return np.asarray([index_of(label, i) for i, label in enumerate(examples.labels)], dtype=np.int64)
+
+    def _soft(self, examples: Examples) -> EncodedLabels:
+        """Soft labels, with a column for each label of the task."""
+        rows: list[np.ndarray] = []
+        for position, probabilities in enumerate(examples.labels):
+            rows.append(np.asarray(probabilities, dtype=np.float32))
+            num_dimensions = 2 if self.kind == "tagging" else 1
+            if rows[-1].ndim != num_dimensions or rows[-1].shape[-1] != len(self.labels):
+                raise CrossTaskError(
+                    f"Task '{self.name}': the soft label of {examples.where(position)} has the shape "
+                    f"{rows[-1].shape}, but there are {len(self.labels)} labels."
+                )
+        return rows if self.kind == "tagging" else np.stack(rows)
 
     def _unknown_label(self, label: str, where: str) -> CrossTaskError:
         listing = ", ".join(brief(label) for label in self.labels[:20])

@@ -1,9 +1,11 @@
 """What a score has to be held against: answering what is most common in training, whatever the input is."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from crosstask.data.examples import Examples, TaskSpec
-from crosstask.data.metrics import Predictions, score
+from crosstask.data.examples import EncodedLabels, Examples, TaskSpec
+from crosstask.data.metrics import Predictions, one_hot, score
 
 
 def majority_scores(spec: TaskSpec, train: Examples, measured: Examples) -> dict[str, float]:
@@ -18,18 +20,23 @@ def majority_scores(spec: TaskSpec, train: Examples, measured: Examples) -> dict
     return score(_same_for_all(spec, train, measured))
 
 
+def _as_rows(labels: Sequence[int] | EncodedLabels, num_labels: int) -> np.ndarray:
+    """Indices as rows of zeros and ones; soft labels, and labels that go together, are rows already."""
+    values = np.asarray(labels)
+    if values.ndim == 2:
+        return values
+    return one_hot(values.astype(np.int64), num_labels).astype(np.float64)
+
+
 def _same_for_all(spec: TaskSpec, train: Examples, measured: Examples) -> Predictions:
     """The same prediction for every example."""
     if spec.kind == "regression":
         labels = np.asarray(measured.labels, dtype=np.float64)
         return Predictions(spec, labels, np.full(len(labels), np.mean(np.asarray(train.labels, dtype=np.float64))))
-    known, gold = spec.encode(train), spec.encode(measured)
+    train_labels, gold = spec.encode(train), spec.encode(measured)
     if spec.kind == "tagging":
-        counts = np.bincount(np.concatenate([np.asarray(tags, dtype=np.int64) for tags in known]))
-        tags = [np.full(len(sentence), counts.argmax()) for sentence in gold]
+        words = np.concatenate([_as_rows(tags, len(spec.labels)) for tags in train_labels])  # [words, labels]
+        tags = [np.full(len(sentence), words.sum(axis=0).argmax()) for sentence in gold]
         return Predictions(spec, gold, tags)
-    if spec.kind == "multilabel":
-        frequencies = np.asarray(known).mean(axis=0)  # [labels]
-    else:
-        frequencies = np.bincount(np.asarray(known), minlength=len(spec.labels)) / len(train)
+    frequencies = _as_rows(train_labels, len(spec.labels)).mean(axis=0)  # [labels]
     return Predictions(spec, gold, np.tile(frequencies, (len(measured), 1)))

@@ -204,7 +204,7 @@ def negative_labels(spec: TaskSpec) -> set[int]:
     return {i for i, label in enumerate(spec.labels) if label in OUTSIDE} or {spec.common_label}
 
 
-Tags = Sequence[Sequence[int]] | Sequence[np.ndarray]
+Tags = Sequence[Sequence[int] | np.ndarray]
 """Label indices of the words of each sentence."""
 
 
@@ -281,6 +281,30 @@ class Predictions:
         labels = None if self.labels is None else np.asarray(self.labels)[positions]
         decided = None if self.decided is None else self.decided[positions]
         return Predictions(self.spec, labels, np.asarray(self.scores)[positions], decided=decided)
+
+    @property
+    def outputs(self) -> Sequence[np.ndarray] | np.ndarray:
+        """What is averaged over models: probabilities, for tagging of each word's labels, or numbers."""
+        if self.spec.kind != "tagging":
+            return self.scores
+        if self.probabilities is None:
+            raise CrossTaskError(f"Task '{self.spec.name}': these predictions hold tags without their probabilities.")
+        return self.probabilities
+
+    @classmethod
+    def of_outputs(
+        cls, spec: TaskSpec, outputs: Sequence[np.ndarray] | np.ndarray, labels: EncodedLabels | None = None
+    ) -> "Predictions":
+        """Predictions with these `outputs`.
+
+        >>> spec = TaskSpec("tags", "tagging", "tokens", ("A", "O"))
+        >>> Predictions.of_outputs(spec, [np.array([[0.9, 0.1], [0.2, 0.8]])]).scores[0].tolist()
+        [0, 1]
+        """
+        if spec.kind != "tagging":
+            return cls(spec, labels, np.asarray(outputs))
+        tags = [words.argmax(-1) for words in outputs]
+        return cls(spec, labels, tags, list(outputs))
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
         """Truth and decisions as arrays of one entry (multilabel: one row) per example, for tagging per word."""

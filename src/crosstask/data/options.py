@@ -69,6 +69,8 @@ class SplitOptions:
             stay as they are, with a note on what they share, but sets that are cut share nothing: of an input that is
             repeated, all examples are cut off or none. With false they are cut example by example.
         metric: score that chooses the model; each kind has a default when left out.
+        descriptions: what labels mean, in words, by label; for tags of spans also by type, without B- and I-. Read by
+            `head: names`, `start: names` and the paradigm `names`; a label without one is read by its own name.
         class_weights: how much each class counts in the loss: "balanced", or a mapping such as {rare: 5}; classes that
             it does not name count 1. Where a label can be there or not, the weight is that of examples that have it.
     """
@@ -83,6 +85,7 @@ class SplitOptions:
     cut: Cut = "random"
     drop_overlap: bool | None = None
     metric: str | None = None
+    descriptions: Mapping[object, object] | None = None
     class_weights: Literal["balanced"] | Mapping[object, object] | None = None
 
     def limits(self, task: str) -> dict[str, Limit | None]:
@@ -105,6 +108,7 @@ class ArrayKeywords(TypedDict, total=False):
     cut: Cut
     drop_overlap: bool | None
     metric: str | None
+    descriptions: Mapping[object, object] | None
     class_weights: Literal["balanced"] | Mapping[object, object] | None
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from crosstask.data.examples import Examples, Inputs
-from crosstask.data.subsets import stratified_cut
+from crosstask.data.subsets import deal, stratified_cut
 
 Label = TypeVar("Label", bound=Hashable)
 
@@ -114,6 +114,18 @@ class DistinctInputs:
         for number, label in zip(self.numbers.tolist(), labels, strict=True):
             rarest[number] = min(rarest[number], label, key=lambda one: (frequencies[one], str(one)))
         return rarest
+
+    def deal(self, labels: Sequence[Hashable] | None, num_parts: int, generator: np.random.Generator) -> np.ndarray:
+        """The part of each example, [examples], with all examples of an input in the same one; labels are stratified.
+
+        >>> parts = DistinctInputs.of(["a", "b", "a", "c"]).deal(None, 2, np.random.default_rng(0))
+        >>> bool(parts[0] == parts[2])
+        True
+        """
+        strata: Sequence[Hashable] = [0] * len(self)
+        if labels is not None:
+            strata = self.rarest(labels)
+        return deal(strata, generator, num_parts, self.counts)[self.numbers]
 
     def cut(
         self, labels: Sequence[Hashable] | None, held_out: int, generator: np.random.Generator | None

@@ -23,6 +23,7 @@ from crosstask.data.examples import (
 )
 from crosstask.data.in_memory import plain
 from crosstask.data.label_map import LARGEST_NUMBER, LabelMap, has_label_sets, infer_kind, ordered_labels
+from crosstask.data.label_names import ordered_descriptions
 from crosstask.data.options import Cut, Limit, SplitOptions
 from crosstask.data.overlap import DistinctInputs, positions_outside
 from crosstask.data.plain_text import has_lone_surrogate, text_of
@@ -86,6 +87,48 @@ def assemble(
     splits.note_overlap()
     spec = with_class_weights(spec, splits.examples["train"], options.class_weights)
     return splits.examples, spec, splits.notes
+
+
+def assemble_unlabeled(
+    name: str, dev: Examples | None, test: Examples | None, options: SplitOptions
+) -> tuple[dict[str, Examples], TaskSpec, list[str]]:
+    """The same for a task of which nothing but the meaning of its labels is known; see `Task.unlabeled`."""
+    check_name(name)
+    _check_options(name, dev, options)
+    if options.kind not in (None, "classification"):
+        raise CrossTaskError(
+            f"Task '{name}': without training examples a task is one of classification, not of the kind "
+            f"{options.kind}: name its `train`."
+        )
+    if options.split is not None:
+        raise CrossTaskError(f"Task '{name}': `split` cuts a training set, and there is none.")
+    names = [text_of(label) for label in options.labels or options.descriptions or ()]
+    if len(names) < 2:
+        raise CrossTaskError(
+            f"Task '{name}' has no training examples, so that its labels have to be said: two or more under `labels` "
+            "or `descriptions`."
+        )
+    _check_label_set(name, "multilabel", names, {}, "")
+    spec = TaskSpec(name, "classification", "text", tuple(names), options.metric)
+    values = tuple(plain(label) for label in options.labels or ())
+    if all(isinstance(value, str) for value in values) or len(set(values)) < len(names):
+        values = ()
+    descriptions = ordered_descriptions(name, "classification", names, options.descriptions)
+    spec = replace(spec, values=values, descriptions=descriptions)
+    examples_of = {"train": Examples([], [], "no examples")}
+    for role, examples in {"dev": dev, "test": test}.items():
+        if examples is None:
+            continue
+        if not len(examples) or examples.form != "text":
+            raise CrossTaskError(
+                f"Task '{name}': a task without training examples is one of texts; {examples.source} ({role}) holds "
+                f"{FORM_WORDS[examples.form] if len(examples) else 'none'}."
+            )
+        _check_texts(name, examples)
+        with _naming(name):
+            examples_of[role] = LabelMap(options.map).apply(name, "classification", examples)
+        spec.encode(examples_of[role])
+    return examples_of, spec, ["no training examples: what is known of the labels is what they are called"]
 
 
 @dataclass
@@ -391,6 +434,8 @@ def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) ->
     features = train.features if len(train.features) <= MAX_FEATURE_NAMES else ()
     spec = TaskSpec(name, kind, train.form, metric=options.metric, features=features)
     if kind == "regression":
+        if options.descriptions:
+            raise CrossTaskError(f"Task '{name}': `descriptions` are of labels, and a task of numbers has none.")
         values = np.asarray(train.labels, dtype=np.float64)
         scale = float(values.std())
         if 0.0 < scale < 1 / LARGEST_NUMBER:
@@ -414,7 +459,8 @@ def _make_spec(name: str, kind: Kind, train: Examples, options: SplitOptions) ->
         names = tuple(text_of(label) for label in options.labels)
     _check_label_set(name, kind, names, counts, train.source)
     common_label = max(counts, key=lambda label: counts[label], default=names[0])
-    return replace(spec, labels=names, common_label=names.index(common_label))
+    descriptions = ordered_descriptions(name, kind, names, options.descriptions)
+    return replace(spec, labels=names, common_label=names.index(common_label), descriptions=descriptions)
 
 
 def _values(names: Sequence[str], label_map: LabelMap, labels: Sequence[object] | None) -> tuple[LabelValue, ...]:

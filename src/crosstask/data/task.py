@@ -27,7 +27,7 @@ from crosstask.data.readers.tables_in_memory import (
     frame_examples,
     records_examples,
 )
-from crosstask.data.splits import assemble, check_name
+from crosstask.data.splits import assemble, assemble_unlabeled, check_name
 from crosstask.errors import CrossTaskError
 from crosstask.notebook import html_table
 from crosstask.validation import check_values, shown
@@ -110,10 +110,40 @@ class Task:
         return cls(spec, splits["train"], splits.get("dev"), splits.get("test"), tuple(notes))
 
     @classmethod
+    def unlabeled(
+        cls,
+        name: str,
+        *,
+        dev: tuple[Inputs, Labels | np.ndarray] | Examples | None = None,
+        test: tuple[Inputs, Labels | np.ndarray] | Examples | None = None,
+        label_names: Sequence[object] | None = None,
+        **options: Unpack[ArrayKeywords],
+    ) -> "Task":
+        """A task of texts without training examples, for the paradigm `names`: its labels are known by what they mean.
+
+        Args:
+            name: the task's name.
+            dev: (texts, labels) that choose the model, where sources train one.
+            test: (texts, labels) that only measure.
+            label_names: the label set in order; the labels that `descriptions` names when left out.
+            options: `descriptions` of the labels, `map`, `metric`; see `SplitOptions`.
+
+        >>> Task.unlabeled("mood", descriptions={"+": "a happy text", "-": "a sad text"})
+        Task('mood', classification, 2 labels, train 0)
+        """
+        check_name(name)
+        splits: dict[str, Examples | None] = {}
+        for role, split in {"dev": dev, "test": test}.items():
+            splits[role] = _array_split(name, role, split, label_names) if isinstance(split, tuple) else split
+        split_options = SplitOptions(**options, labels=label_names)
+        examples_of, spec, notes = assemble_unlabeled(name, splits["dev"], splits["test"], split_options)
+        return cls(spec, examples_of["train"], examples_of.get("dev"), examples_of.get("test"), tuple(notes))
+
+    @classmethod
     def read(
         cls,
         name: str,
-        train: Files,
+        train: Files | None = None,
         dev: Files | float | bool | None = None,
         test: Files | None = None,
         *,
@@ -125,7 +155,8 @@ class Task:
 
         Args:
             name: the task's name.
-            train: a file, a list of files, or a pattern such as `parts/*.csv`, in the order of the names.
+            train: a file, a list of files, or a pattern such as `parts/*.csv`, in the order of the names. A task
+                of which nothing but `labels` or `descriptions` is known has none, see `Task.unlabeled`.
             dev: likewise; or the fraction of `train` to cut for it; None cuts a tenth (a fifth of fewer than 500);
                 False goes without.
             test: files with examples that only measure.
@@ -143,12 +174,17 @@ class Task:
         def examples(paths: Files) -> Examples:
             return read(paths, format=format, folder=folder, task=name, options=reader_options)
 
-        train_examples = examples(train)
         if isinstance(dev, str | Path | list | tuple):
             dev_split: Examples | float | bool | None = examples(dev)
         else:  # how much of the training set to cut off
             dev_split = dev  # type: ignore[assignment]
         test_examples = examples(test) if test is not None else None
+        if train is None:
+            label_names = split_options.pop("labels", None)
+            dev_examples = dev_split if isinstance(dev_split, Examples) else None
+            array_options = cast(ArrayKeywords, split_options)
+            return cls.unlabeled(name, dev=dev_examples, test=test_examples, label_names=label_names, **array_options)
+        train_examples = examples(train)
         return cls.assemble(name, train_examples, dev_split, test_examples, **split_options)
 
     @classmethod
@@ -181,15 +217,9 @@ class Task:
         Task('mood', classification, 2 labels, train 4)
         """
         check_name(name)
-
-        def examples(role: str, split: object) -> Examples:
-            if not isinstance(split, tuple) or len(split) != 2:
-                raise CrossTaskError(f"Task '{name}': {role} is a tuple of inputs and labels; found {shown(split)}.")
-            return array_examples(name, role, *split, label_names)
-
-        train = examples("train", (inputs, labels))
-        dev_split = examples("dev", dev) if isinstance(dev, tuple) else dev
-        test_examples = examples("test", test) if test is not None else None
+        train = _array_split(name, "train", (inputs, labels), label_names)
+        dev_split = _array_split(name, "dev", dev, label_names) if isinstance(dev, tuple) else dev
+        test_examples = _array_split(name, "test", test, label_names) if test is not None else None
         return cls.assemble(name, train, dev_split, test_examples, labels=label_names, **options)
 
     @classmethod
@@ -354,6 +384,13 @@ class Task:
                 `SplitOptions`.
         """
         return cls.read(name, train, dev, test, format="conllu", **options)
+
+
+def _array_split(name: str, role: str, split: object, label_names: Sequence[object] | None) -> Examples:
+    """A split of inputs and labels in memory."""
+    if not isinstance(split, tuple) or len(split) != 2:
+        raise CrossTaskError(f"Task '{name}': {role} is a tuple of inputs and labels; found {shown(split)}.")
+    return array_examples(name, role, *split, label_names)
 
 
 def _apart(options: Mapping[str, Any]) -> tuple[SplitKeywords, dict[str, Any]]:

@@ -104,6 +104,11 @@ class DecisionRule:
         """The rest of the rule, for a model whose logits are calibrated themselves."""
         return replace(self, temperature=1.0, shift=())
 
+    def for_others(self) -> dict[str, list[float]]:
+        """What decides beside the largest probability, for programs that do not read `crosstask.json`."""
+        facts = {"decision_thresholds": list(self.thresholds), "decision_offsets": list(self.offsets)}
+        return {key: values for key, values in facts.items() if values}
+
     @property
     def changes_logits(self) -> bool:
         """Whether calibrated logits are other than the model's."""

@@ -7,20 +7,41 @@ from torch import Tensor
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's tensors by "index of parameter/name"; learning rates belong to the schedule and are left out."""
+    """The optimizer's tensors by "number of parameter/name"; learning rates belong to the schedule and are left out."""
+    numbers = parameter_numbers(optimizer)
     tensors: dict[str, Tensor] = {}
     for index, state in optimizer.state_dict()["state"].items():
         for name, tensor in state.items():
-            tensors[f"{index}/{name}"] = tensor
+            tensors[f"{numbers[index]}/{name}"] = tensor
     return tensors
+
+
+def parameter_numbers(optimizer: torch.optim.Optimizer) -> list[int]:
+    """The number of each parameter, in the optimizer's order: what its group says under `numbers`, or its place.
+
+    So that it does not depend on how parameters are put into groups.
+    """
+    numbers: list[int] = []
+    for group in optimizer.param_groups:
+        numbers += group.get("numbers") or range(len(numbers), len(numbers) + len(group["params"]))
+    return numbers
+
+
+def numbered_parameters(optimizer: torch.optim.Optimizer) -> dict[int, Tensor]:
+    """The optimizer's parameters by their numbers."""
+    parameters: list[Tensor] = []
+    for group in optimizer.param_groups:
+        parameters += group["params"]
+    return dict(zip(parameter_numbers(optimizer), parameters, strict=True))
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back what `flatten_optimizer` returned."""
+    indices = {number: index for index, number in enumerate(parameter_numbers(optimizer))}
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
-        index, name = key.split("/")
-        state.setdefault(int(index), {})[name] = tensor
+        number, name = key.split("/")
+        state.setdefault(indices[int(number)], {})[name] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

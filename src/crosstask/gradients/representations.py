@@ -82,19 +82,32 @@ def _leaves_beside(loss: Tensor, representation: Tensor, shared: set[int]) -> tu
     return separate, tied
 
 
-def representation_gram(gradients: Sequence[Tensor | None], device: torch.device | None = None) -> Tensor:
+def num_examples(gradients: Sequence[Tensor | None], device: torch.device) -> Tensor:
+    """How many examples the gradients on representations are of, [tasks]; a gradient of zero is of none."""
+    counts = torch.zeros(len(gradients), device=device)
+    for row, gradient in enumerate(gradients):
+        if gradient is not None:
+            counts[row] = len(gradient) * gradient.any()
+    return counts
+
+
+def representation_gram(
+    gradients: Sequence[Tensor | None], device: torch.device | None = None, counts: Sequence[float] | None = None
+) -> Tensor:
     """Products of gradients on representations, [tasks, tasks] in float64 on `device`.
 
     Where shapes agree, position by position; gradients of different shapes have product zero, as if they stood on
-    different examples. None stands for a gradient of zero.
+    different examples. None stands for a gradient of zero. On several ranks `counts` are the numbers of examples on all
+    of them, which must agree, too: so it does not matter how examples are dealt to ranks.
 
     >>> representation_gram([torch.ones(1, 2), 2.0 * torch.ones(1, 2), torch.ones(3, 2)]).tolist()
     [[2.0, 4.0, 0.0], [4.0, 8.0, 0.0], [0.0, 0.0, 6.0]]
     """
-    rows_by_shape: dict[torch.Size, list[int]] = {}
+    rows_by_shape: dict[tuple[object, ...], list[int]] = {}
     for row, gradient in enumerate(gradients):
         if gradient is not None:
-            rows_by_shape.setdefault(gradient.shape, []).append(row)
+            count = None if counts is None else counts[row]
+            rows_by_shape.setdefault((gradient.shape, count), []).append(row)
     gram = torch.zeros(len(gradients), len(gradients), dtype=torch.float64, device=device)
     for rows in rows_by_shape.values():
         index = torch.tensor(rows, device=device)  # [tasks of this shape]

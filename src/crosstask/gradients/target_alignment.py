@@ -17,7 +17,7 @@ from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.backward_products import MIN_FACTOR, MIN_FACTOR_IN_FLOAT16, ProductsInBackward
 from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.hessian import Solution, conjugate_gradients, hessian_of
-from crosstask.gradients.inner_products import gram_matrix, pair_products
+from crosstask.gradients.inner_products import pair_products
 
 PairOfProducts = tuple[Tensor, Tensor]
 """Of a gradient with the target's, and with itself."""
@@ -89,6 +89,10 @@ class ComparedLosses:
     def take_all(self, tasks: Iterable[str], *, create_graph: bool = False) -> dict[str, grads.TaskGradient]:
         """The gradients of several tasks."""
         return {task: self.take(task, create_graph=create_graph) for task in tasks}
+
+    def slices(self, gradient: grads.TaskGradient) -> grads.Gradient:
+        """This rank's slice of one task's gradient on the shared parameters, added up over ranks."""
+        return self.ranks.slices(gradient.shared, self.shared)
 
     def put_in_place(self, task: str, gradient: grads.TaskGradient) -> None:
         """Add a task's weighted gradient to `.grad`, on the shared parameters and on its own."""
@@ -172,11 +176,11 @@ def compare_with_targets(compared: ComparedLosses, solve: InverseHessian | None 
         return _compare_by_gram_matrix(compared)
     # 1. Take the targets' gradients, which are kept: all others are compared with their mean.
     target_gradients = compared.take_all(compared.target_tasks)
-    summed = _over_ranks(compared, target_gradients)
-    compared.check_reached(summed.values())
-    direction = _mean(list(summed.values()))
+    compared.check_reached(gradient.shared for gradient in target_gradients.values())
+    slices = {task: compared.slices(gradient) for task, gradient in target_gradients.items()}
+    direction = _mean(list(slices.values()))
     # 2. Multiply; the sources' gradients go into `.grad` on the way.
-    pairs = _pairs(summed, direction)
+    pairs = _pairs(slices, direction)
     pairs |= _pairs_of_sources(compared, direction)
     # 3. The targets' gradients last: by now `.grad` exists, and they are added to it without a copy.
     for task, gradient in target_gradients.items():
@@ -188,8 +192,9 @@ def _compare_by_gram_matrix(compared: ComparedLosses) -> TargetAlignment:
     """All gradients taken first, all products in few calls."""
     gradients = compared.take_all(compared.losses)
     compared.check_reached(gradients[task].shared for task in compared.target_tasks)
+    shared_gradients = [gradient.shared for gradient in gradients.values()]
     # [tasks, tasks]; a product of two gradients has the scale twice
-    gram = gram_matrix(list(_over_ranks(compared, gradients).values())).cpu() / compared.scale**2
+    gram = compared.ranks.gram(shared_gradients, compared.shared).cpu() / compared.scale**2
     for task, gradient in gradients.items():
         compared.put_in_place(task, gradient)
     return align_by_gram_matrix(list(gradients), compared.targets, gram)
@@ -216,8 +221,9 @@ def _compare_through_hessian(compared: ComparedLosses, solve: InverseHessian) ->
         compared.put_in_place(task, gradient)
     vector: grads.Gradient = [*solution.vector]
     products = [crosswise for crosswise, _ in _pairs(summed, vector).values()]
-    solved = _fetch(products) / compared.scale  # [tasks]; the solution itself has no scale
-    return replace(_alignment(compared, pairs, direction), solved=solved, solution=solution)
+    solved = _together(products).cpu() / compared.scale  # [tasks]; the solution itself has no scale
+    alone = replace(compared, ranks=replace(compared.ranks, count=1))  # every rank has all of each gradient
+    return replace(_alignment(alone, pairs, direction), solved=solved, solution=solution)
 
 
 def _pairs(gradients: Mapping[str, grads.Gradient], direction: grads.Gradient) -> dict[str, PairOfProducts]:
@@ -231,7 +237,7 @@ def _pairs_of_sources(compared: ComparedLosses, direction: grads.Gradient) -> di
     if compared.placement is None or compared.ranks.count > 1:
         for task in compared.source_tasks:
             gradient = compared.take(task)
-            pairs[task] = pair_products(compared.ranks.sum_gradient(gradient.shared, compared.shared), direction)
+            pairs[task] = pair_products(compared.slices(gradient), direction)
             compared.put_in_place(task, gradient)
         return pairs
     smallest = MIN_FACTOR if compared.scale <= 1.0 else MIN_FACTOR_IN_FLOAT16
@@ -245,13 +251,14 @@ def _pairs_of_sources(compared: ComparedLosses, direction: grads.Gradient) -> di
 def _alignment(
     compared: ComparedLosses, pairs: Mapping[str, PairOfProducts], direction: grads.Gradient
 ) -> TargetAlignment:
-    """All products fetched together, without the scale."""
+    """All products added up over ranks and fetched together, without the scale."""
     if len(compared.targets) > 1:
         target_pair = pair_products(direction, direction)
     else:
         target_pair = pairs[compared.targets[0]]
     flat = list(chain.from_iterable((*pairs.values(), target_pair)))  # 2 * (tasks + 1) scalars
-    products, squares = _fetch(flat).view(-1, 2).T / compared.scale**2  # [tasks + 1] each, the target's last
+    totals = compared.ranks.sum(_together(flat)).cpu()
+    products, squares = totals.view(-1, 2).T / compared.scale**2  # [tasks + 1] each, the target's last
     return TargetAlignment(list(pairs), products[:-1], squares[:-1], squares[-1])
 
 
@@ -303,8 +310,8 @@ def _mean(gradients: Sequence[grads.Gradient]) -> grads.Gradient:
     return mean
 
 
-def _fetch(scalars: Sequence[Tensor]) -> Tensor:
-    """Scalars as one vector on the CPU, fetched together."""
+def _together(scalars: Sequence[Tensor]) -> Tensor:
+    """Scalars as one vector in float64."""
     # The products of a gradient that reaches no parameter are zeros on the CPU, also beside an accelerator.
     device = next((scalar.device for scalar in scalars if scalar.is_cuda), scalars[0].device)
-    return torch.stack([scalar.to(device) for scalar in scalars]).double().cpu()
+    return torch.stack([scalar.to(device) for scalar in scalars]).double()

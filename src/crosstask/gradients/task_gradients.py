@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
+from crosstask.gradients import sharded
 from crosstask.gradients.inner_products import Gradient
 
 
@@ -74,8 +75,10 @@ def num_entries(tensors: Iterable[Tensor]) -> int:
 
 def leaves_beside(loss: Tensor, shared: Iterable[Tensor]) -> list[Tensor]:
     """The parameters that a loss depends on besides the shared ones: its head."""
-    shared_ids = ids_of(shared)
-    return [leaf for leaf in leaves_of(loss) if id(leaf) not in shared_ids]
+    shared = list(shared)
+    # A graph leads to the whole of a sharded parameter.
+    beside = ids_of(shared) | sharded.whole_parameters(shared).keys()
+    return [leaf for leaf in leaves_of(loss) if id(leaf) not in beside]
 
 
 @contextmanager
@@ -101,6 +104,8 @@ def take_gradient(
     """
     if not loss.requires_grad:
         return TaskGradient([None] * len(shared), [])
+    if any(map(sharded.is_sharded, shared)):
+        return _take_sharded_gradient(loss, shared, retain_graph=retain_graph, create_graph=create_graph)
     head_parameters = leaves_beside(loss, shared)
     with one_graph_per_loss():
         gradients: Sequence[Tensor | None] = torch.autograd.grad(
@@ -113,6 +118,21 @@ def take_gradient(
     if not create_graph:
         gradients = apart(gradients)
     return TaskGradient(list(gradients[: len(shared)]), reached(head_parameters, gradients[len(shared) :]))
+
+
+def _take_sharded_gradient(
+    loss: Tensor, shared: Sequence[nn.Parameter], *, retain_graph: bool, create_graph: bool
+) -> TaskGradient:
+    """The same where parameters are sharded: on these added up over ranks, of which each has its rows."""
+    if create_graph:
+        raise CrossTaskError(
+            "Gradients of sharded parameters are not differentiable: take them within `gradients.sharded.gathered`."
+        )
+    head_parameters = leaves_beside(loss, shared)
+    with one_graph_per_loss():
+        gradients = sharded.take_gradient(loss, [*shared, *head_parameters], retain_graph=retain_graph)
+    separate = apart(gradients)
+    return TaskGradient(separate[: len(shared)], reached(head_parameters, separate[len(shared) :]))
 
 
 def reached(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
@@ -169,24 +189,19 @@ def apart(gradients: Sequence[Tensor | None]) -> Gradient:
     return separate
 
 
-def flatten(gradient: Gradient, parameters: Sequence[nn.Parameter]) -> Tensor:
+def flatten(gradient: Gradient, parameters: Sequence[Tensor]) -> Tensor:
     """A copy of a gradient as one vector, with zeros where a parameter is not reached.
 
-    One message between ranks instead of many.
+    One message between ranks instead of many. Of sharded parameters it has this rank's rows.
 
     >>> flatten([torch.ones(1, 2), None], [nn.Parameter(torch.ones(1, 2)), nn.Parameter(torch.ones(2))]).tolist()
     [1.0, 1.0, 0.0, 0.0]
     """
     pieces = []
     for on_parameter, parameter in zip(gradient, parameters, strict=True):
-        dense = torch.zeros_like(parameter) if on_parameter is None else on_parameter
+        dense = torch.zeros_like(sharded.rows_here(parameter)) if on_parameter is None else on_parameter
         pieces.append(dense.detach().reshape(-1))
     return torch.cat(pieces)  # [entries of all parameters]
-
-
-def pack(gradient: Gradient, parameters: Sequence[nn.Parameter], num_ranks: int) -> Gradient:
-    """A gradient as one vector where it is sent to other ranks, for which many small messages are slow."""
-    return [flatten(gradient, parameters)] if num_ranks > 1 else gradient
 
 
 @torch.no_grad()
@@ -217,7 +232,7 @@ def add_to_grad(pairs: Iterable[tuple[Tensor, Tensor | None]], scale: float = 1.
     """Add gradients to `.grad`, as `backward` would.
 
     Args:
-        pairs: parameters, each once, with their gradients.
+        pairs: parameters, each once, with their gradients; of sharded ones this rank's rows.
         scale: factor of every gradient.
         keep: whether the gradients are still needed; otherwise one may become `.grad` itself.
     """
@@ -230,11 +245,11 @@ def add_to_grad(pairs: Iterable[tuple[Tensor, Tensor | None]], scale: float = 1.
             without_grad.append(parameter)
             first_terms.append(gradient.detach())
         else:
-            totals.append(parameter.grad)
+            totals.append(sharded.rows_here(parameter.grad))
             terms.append(gradient.detach())
     if totals:
         torch._foreach_add_(totals, terms, alpha=scale)
     if first_terms and scale != 1.0:
         first_terms, keep = list(torch._foreach_mul(first_terms, scale)), False
     for parameter, gradient in zip(without_grad, first_terms, strict=True):
-        parameter.grad = gradient.to(parameter.dtype, copy=keep)
+        parameter.grad = sharded.like(parameter, gradient.to(parameter.dtype, copy=keep))

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crosstask.data.examples import EncodedLabels, Examples, Inputs, TaskSpec, select
+from crosstask.data.examples import EncodedLabels, Examples, Inputs, TaskSpec, are_soft, select
 from crosstask.data.overlap import DistinctInputs
-from crosstask.data.subsets import deal
 from crosstask.errors import unknown
 from crosstask.models.arrays import PreparedInput, column, gather, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
@@ -75,6 +74,17 @@ class Prepared:
         return lengths_of(self.rows)
 
     @cached_property
+    def hard_labels(self) -> EncodedLabels:
+        """The labels; the likeliest ones where they are soft."""
+        if self.spec.kind == "multilabel":
+            return (np.asarray(self.labels) >= 0.5).astype(np.float32)
+        if not are_soft(self.labels):
+            return self.labels
+        if isinstance(self.labels, np.ndarray):
+            return self.labels.argmax(-1)
+        return [np.asarray(words).argmax(-1).tolist() for words in self.labels]
+
+    @cached_property
     def distinct_inputs(self) -> DistinctInputs:
         """The different inputs, for whatever trains on some examples and judges by others."""
         if self.inputs is None:
@@ -86,12 +96,10 @@ class Prepared:
 
         Parts are stratified where there are classes, and all examples of an input are in the same one.
         """
-        distinct = self.distinct_inputs
-        classes: list[int] = [0] * len(self)
+        classes: list[int] | None = None
         if self.spec.kind in ("classification", "pair"):
-            classes = np.asarray(self.labels).tolist()
-        parts = deal(distinct.rarest(classes), np.random.default_rng(0), num_parts, distinct.counts)  # [inputs]
-        return parts[distinct.numbers]
+            classes = np.asarray(self.hard_labels).tolist()
+        return self.distinct_inputs.deal(classes, num_parts, np.random.default_rng(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +190,15 @@ def row_counts(rows: Mapping[str, slice]) -> RowCounts:
 
 
 def _labels(prepared: Prepared, positions: np.ndarray, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Labels of one task's examples: [batch], [batch, labels] for multilabel, [batch, length] for tagging."""
+    """Labels of one task's examples: [batch], [batch, labels] for multilabel, [batch, length] for tagging.
+
+    Soft labels have a last axis of labels.
+    """
     if prepared.spec.kind == "tagging":
         mask = inputs["attention_mask"] if "attention_mask" in inputs else inputs["mask"]
         tags = np.full((len(positions), mask.shape[1]), IGNORED, dtype=np.int64)
+        if are_soft(prepared.labels):  # [batch, length, labels], zero where nothing counts
+            tags = np.zeros((*tags.shape, prepared.spec.num_outputs), dtype=np.float32)
         word_positions = column(gather([(prepared.rows, positions)]), "word_positions")
         for row, words, i in zip(tags, word_positions, positions, strict=True):
             is_read = words >= 0  # a word beyond the maximum length has no position

@@ -50,6 +50,8 @@ class Encoder(nn.Module, ABC):
     """Whether there is a vector per token, which tagging needs."""
     is_pretrained: ClassVar[bool] = False
     """Whether the parameters that are trained start from pretrained values, which need small learning rates."""
+    shards: ClassVar[bool] = True
+    """Whether nothing but `forward` reads parameters while it trains, so that ranks can hold a part of them each."""
     precomputes_features: ClassVar[bool] = False
     """Whether `prepare` runs the layers, so that nothing can be put between them in training."""
     pads_freely: ClassVar[bool] = False
@@ -64,6 +66,8 @@ class Encoder(nn.Module, ABC):
     """Whether it trains low-rank updates of its weights instead of the weights."""
     texts_are_read_like_words: bool = True
     """Whether vectors of texts and of words are comparable, so that a linear layer means the same on both."""
+    remembers_texts: bool = True
+    """Whether what was made of a text stays in memory, for the next run of the process that reads it."""
     origin: str = ""
     """Where a pretrained encoder is from, as the recipe names it."""
     option_defaults: ClassVar[Options] = {}
@@ -157,14 +161,24 @@ class Encoder(nn.Module, ABC):
             trust_remote_code: whether code in the folder may run. Nothing in the folder itself can allow that.
         """
 
-    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
-        """Write this encoder and a task's head as a plain Hugging Face folder, which loads without crosstask.
+    def forget_texts(self) -> None:
+        """Keep nothing of the texts from now on, as whatever answers strangers must."""
+        for module in self.modules():
+            if isinstance(module, Encoder):
+                module.remembers_texts = False
 
-        Returns the options that `HuggingFaceEncoder.load_stock` needs, or None where transformers has no such class.
+    def undivided(self) -> "Encoder":
+        """An encoder that computes the same from its inputs in one pass, for a model that is only used from now on.
+
+        Nothing is computed beforehand or kept, and low-rank updates are part of the weights.
         """
-        return None
+        return self
 
     # Abilities that transfers and studies ask for
+
+    def blocks(self) -> list[nn.Module]:
+        """Parts that run one after the other, each by its own `forward`, so that ranks can share them one by one."""
+        return []
 
     def sites(self) -> list[Site]:
         """Sites where hidden states pass: the input of the shared part, then the output of each layer, if any."""

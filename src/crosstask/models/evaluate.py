@@ -15,7 +15,8 @@ from crosstask.decisions.rule import DecisionRule
 from crosstask.models.arrays import PreparedInput, gather, lengths_of, take, to_device
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
-from crosstask.models.losses import IGNORED, loss_sum
+from crosstask.models.losses import IGNORED, hard_labels, loss_sum
+from crosstask.models.modes import without_graph
 from crosstask.models.multitask import Model
 
 PREDICTION_BATCH = 64
@@ -63,7 +64,7 @@ def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) ->
     return outputs.predictions(model.rules.get(prepared.spec.name)), loss
 
 
-@torch.inference_mode()
+@without_graph
 def labeled_outputs(model: Model, prepared: Prepared, batch_size: int | None = None) -> tuple[Outputs, float]:
     """Logits next to the true labels, and the mean loss."""
     was_training = model.training
@@ -88,7 +89,7 @@ def labeled_outputs(model: Model, prepared: Prepared, batch_size: int | None = N
     return Outputs(spec, take(logits, range(len(logits))), labels), total_loss / max(num_units, 1)
 
 
-@torch.inference_mode()
+@without_graph
 def predict_scores(
     model: Model,
     task: str,
@@ -110,7 +111,7 @@ def predict_scores(
     return Outputs(spec, take(logits, range(len(logits)))).predictions(model.rules.get(task))
 
 
-@torch.inference_mode()
+@without_graph
 def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Representations of up to `limit` examples (tagging: of words) and their labels, before training."""
     was_training = model.training
@@ -123,7 +124,7 @@ def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int 
         step = {task: positions[start : start + PREDICTION_BATCH]}
         batch = make_batch(model.encoder, {task: prepared}, step).to(device)
         vectors = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind)
-        batch_labels = batch.labels[task]
+        batch_labels = hard_labels(prepared.spec.kind, batch.labels[task])
         if prepared.spec.kind == "tagging":
             is_labeled = batch_labels != IGNORED  # [batch, length]
             vectors, batch_labels = vectors[is_labeled], batch_labels[is_labeled]  # [words, width], [words]

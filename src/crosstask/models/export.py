@@ -1,20 +1,19 @@
-"""A model of one task in a folder: a plain Hugging Face folder wherever transformers has a class for it."""
+"""A model of one task in a folder: a plain Hugging Face folder wherever transformers can compute the model."""
 
-import copy
-import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
+from crosstask.data.examples import Form
 from crosstask.data.task import TaskSpec
 from crosstask.decisions.rule import DecisionRule
-from crosstask.errors import CrossTaskError
-from crosstask.models.encoder import Options
-from crosstask.models.heads import fold_logit_change
-from crosstask.models.hooks import Insert
+from crosstask.errors import CrossTaskError, unknown
+from crosstask.models.card import decision_code, model_card
+from crosstask.models.encoder import Config, Encoder, Options
+from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
+from crosstask.models.encoders.thawed import ThawedEncoder
+from crosstask.models.heads import model_inputs, quiet_transformers
 from crosstask.models.multitask import (
     FORMAT_VERSION,
     Description,
@@ -24,163 +23,223 @@ from crosstask.models.multitask import (
     task_specs,
     write_description,
 )
+from crosstask.models.one_task import one_task, undivided
+from crosstask.models.onnx.card import onnx_card
+from crosstask.models.onnx.folder import OnnxOptions, load_onnx, write_onnx
+from crosstask.models.onnx.runtime import OnnxNetwork
+from crosstask.models.packaged import PackagedModel
+from crosstask.models.plain.conversion import CODE_FILE, parts_in_words, plain_model, write_code
+from crosstask.models.plain.loading import PlainNetwork, load_plain
 from crosstask.storage import new_folder, write_text
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-def export(model: Model, task: str, folder: Path, *, card: Options | None = None) -> Path:
+TOLERANCE = 1e-4
+"""Of the difference between a model's logits and those of what is exported, for logits up to 1."""
+TRIAL_INPUTS: dict[Form, list[object]] = {
+    "text": ["so good", "a text of some more words than the others have: seven, eight", "?"],
+    "pair": [("so good", "a text of some more words"), ("?", "no")],
+    "tokens": [["so", "good"], ["a", "text", "of", "some", "more", "words"]],
+}
+"""What both are given. Words that a vocabulary does not know do as well as others."""
+
+
+FORMATS = ("transformers", "onnx")
+
+
+def export(
+    model: Model,
+    task: str,
+    folder: Path,
+    *,
+    card: Options | None = None,
+    format: str = "transformers",
+    onnx: OnnxOptions | None = None,
+) -> Path:
     """Write a model of one task.
 
-    With a Hugging Face encoder and its own head this is a folder that `AutoModelForSequenceClassification` or
-    `AutoModelForTokenClassification` loads, without crosstask. Other models (word vectors, numeric vectors, mean
-    pooling, a layer over frozen features, inserts of a transfer) have no class in transformers; their folder is read by
-    `crosstask.load`.
+    With a Hugging Face encoder this is a folder that `AutoModelForSequenceClassification` or
+    `AutoModelForTokenClassification` loads, without crosstask. Where transformers has no class for the model (mean
+    pooling, a layer over frozen features, outputs of sources as features, adapters), its code stands beside the weights
+    in `modeling_crosstask.py`, which whoever loads it has to allow with `trust_remote_code=True`. Models over word
+    vectors or numeric vectors have no place in transformers; their folder is read by `crosstask.load`.
+
+    Every model also leaves as ONNX (`format="onnx"`): a graph, its tokenizer and its labels, which need no torch.
 
     Calibration is part of the weights: a temperature is folded into the last layer. Thresholds of labels and offsets of
-    classes stand in `config.json`, as `decision_thresholds` and `decision_offsets`.
+    classes stand in `config.json` (ONNX: `labels.json`), as `decision_thresholds` and `decision_offsets`.
+
+    Args:
+        model: of this task and perhaps others.
+        task: the task.
+        folder: a new one.
+        card: what the model card says of the training.
+        format: "transformers" or "onnx".
+        onnx: options of that format.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CrossTaskError(f"'{folder}' exists and is not empty; nothing was written. Choose another folder.")
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    check_new(folder)
     spec = model.specs[task]
-    model = _one_task(model, task)
+    complete: Model | None = model
+    if not isinstance(model, PackagedModel):
+        model = one_task(model, task)
+        complete = undivided(model)
+    elif isinstance(model.network, OnnxNetwork):
+        raise CrossTaskError(f"The model of '{task}' is an ONNX graph already: copy its folder, or export its run.")
+    if format == "onnx":
+        return _export_onnx(complete, spec, folder, card or {}, onnx or OnnxOptions())
     with new_folder(folder) as scratch:
-        options = None
-        if not len(model.inserts):
-            options = model.encoder.save_stock(model.head(task), spec, scratch)
-        if options is None:
+        exported = None if complete is None else _as_transformers(complete, spec)
+        if complete is None or exported is None:
             model.save(scratch)
+            text = _card_of_ours(spec, card or {})
         else:
-            description: Description = {
-                "format": FORMAT_VERSION,
-                "hugging_face": options,
-                "tasks": [cast(SavedTask, spec.to_json())],
-            }
-            rule = model.rules.get(task)
+            classifier, description = exported
+            _check_same(complete, classifier, spec)
+            rule = complete.rules.get(task)
             if rule is not None:
                 description["decisions"] = {task: rule.to_json()}
-                _add_to_config(scratch, rule)
+                for key, values in rule.for_others().items():
+                    setattr(classifier.config, key, values)
+            with quiet_transformers():
+                classifier.save_pretrained(scratch)
+            encoder = _text_encoder(complete.encoder)
+            assert encoder is not None
+            encoder.save_tokenizer(scratch)
+            if "plain" in description:
+                write_code(scratch)
             write_description(scratch, description)
-        text = _card(spec, card or {}, model.rules.get(task), loads_by_transformers=options is not None)
+            text = _card_of_transformers(spec, card or {}, classifier, rule, has_code="plain" in description)
         write_text(scratch / "README.md", text)
     return folder
 
 
+def _export_onnx(complete: Model | None, spec: TaskSpec, folder: Path, card: Options, options: OnnxOptions) -> Path:
+    if complete is None:
+        raise CrossTaskError(
+            f"Task '{spec.name}': private encoders beside frozen features cannot leave as ONNX. Export it without "
+            "`format`."
+        )
+    exported = _as_transformers(complete, spec)
+    classifier = None if exported is None else exported[0]
+    with new_folder(folder) as scratch:
+        difference = write_onnx(complete, classifier, in_data_units(spec), scratch, options)
+        write_text(scratch / "README.md", onnx_card(spec, card, scratch, difference, complete.rules.get(spec.name)))
+    return folder
+
+
+def check_new(folder: Path) -> None:
+    """Nothing is written over."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CrossTaskError(f"'{folder}' exists and is not empty; nothing was written. Choose another folder.")
+
+
 def load_exported(folder: Path, description: Description, *, trust_remote_code: bool = False) -> Model:
-    """Read a Hugging Face folder that `export` wrote.
+    """Read a folder that `export` wrote for others too: for transformers, or as ONNX.
 
     Args:
         folder: the folder.
         description: its `crosstask.json`.
-        trust_remote_code: whether code in the folder may run. Nothing in the folder itself can allow that.
+        trust_remote_code: whether code in the folder may run. Nothing in the folder itself can allow that. The file
+            `modeling_crosstask.py` never runs here: this package has the same.
     """
-    from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
-
     (spec,) = task_specs(description)
-    if spec.kind == "regression":  # the folder's last layer already outputs the data's units
-        spec = TaskSpec.from_json({**spec.to_json(), "mean": 0.0, "scale": 1.0})
-    encoder, head = HuggingFaceEncoder.load_stock(
-        description["hugging_face"], spec, folder, trust_remote_code=trust_remote_code
-    )
-    model = Model(encoder, [spec])
-    model.heads[0] = head
+    spec = in_data_units(spec)
+    model: Model
+    if "onnx" in description:
+        model = load_onnx(folder, description, spec)
+    elif "plain" in description:
+        model = load_plain(folder, description["plain"], spec)
+    else:
+        encoder, head = HuggingFaceEncoder.load_stock(
+            description["hugging_face"], spec, folder, trust_remote_code=trust_remote_code
+        )
+        model = Model(encoder, [spec])
+        model.heads[0] = head
     model.rules = restore_rules(description, [spec])
     return model.eval()
 
 
-def _one_task(model: Model, task: str) -> Model:
-    """The model with one head; inserts that the task needs, and its calibration, are folded in where that is exact."""
-    remaining: list[Insert] = []
-    original = model
-    if len(model.inserts):
-        original = copy.deepcopy(model)
-        for insert in original.insert_list():
-            task_insert = insert.for_task(original, task)
-            if task_insert is not None:
-                remaining.append(task_insert)
-    with torch.random.fork_rng(devices=[]):  # new heads are made and at once replaced: no random number may be used up
-        single = Model(original.encoder, [model.specs[task]])
-    single.heads[0] = original.head(task)
-    single.inserts.extend(remaining)  # attached as they were
-    rule = model.rules.get(task)
-    if rule is not None:
-        if rule.changes_logits:
-            head = copy.deepcopy(original.head(task))
-            if fold_logit_change(head, model.specs[task].num_outputs, rule.temperature, rule.shift):
-                single.heads[0], rule = head, rule.without_logit_change()
-        single.rules = {task: rule}
-    return single
+def in_data_units(spec: TaskSpec) -> TaskSpec:
+    """The task of a model whose last layer outputs the values of a regression task as the data has them."""
+    if spec.kind != "regression":
+        return spec
+    return TaskSpec.from_json({**spec.to_json(), "mean": 0.0, "scale": 1.0})
 
 
-def _add_to_config(folder: Path, rule: DecisionRule) -> None:
-    """What decides beside the largest probability, where a reader of `config.json` finds it."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    if rule.thresholds:
-        config["decision_thresholds"] = list(rule.thresholds)
-    if rule.offsets:
-        config["decision_offsets"] = list(rule.offsets)
-    write_text(path, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+def _as_transformers(complete: Model, spec: TaskSpec) -> "tuple[PreTrainedModel, Description] | None":
+    """The model as a class of transformers, or as one that needs its code, with its `crosstask.json`, if it is one."""
+    encoder = _text_encoder(complete.encoder)
+    if encoder is None:
+        return None
+    saved = cast(SavedTask, spec.to_json())
+    if isinstance(complete, PackagedModel) and isinstance(complete.network, PlainNetwork):  # as it was exported before
+        return complete.network.model, {"format": FORMAT_VERSION, "plain": encoder.options, "tasks": [saved]}
+    options: Config = {**encoder.options, "lora": False}
+    if encoder is complete.encoder and not len(complete.inserts):
+        stock = encoder.stock_model(complete.heads[0], spec)
+        if stock is not None:
+            options["tagging_only"] = spec.kind == "tagging"
+            return stock, {"format": FORMAT_VERSION, "hugging_face": options, "tasks": [saved]}
+    plain = plain_model(complete, spec)
+    if plain is None:
+        return None
+    return plain, {"format": FORMAT_VERSION, "plain": options, "tasks": [saved]}
 
 
-def _card(spec: TaskSpec, facts: Options, rule: DecisionRule | None, *, loads_by_transformers: bool) -> str:
-    """The model card: what it predicts, how it was trained, how good it is, how to load it."""
+def _text_encoder(encoder: Encoder) -> HuggingFaceEncoder | None:
+    """The encoder of transformers that reads the texts, if it is one."""
+    if isinstance(encoder, ThawedEncoder):
+        encoder = encoder.inner
+    return encoder if isinstance(encoder, HuggingFaceEncoder) else None
+
+
+@torch.inference_mode()
+def _check_same(model: Model, classifier: "PreTrainedModel", spec: TaskSpec) -> None:
+    """Nothing is written that computes something else than what was trained."""
+    inputs = model.encoder.collate(model.encoder.prepare(TRIAL_INPUTS[spec.form], spec.form))
+    inputs = {name: tensor.to(model.device()) for name, tensor in inputs.items()}
+    expected = model(inputs, {spec.name: slice(0, len(TRIAL_INPUTS[spec.form]))})[spec.name]
+    logits = classifier.to(inputs["input_ids"].device)(**model_inputs(inputs)).logits  # type: ignore[arg-type]
+    if spec.kind == "regression":
+        logits = (logits - spec.mean) / spec.scale
+    read = inputs["attention_mask"].bool() if spec.kind == "tagging" else slice(None)
+    difference = float((logits[read] - expected[read]).abs().max())
+    if not difference <= TOLERANCE * max(1.0, float(expected[read].abs().max())):
+        raise CrossTaskError(
+            f"Task '{spec.name}': the model for transformers gives other logits than the trained one (they differ by "
+            f"{difference:.2g}), so it was not written. This is a mistake of crosstask; please report it."
+        )
+
+
+def _card_of_transformers(
+    spec: TaskSpec, facts: Options, classifier: "PreTrainedModel", rule: DecisionRule | None, *, has_code: bool
+) -> str:
     auto, pipeline = "AutoModelForSequenceClassification", "text-classification"
     if spec.kind == "tagging":
         auto, pipeline = "AutoModelForTokenClassification", "token-classification"
-    header: list[str] = []
+    trust = note = ""
+    if has_code:
+        trust = ", trust_remote_code=True"
+        parts = "; ".join(parts_in_words(classifier.config.to_dict()))
+        note = (
+            f"No class of transformers computes this model ({parts}). `{CODE_FILE}` does, which stands in this folder, "
+            "needs torch and transformers alone, and runs only with `trust_remote_code=True`: read it first. "
+            "`crosstask.load` does not run it."
+        )
+    code = [
+        f"from transformers import AutoTokenizer, {auto}",
+        "",
+        f'model = {auto}.from_pretrained("FOLDER"{trust})',
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        *decision_code(rule),
+    ]
+    header = ["library_name: transformers", f"pipeline_tag: {pipeline}"]
+    return model_card(spec, facts, header=header, code=code, note=note, rule=rule)
+
+
+def _card_of_ours(spec: TaskSpec, facts: Options) -> str:
     code = ["import crosstask", "", 'model = crosstask.load("FOLDER")', 'model.predict(["..."])']
-    if loads_by_transformers:
-        header = ["library_name: transformers", f"pipeline_tag: {pipeline}"]
-        code = [
-            f"from transformers import AutoTokenizer, {auto}",
-            "",
-            f'model = {auto}.from_pretrained("FOLDER")',
-            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-            *_decision_code(rule),
-        ]
-    lines = ["---", *header, "tags:", "- cross-task-learning", "---", "", f"# {spec.name}", ""]
-    outputs = f"{len(spec.labels)} labels" if spec.labels else "a number"
-    lines.append(f"A model of the task **{spec.name}** ({spec.kind}, {outputs}), trained with crosstask.")
-    if spec.labels:
-        lines += ["", "Labels: " + ", ".join(f"`{label}`" for label in spec.labels) + "."]
-    if facts.get("trained_on"):
-        lines += ["", f"Paradigm: {facts.get('paradigm')}. Trained on: {', '.join(facts['trained_on'])}."]
-    if rule is not None and rule.isotonic:
-        lines += [
-            "",
-            "`crosstask.load` also corrects probabilities by isotonic regression, which logits cannot hold.",
-        ]
-    lines += _score_table(facts.get("scores") or {})
-    return "\n".join([*lines, "", "```python", *code, "```", ""])
-
-
-def _decision_code(rule: DecisionRule | None) -> list[str]:
-    """How decisions are made from the logits, where it is not by the largest one or by a half."""
-    if rule is not None and rule.thresholds:
-        return [
-            "thresholds = torch.tensor(model.config.decision_thresholds)",
-            'present = model(**tokenizer("...", return_tensors="pt")).logits.sigmoid() >= thresholds',
-        ]
-    if rule is not None and rule.offsets:
-        return [
-            "offsets = torch.tensor(model.config.decision_offsets)",
-            'label = (model(**tokenizer("...", return_tensors="pt")).logits + offsets).argmax()',
-        ]
-    return []
-
-
-def _score_table(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A row per split that was measured, with the metrics of the first one as columns."""
-    lines: list[str] = []
-    names: list[str] = []
-    for split, values in scores.items():
-        if not values:
-            continue
-        if not lines:
-            names = list(values)
-            lines = ["", "| split | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        cells: list[str] = []
-        for name in names:
-            value = values.get(name, math.nan)
-            cells.append("–" if value is None or math.isnan(value) else f"{value:.4f}")
-        lines.append(f"| {split} | " + " | ".join(cells) + " |")
-    return lines
+    return model_card(spec, facts, header=[], code=code)

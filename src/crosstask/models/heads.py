@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.data.examples import TaskSpec
+from crosstask.errors import CrossTaskError
 from crosstask.models.representation import Representation
 
 if TYPE_CHECKING:
@@ -69,28 +70,99 @@ def fold_logit_change(head: nn.Module, num_outputs: int, temperature: float, shi
 
 
 class StockHead(nn.Module):
-    """The head of `AutoModelFor...Classification`: that model, with a slot in place of its body."""
+    """The head of `AutoModelFor...Classification`: that model, with a slot in place of its body.
+
+    A decoder's head for texts reads the vector of the last token alone. That is the pooled vector here, so that padding
+    on either side and features of a frozen body are all the same to it.
+    """
 
     def __init__(self, config: "PretrainedConfig", spec: TaskSpec, trust_remote_code: bool = False) -> None:
         super().__init__()
+        is_tagging = spec.kind == "tagging"
         with quiet_transformers():
-            model = _without_weights(labeled_config(config, spec), spec.kind == "tagging", trust_remote_code)
+            model = _without_weights(labeled_config(config, spec), is_tagging, trust_remote_code)
             model.to_empty(device="cpu")
             model.apply(model._init_weights)
         self.model = model
+        self.reads_last_token = not is_tagging and reads_last_token(config, trust_remote_code)
 
     def forward(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Tensor:
         """Logits, [batch, labels] or [batch, length, labels]."""
-        slot = getattr(self.model, self.model.base_model_prefix)
-        slot.output = _BodyOutput(representation.tokens, representation.pooled)
-        arguments = model_inputs(inputs)
-        if "input_ids" not in arguments and representation.tokens is not None:
+        tokens, pooled, arguments = representation.tokens, representation.pooled, model_inputs(inputs)
+        if self.reads_last_token:
+            assert pooled is not None
+            # A text of one token, which is no padding: so its vector is read.
+            tokens, pooled = pooled.unsqueeze(1), None
+            is_token = int(self.model.config.get_text_config().pad_token_id == 0)
+            arguments = {"input_ids": torch.full(tokens.shape[:2], is_token, device=tokens.device)}
+        elif "input_ids" not in arguments and tokens is not None:
             # Features of a frozen body: some heads still need the batch's shape.
-            arguments["inputs_embeds"] = representation.tokens
+            arguments["inputs_embeds"] = tokens
+        slot = getattr(self.model, self.model.base_model_prefix)
+        slot.output = _BodyOutput(tokens, pooled)
         try:
             return self.model(**arguments).logits
         finally:
             slot.output = None
+
+
+_last_token_readers: dict[tuple[object, ...], bool] = {}  # by configuration
+
+
+def reads_last_token(config: "PretrainedConfig", trust_remote_code: bool = False) -> bool:
+    """Whether the architecture's own head for texts reads the vector of the last token alone, as those of decoders do.
+
+    Transformers do not declare that, so the head is tried on made-up vectors: its gradient shows what it has read.
+    """
+    key = (_key_of(config), trust_remote_code)
+    if key not in _last_token_readers:
+        if len(_last_token_readers) == MAX_KEPT_MODELS:
+            _last_token_readers.clear()
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                _last_token_readers[key] = _only_last_token_counts(config, trust_remote_code)
+        except CrossTaskError:  # sizes that are refused
+            raise
+        # A head that cannot be tried this way is another kind of head; code of a stranger may raise anything.
+        except Exception:
+            _last_token_readers[key] = False
+    return _last_token_readers[key]
+
+
+def _only_last_token_counts(config: "PretrainedConfig", trust_remote_code: bool) -> bool:
+    """Two texts in two paddings: of the vectors of all positions, those of the last tokens must be all that counts."""
+    padding, width = 0, int(config.get_text_config().hidden_size)
+    config = copy.deepcopy(config)
+    config.get_text_config().pad_token_id = padding
+    with quiet_transformers():
+        model = _outline(config, False, trust_remote_code).to_empty(device="cpu").eval()
+    generator = torch.Generator().manual_seed(0)
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data.normal_(generator=generator)
+    ids = torch.tensor([[1, 1, padding], [padding, 1, 1]])
+    tokens = torch.randn(*ids.shape, width, generator=generator, requires_grad=True)
+    getattr(model, model.base_model_prefix).output = _BodyOutput(tokens, tokens[:, 0])
+    logits = model(input_ids=ids, attention_mask=(ids != padding).long()).logits
+    (gradient,) = torch.autograd.grad(logits.sum(), tokens)
+    is_read = gradient.abs().sum(-1) > 0  # [texts, positions]
+    return is_read.tolist() == [[False, True, False], [False, False, True]]
+
+
+def last_token_positions(inputs: Mapping[str, Tensor], padding: int | None) -> Tensor:
+    """Position of each text's last token, [batch], wherever its padding stands.
+
+    As transformers counts: a token of the padding's own id is no token, and a text of nothing else has its first
+    position.
+
+    >>> ids, mask = torch.tensor([[5, 6, 0, 0], [0, 0, 7, 8]]), torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]])
+    >>> last_token_positions({"input_ids": ids, "attention_mask": mask}, padding=0).tolist()
+    [1, 3]
+    """
+    is_token = inputs["attention_mask"].bool()
+    if padding is not None:
+        is_token = is_token & (inputs["input_ids"] != padding)
+    positions = torch.arange(is_token.shape[1], device=is_token.device)
+    return (positions * is_token).argmax(1)
 
 
 _models_without_weights: dict[tuple[object, ...], "PreTrainedModel"] = {}
@@ -100,16 +172,25 @@ MAX_KEPT_MODELS = 256
 
 def _without_weights(config: "PretrainedConfig", is_tagging: bool, trust_remote_code: bool) -> "PreTrainedModel":
     """A model with a slot in place of its body, whose tensors have no memory yet."""
-    key = (type(config), repr(sorted(vars(config).items())), is_tagging, trust_remote_code)
+    key = (_key_of(config), is_tagging, trust_remote_code)
     if key not in _models_without_weights:
-        # A large body is never allocated only to be thrown away.
-        with torch.device("meta"):
-            model = auto_class(is_tagging).from_config(config, trust_remote_code=trust_remote_code)
-        setattr(model, model.base_model_prefix, _Slot())
+        model = _outline(config, is_tagging, trust_remote_code)
         if len(_models_without_weights) == MAX_KEPT_MODELS:
             _models_without_weights.clear()
         _models_without_weights[key] = model
     return copy.deepcopy(_models_without_weights[key])
+
+
+def _outline(config: "PretrainedConfig", is_tagging: bool, trust_remote_code: bool) -> "PreTrainedModel":
+    # A large body is never allocated only to be thrown away.
+    with torch.device("meta"):
+        model: PreTrainedModel = auto_class(is_tagging).from_config(config, trust_remote_code=trust_remote_code)
+    setattr(model, model.base_model_prefix, _Slot())
+    return model
+
+
+def _key_of(config: "PretrainedConfig") -> tuple[object, ...]:
+    return (type(config), repr(sorted(vars(config).items())))
 
 
 class _BodyOutput(tuple[Tensor | None, ...]):
@@ -161,6 +242,14 @@ def auto_class(tagging: bool) -> "type[_BaseAutoModelClass]":
     if tagging:
         return transformers.AutoModelForTokenClassification
     return transformers.AutoModelForSequenceClassification
+
+
+def has_stock_head(config: "PretrainedConfig", tagging: bool, trust_remote_code: bool = False) -> bool:
+    """Whether there is a token or sequence classifier of this architecture."""
+    auto = auto_class(tagging)
+    if trust_remote_code and auto.__name__ in (getattr(config, "auto_map", None) or {}):
+        return True
+    return auto._model_mapping is not None and type(config) in auto._model_mapping
 
 
 @contextlib.contextmanager

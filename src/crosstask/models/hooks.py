@@ -123,11 +123,25 @@ def recomputation_contexts() -> tuple[AbstractContextManager[None], AbstractCont
     return nullcontext(), running_in(pass_context())
 
 
+@dataclass(frozen=True, eq=False)
+class PlainParts:
+    """What an insert is in `models/plain/modeling_crosstask.py`, which needs no crosstask.
+
+    - `config`: keys of its configuration;
+    - `weights`: its parameters by their names there.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+
 class Insert(nn.Module):
     """A part of a model beside encoder and heads. It is saved and loaded with the model."""
 
     name: ClassVar[str]
     """How a saved model lists it."""
+    reads_inputs: ClassVar[bool] = False
+    """Whether `after` reads what the model's own encoder collates, and not its output alone."""
 
     @property
     def rows(self) -> Mapping[str, slice]:
@@ -167,6 +181,10 @@ class Insert(nn.Module):
         insert is needed (None).
         """
         return self
+
+    def plain_parts(self) -> PlainParts | None:
+        """What this insert is in a model that transformers loads, after `for_task`; None where it cannot be there."""
+        return None
 
 
 class ByTask(nn.ModuleList):

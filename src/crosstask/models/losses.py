@@ -15,6 +15,34 @@ def in_full(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
+def hard_labels(kind: Kind, labels: Tensor) -> Tensor:
+    """Labels of a batch as they would be without probabilities: the likeliest one, or all of at least one half."""
+    if kind == "multilabel":
+        return (labels >= 0.5).to(labels)
+    if kind == "regression" or not labels.is_floating_point():
+        return labels
+    return labels.argmax(-1).masked_fill(labels.sum(-1) <= 0, IGNORED)
+
+
+def ignore(labels: Tensor) -> None:
+    """Let these labels of classes not count, in place."""
+    labels.fill_(0.0 if labels.is_floating_point() else IGNORED)
+
+
+def label_values(kind: Kind, logits: Tensor) -> Tensor:
+    """What a head says, in the form of labels: a distribution over classes, a probability of each label, or a number.
+
+    >>> label_values("multilabel", torch.tensor([[0.0, 100.0]])).tolist()
+    [[0.5, 1.0]]
+    """
+    logits = in_full(logits)
+    if kind == "regression":
+        return logits
+    if kind == "multilabel":
+        return logits.sigmoid()
+    return logits.softmax(-1)
+
+
 def unit_losses(
     kind: Kind, logits: Tensor, labels: Tensor, class_weights: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

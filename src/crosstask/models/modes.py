@@ -1,21 +1,44 @@
 """Modes in which a model can run: without dropout, with forward-mode derivatives, or differentiable twice."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from crosstask.gradients.sharded import is_sharded
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 PLAIN_ATTENTION = ("eager", "sdpa")
 """Attention of Hugging Face models that has forward-mode derivatives; sdpa has them with torch's math kernel."""
 
 MAX_SHORT_LENGTH = 64
 """Of inputs for which memory-efficient attention takes less time than cuDNN's: three fifths at a length of 32."""
+
+
+def without_graph(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A decorator for functions of a model that only read it.
+
+    They run in inference mode. Not with parameters of which each rank has a part: what is gathered for the first time
+    there could never train.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        model = arguments[0]
+        assert isinstance(model, nn.Module)
+        with torch.no_grad() if any(map(is_sharded, model.parameters())) else torch.inference_mode():
+            return function(*arguments, **options)
+
+    return run
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import torch
 from pydantic import Field
@@ -41,18 +41,29 @@ class SavedTask(TypedDict):
     scale: NotRequired[FiniteNumber]
     common_label: NotRequired[Annotated[int, Field(ge=0)]]
     values: NotRequired[list[str | int | FiniteNumber | bool]]
+    descriptions: NotRequired[list[str]]
     features: NotRequired[list[str]]
+
+
+class OnnxFacts(TypedDict):
+    """How an ONNX graph was made."""
+
+    opset: int
+    precision: Literal["float32", "int8"]
 
 
 class Description(TypedDict):
     """`crosstask.json`: everything about a model but its weights and its encoder's files.
 
-    A folder that transformers reads too has `hugging_face` in place of `encoder`.
+    A folder that transformers reads too has `hugging_face` in place of `encoder`, or `plain` where it needs the code
+    beside the weights for that. In a folder with an ONNX graph, `encoder` is what prepares its inputs.
     """
 
     format: int
     encoder: NotRequired[Config]
     hugging_face: NotRequired[Config]
+    plain: NotRequired[Config]
+    onnx: NotRequired[OnnxFacts]
     tasks: list[SavedTask]
     inserts: NotRequired[list[Config]]
     decisions: NotRequired[dict[str, SavedRule]]
@@ -241,6 +252,8 @@ def task_specs(description: Description) -> list[TaskSpec]:
             raise CrossTaskError(f"two tasks have the name {shown(spec.name)}.")
         if len(spec.values) not in (0, len(spec.labels)):
             raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.values)} values for its labels.")
+        if len(spec.descriptions) not in (0, len(spec.labels)):
+            raise CrossTaskError(f"the task {shown(spec.name)} has {len(spec.descriptions)} descriptions of labels.")
         specs[spec.name] = spec
     if not specs:
         raise CrossTaskError("it has no tasks.")

@@ -36,7 +36,7 @@ class Packing:
 
     @classmethod
     def of(cls, mask: Tensor) -> "Packing | None":
-        """That of a batch with padding at the ends of its rows; None where it would not save a tenth of the rows.
+        """That of a batch with padding before or behind its texts; None where it would not save a tenth of the rows.
 
         Args:
             mask: 1 at tokens, 0 at padding, [batch, length].
@@ -50,7 +50,7 @@ class Packing:
             return None
         padded_at = mask.flatten().nonzero().flatten()
         text_of = padded_at // length
-        offset_of = padded_at % length
+        offset_of = (mask.cumsum(dim=1) - 1).flatten()[padded_at]
         packed_at = torch.from_numpy(starts)[text_of] + offset_of
         return cls((num_texts, length), (num_rows, length), padded_at, packed_at, text_of, offset_of)
 
@@ -70,15 +70,18 @@ class Packing:
         """Of packed rows, where those of a text start at `first`."""
         return self._placed(self.offset_of + first, first)
 
-    def attention_mask(self) -> Tensor:
+    def attention_mask(self, *, is_causal: bool = False) -> Tensor:
         """What is added to the attention between each two positions, [rows, 1, length, length].
 
-        Padding attends to padding, so that there is no position without any to attend to.
+        Padding attends to padding, so that there is no position without any to attend to. `is_causal`: a token attends
+        to those before it and to itself.
         """
         texts = self._placed(self.text_of, fill=-1)
-        is_same = texts[:, None, :, None] == texts[:, None, None, :]
+        is_seen = texts[:, None, :, None] == texts[:, None, None, :]
+        if is_causal:
+            is_seen &= torch.ones(is_seen.shape[-2:], dtype=torch.bool).tril()
         lowest = torch.finfo(torch.float32).min
-        return torch.zeros(is_same.shape).masked_fill_(~is_same, lowest)
+        return torch.zeros(is_seen.shape).masked_fill_(~is_seen, lowest)
 
     def unpack(self, vectors: Tensor) -> Tensor:
         """Vectors of packed rows, [rows, length, width], as those of the padded batch; zero at padding."""
@@ -114,9 +117,14 @@ def assign_rows(counts: Sequence[int], length: int) -> tuple[np.ndarray, int]:
     return starts, num_rows
 
 
-def packed_inputs(packing: Packing, inputs: Mapping[str, Tensor], *, first_position: int) -> dict[str, Tensor]:
+def packed_inputs(
+    packing: Packing, inputs: Mapping[str, Tensor], *, first_position: int, is_causal: bool = False
+) -> dict[str, Tensor]:
     """The inputs of a transformer for packed rows, from those of the padded batch."""
-    packed = {"attention_mask": packing.attention_mask(), "position_ids": packing.position_ids(first_position)}
+    packed = {
+        "attention_mask": packing.attention_mask(is_causal=is_causal),
+        "position_ids": packing.position_ids(first_position),
+    }
     for name, values in inputs.items():
         if name not in packed:
             packed[name] = packing.pack(values, fill=0)

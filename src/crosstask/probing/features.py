@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
-from crosstask.models.losses import IGNORED
+from crosstask.models.losses import IGNORED, hard_labels, label_values
+from crosstask.models.modes import without_graph
 from crosstask.probing.linear_models import Units
 
 if TYPE_CHECKING:
@@ -23,13 +25,15 @@ ROWS_AT_A_TIME = 1000
 """Examples whose distances to all others are computed at once."""
 
 
-@torch.inference_mode()
+@without_graph
 def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) -> Units:
     """Features and labels of a training set, an example or a word each, in double precision.
 
-    Behind the features stand the probabilities that the heads of the tasks `outputs_of` give each unit. Examples with
-    the same input are one example of the units.
+    Behind the features stand the probabilities (or numbers) that the heads of the tasks `outputs_of` give each unit.
+    Examples with the same input are one example of the units.
     """
+    if not len(prepared):
+        raise CrossTaskError(f"Task '{prepared.spec.name}' has no training examples, so that there is nothing to fit.")
     was_training = model.training
     model.eval()
     spec, device = prepared.spec, model.device()
@@ -39,10 +43,11 @@ def collect(model: "Model", prepared: Prepared, outputs_of: Sequence[str] = ()) 
     distinct = prepared.distinct_inputs
     for positions in in_batches(prepared.lengths(), PREDICTION_BATCH):
         batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
-        representation, batch_labels = model.encode(batch.inputs, batch.rows), batch.labels[spec.name]
+        representation = model.encode(batch.inputs, batch.rows)
+        batch_labels = hard_labels(spec.kind, batch.labels[spec.name])
         columns = [representation.read_by(spec.kind)]
         for task in outputs_of:
-            columns.append(model.head(task)(representation, batch.inputs).softmax(-1))
+            columns.append(label_values(model.specs[task].kind, model.head(task)(representation, batch.inputs)))
         vectors = torch.cat(columns, dim=-1)  # [batch, width], or [batch, length, width] for tagging
         if spec.kind == "tagging":
             is_labeled = batch_labels != IGNORED  # [batch, length]

@@ -4,64 +4,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from crosstask.data.task import TaskSpec
 from crosstask.models.heads import LinearHead
-from crosstask.models.hooks import Insert
+from crosstask.models.hooks import Insert, PlainParts
 from crosstask.models.representation import Representation
+from crosstask.models.stacked_head import StackedHead
 from crosstask.probing.linear_models import LinearModel
 
 if TYPE_CHECKING:
     from crosstask.models.multitask import Model
 
 
-def outputs(spec: TaskSpec, logits: Tensor) -> Tensor:
-    """Outputs of a source's model as features: log-odds of two classes or of each label, probabilities of more classes,
-    or the number; [..., columns].
-
-    >>> outputs(TaskSpec("mood", "classification", "text", ("-", "+")), torch.tensor([[1.0, 3.0]])).tolist()
-    [[2.0]]
-    """
-    if spec.kind in ("regression", "multilabel"):
-        return logits
-    if len(spec.labels) == 2:
-        return logits[..., 1:] - logits[..., :1]
-    return logits.softmax(-1)
-
-
-def num_columns(spec: TaskSpec) -> int:
-    """Number of features that `outputs` makes of a source."""
-    if spec.kind not in ("regression", "multilabel") and len(spec.labels) == 2:
-        return 1
-    return spec.num_outputs
-
-
-class StackedHead(nn.Module):
-    """One linear layer on the features and on the outputs of the sources' linear layers for the same features.
-
-    With features x and the layers `A_s x + a_s` of the sources, which it holds itself (`sources`), the logits are
-
-        W [x; outputs(A_1 x + a_1); outputs(A_2 x + a_2); ...] + b        (`linear`: W and b).
-
-    For tagging x is a word's vector. A source whose unit is another one (text and word) is read at the same vector: a
-    linear layer's mean over the words is its value at their mean.
-    """
-
-    def __init__(self, width: int, spec: TaskSpec, sources: Sequence[TaskSpec]) -> None:
-        super().__init__()
-        self.kind = spec.kind
-        self.source_specs = tuple(sources)
-        self.sources = nn.ModuleList(nn.Linear(width, source.num_outputs) for source in sources)
-        self.linear = nn.Linear(width + sum(num_columns(source) for source in sources), spec.num_outputs)
-
-    def forward(self, representation: Representation, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Logits, [batch, labels] or [batch, length, labels]."""
-        vectors = representation.read_by(self.kind)
-        columns = [vectors]
-        for spec, layer in zip(self.source_specs, self.sources, strict=True):
-            columns.append(outputs(spec, layer(vectors)))
-        return self.linear(torch.cat(columns, dim=-1))
+SOLVED_HEADS = ("probe", "names")
+"""Values of `head` under `training` with which a solver fits the target's head when it is the target's turn."""
 
 
 class ProbeHeads(Insert):
@@ -91,10 +48,40 @@ class ProbeHeads(Insert):
         return {"heads": self.heads}
 
     def for_task(self, model: "Model", task: str) -> Self | None:
-        """That task's head alone."""
+        """That task's head alone, with sources folded into its weights where their outputs are linear.
+
+        None where the head that the encoder would make can have these weights.
+        """
         if task not in self.heads:
             return None
-        return type(self)({task: self.heads[task]})
+        index, spec = list(model.specs).index(task), model.specs[task]
+        head = model.heads[index]
+        if isinstance(head, StackedHead):
+            head = head.folded(spec).to(model.device())
+        sources: list[Mapping[str, Any]] = []
+        if isinstance(head, StackedHead):
+            sources = [source.to_json() for source in head.source_specs]
+        elif isinstance(head, LinearHead) and _move_into_own_head(model, index, head):
+            return None
+        model.heads[index] = head
+        return type(self)({task: sources})
+
+    def plain_parts(self) -> PlainParts:
+        """Nothing beside the head."""
+        return PlainParts()
+
+
+@torch.no_grad()
+def _move_into_own_head(model: "Model", index: int, head: LinearHead) -> bool:
+    """Give the head that the encoder makes for a task the weights of a linear one, if it can have them."""
+    task, spec = list(model.specs.items())[index]
+    with torch.random.fork_rng(devices=[]):  # its initial weights are replaced at once
+        model.heads[index] = model.encoder.make_head(spec).to(model.device())
+    layer = linear_layer(model, task)
+    if layer is None:
+        return False
+    layer.load_state_dict(head.linear.state_dict())
+    return True
 
 
 def place_heads(model: "Model", targets: Sequence[str], sources: Sequence[str]) -> None:

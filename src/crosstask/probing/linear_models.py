@@ -52,6 +52,8 @@ class Units:
     - `device`: where models are solved;
     - `class_weights`: what each class counts in the loss, [classes], or a label that is absent and one that is present,
       [2, labels]; None where all count the same.
+    - `offsets`: logits that a model's are added to, [units, outputs], where it corrects some that are known; what it is
+      not told by labels then stays as it is, and its bias has a penalty too.
     """
 
     kind: Kind
@@ -61,6 +63,7 @@ class Units:
     examples: np.ndarray
     device: str = "cpu"
     class_weights: np.ndarray | None = None
+    offsets: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -71,7 +74,14 @@ class Units:
 
     def of(self, features: np.ndarray, positions: np.ndarray | slice = slice(None)) -> "Units":
         """The same units, or those at these positions, with other features."""
-        return replace(self, features=features, labels=self.labels[positions], examples=self.examples[positions])
+        offsets = self.offsets if self.offsets is None else self.offsets[positions]
+        labels, examples = self.labels[positions], self.examples[positions]
+        return replace(self, features=features, labels=labels, examples=examples, offsets=offsets)
+
+    def outputs(self, model: LinearModel) -> np.ndarray:
+        """What a model says of the units, [units, outputs]."""
+        outputs = model(self.features)
+        return outputs if self.offsets is None else outputs + self.offsets
 
     def sample(self, max_units: int, generator: np.random.Generator) -> "Units":
         """At most about `max_units` units, as complete examples at random; all where there are no more."""
@@ -167,18 +177,21 @@ def _solve(designs: Designs, units: Units, inverse_penalties: Penalties, toleran
     penalties = torch.as_tensor(np.asarray(inverse_penalties), dtype=torch.float64, device=device)
     if units.kind == "regression":
         return ridge_regression(designs, labels.double(), penalties)
-    weights = None
+    weights = offsets = None
     if units.class_weights is not None:
         weights = torch.from_numpy(unit_weights(units)).to(device)[designs.rows]  # as `labels`
+    if units.offsets is not None:
+        offsets = torch.from_numpy(units.offsets).to(device, torch.float64)[designs.rows]  # [subsets, rows, outputs]
     if units.kind == "multilabel":
-        return binary_regressions(designs, labels.double(), penalties, tolerance, weights)
+        return binary_regressions(designs, labels.double(), penalties, tolerance, weights, offsets)
     if units.num_outputs == 2:
         # Two classes share one vector of weights, half of it each.
         columns = None if weights is None else weights[:, :, None]
-        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance, columns) / 2.0
+        lead = None if offsets is None else offsets[..., 1:] - offsets[..., :1]
+        halves = binary_regressions(designs, labels[:, :, None].double(), penalties, tolerance, columns, lead) / 2.0
         return torch.cat([-halves, halves], 2)
     one_hot = nn.functional.one_hot(labels, units.num_outputs).double()
-    return softmax_regression(designs, one_hot, penalties, tolerance, weights)
+    return softmax_regression(designs, one_hot, penalties, tolerance, weights, offsets)
 
 
 def unit_weights(units: Units) -> np.ndarray:
@@ -228,7 +241,7 @@ def cross_validate(
         held_out = units.take(fold.held_out)
         counts = _is_learnable(held_out, units.take(fold.training))
         for i, model in enumerate(fold_models):
-            logits = model(held_out.features)
+            logits = held_out.outputs(model)
             unit_loss = unit_losses(held_out, logits)
             if held_out.class_weights is not None:
                 unit_loss = unit_loss * unit_weights(held_out)
@@ -274,7 +287,7 @@ def held_out_logits(
         held_out = fold.held_out
         if units.is_exclusive:
             held_out = held_out[_is_learnable(units.take(held_out), units.take(fold.training))]
-        logits.append(model(units.features[held_out]))
+        logits.append(units.take(held_out).outputs(model))
         positions.append(held_out)
     return np.concatenate(logits), np.concatenate(positions)
 
@@ -324,9 +337,12 @@ def unit_losses(units: Units, logits: np.ndarray) -> np.ndarray:
 
 
 def _is_learnable(held_out: Units, training: Units) -> np.ndarray:
-    """Where a held-out loss is informative: training units have that label (multilabel: some have it, some not)."""
-    if training.kind == "regression":
-        return np.ones(len(held_out), dtype=bool)
+    """Where a held-out loss is informative: training units have that label (multilabel: some have it, some not).
+
+    A model that corrects known logits says something of every label.
+    """
+    if training.kind == "regression" or training.offsets is not None:
+        return np.ones(held_out.labels.shape, dtype=bool)
     if training.kind == "multilabel":
         return np.broadcast_to(training.labels.any(axis=0) & ~training.labels.all(axis=0), held_out.labels.shape)
     return np.isin(held_out.labels, training.labels)

@@ -33,13 +33,16 @@ CHECK_EVERY = 4
 class Problems:
     """What is minimized: `C * sum of cross-entropies + |weights|^2 / 2`; the bias, last of the axes, has no penalty.
 
+    With offsets it has one, like every weight: what is learned then is a correction of logits that are known.
+
     - `features`: [subsets, rows, axes + 1];
     - `moments`: sums of features times labels as zeros and ones, [subsets, problems, outputs, axes + 1]: labels have no
       other part in the gradient;
     - `inverse_penalties`: C, [subsets, problems, 1, 1];
-    - `counts`: units of each subset, [subsets, 1, 1, 1], or the sum of their weights;
+    - `counts`: units of each subset, [subsets, 1, 1, 1], or the sum of their weights, [subsets, 1 or problems, 1, 1];
     - `is_penalized`: 1.0 for each of the axes and 0.0 for the bias, [axes + 1];
-    - `unit_weights`: what each unit counts in the sum, [subsets, 1 or problems, 1, rows]; moments have it already.
+    - `unit_weights`: what each unit counts in the sum, [subsets, 1 or problems, 1, rows]; moments have it already;
+    - `offsets`: logits that those of the weights are added to, [subsets, problems, outputs, rows], if there are any.
     """
 
     features: Tensor
@@ -48,6 +51,7 @@ class Problems:
     counts: Tensor
     is_penalized: Tensor
     unit_weights: Tensor | None = None
+    offsets: Tensor | None = None
 
     @classmethod
     def of(
@@ -57,18 +61,14 @@ class Problems:
         inverse_penalties: Tensor,
         counts: Tensor,
         unit_weights: Tensor | None = None,
+        offsets: Tensor | None = None,
     ) -> "Problems":
         """With inverse penalties [subsets, problems] and counts [subsets, 1 or problems]."""
         is_penalized = torch.ones_like(features[0, 0])
-        is_penalized[-1] = 0.0
-        return cls(
-            features,
-            moments,
-            inverse_penalties[:, :, None, None],
-            counts[:, :, None, None],
-            is_penalized,
-            unit_weights,
-        )
+        if offsets is None:
+            is_penalized[-1] = 0.0
+        inverse_penalties, counts = inverse_penalties[:, :, None, None], counts[:, :, None, None]
+        return cls(features, moments, inverse_penalties, counts, is_penalized, unit_weights, offsets)
 
     @property
     def is_exclusive(self) -> bool:
@@ -78,16 +78,25 @@ class Problems:
     def take(self, indices: Tensor) -> "Problems":
         """Some of the problems."""
         moments, inverse_penalties = _take(indices, self.moments, self.inverse_penalties)
-        counts, unit_weights = self.counts, self.unit_weights
+        counts, unit_weights, offsets = self.counts, self.unit_weights, self.offsets
         if unit_weights is not None and unit_weights.shape[1] > 1:  # other ones for each problem
             counts, unit_weights = _take(indices, counts, unit_weights)
+        if offsets is not None:
+            (offsets,) = _take(indices, offsets)
         return replace(
-            self, moments=moments, inverse_penalties=inverse_penalties, counts=counts, unit_weights=unit_weights
+            self,
+            moments=moments,
+            inverse_penalties=inverse_penalties,
+            counts=counts,
+            unit_weights=unit_weights,
+            offsets=offsets,
         )
 
     def start(self) -> Tensor:
-        """No weights, and biases that give every label its frequency."""
+        """No weights, and biases that give every label its frequency; with offsets no biases either."""
         weights = torch.zeros_like(self.moments)
+        if self.offsets is not None:
+            return weights
         frequencies = self.moments[..., -1:] / self.counts  # [subsets, problems, outputs, 1]
         if self.is_exclusive:
             weights[..., -1:] = frequencies.log().clamp(min=ABSENT_START)
@@ -97,6 +106,11 @@ class Problems:
 
     def logits(self, weights: Tensor) -> Tensor:
         """[subsets, problems, outputs, rows]"""
+        logits = self.logit_change(weights)
+        return logits if self.offsets is None else logits + self.offsets
+
+    def logit_change(self, weights: Tensor) -> Tensor:
+        """How logits change when these are added to the weights, [subsets, problems, outputs, rows]."""
         return (weights.flatten(1, 2) @ self.features.mT).unflatten(1, weights.shape[1:3])
 
     def sums(self, values: Tensor) -> Tensor:
@@ -204,7 +218,7 @@ def newton_step(
     check_every = CHECK_EVERY if gradient.is_cuda else 1
     for iteration in range(1, MAX_STEPS + 1):
         # The Hessian times the direction: through the logits, the probabilities, and back to the weights.
-        change = problems.logits(direction)
+        change = problems.logit_change(direction)
         hessian_product = problems.sums(problems.derivative(probabilities, change)) + problems.is_penalized * direction
         curvature = _dot(direction, hessian_product)
         # Curvatures are positive; one that is not is rounding, and the step is as precise as it can get.

@@ -10,8 +10,9 @@ import torch
 from crosstask.data.task import TaskSpec
 from crosstask.decisions.fit import CALIBRATED_KINDS, HeldOutLogits
 from crosstask.models.batches import Prepared
+from crosstask.models.stacked_head import outputs
 from crosstask.probing.features import MAX_WORDS, collect, shared_examples
-from crosstask.probing.heads import fill, linear_layer, outputs
+from crosstask.probing.heads import fill, linear_layer
 from crosstask.probing.linear_models import (
     Fold,
     LinearModel,

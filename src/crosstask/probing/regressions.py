@@ -29,11 +29,17 @@ def ridge_regression(designs: Designs, labels: Tensor, inverse_penalties: Tensor
 
 
 def binary_regressions(
-    designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float, weights: Tensor | None = None
+    designs: Designs,
+    labels: Tensor,
+    inverse_penalties: Tensor,
+    tolerance: float,
+    weights: Tensor | None = None,
+    offsets: Tensor | None = None,
 ) -> Tensor:
     """One model for each column of zeros and ones, [subsets, rows, columns]; the outputs are logits of a one.
 
-    `weights` are what each unit counts in the loss of each column, [subsets, rows, columns].
+    `weights` are what each unit counts in the loss of each column, [subsets, rows, columns]. Logits are added to
+    `offsets`, [subsets, rows, columns], if there are any.
     """
     num_penalties, num_columns = len(inverse_penalties), labels.shape[2]
     weighted_labels, unit_weights = labels, None
@@ -42,20 +48,36 @@ def binary_regressions(
         unit_weights = weights.mT.repeat(1, num_penalties, 1)[:, :, None]  # [subsets, penalties * columns, 1, rows]
     moments = (weighted_labels.mT @ designs.features).repeat(1, num_penalties, 1)[:, :, None]
     by_problem = inverse_penalties.repeat_interleave(num_columns).expand(len(labels), -1)
-    solutions = _minimize(designs, moments, by_problem, tolerance, unit_weights)
+    if offsets is not None:
+        offsets = offsets.mT.repeat(1, num_penalties, 1)[:, :, None]  # [subsets, penalties * columns, 1, rows]
+    # [subsets, penalties * columns, 1, axes + 1]
+    solutions = _minimize(designs, moments, by_problem, tolerance, unit_weights, offsets)
     return solutions[:, :, 0].unflatten(1, (num_penalties, num_columns))
 
 
 def softmax_regression(
-    designs: Designs, labels: Tensor, inverse_penalties: Tensor, tolerance: float, weights: Tensor | None = None
+    designs: Designs,
+    labels: Tensor,
+    inverse_penalties: Tensor,
+    tolerance: float,
+    weights: Tensor | None = None,
+    offsets: Tensor | None = None,
 ) -> Tensor:
-    """For classes as rows of zeros with a one, [subsets, rows, classes]; classes that do not occur are all but
-    impossible. `weights` are what each unit counts in the loss, [subsets, rows]."""
+    """For classes as rows of zeros with a one, [subsets, rows, classes].
+
+    `weights` are what each unit counts in the loss, [subsets, rows]. Logits are added to `offsets`,
+    [subsets, rows, classes], if there are any. Without, classes that do not occur are all but impossible.
+    """
     unit_weights = None
     if weights is not None:
         labels = labels * weights[:, :, None]
         unit_weights = weights[:, None, None]
     moments = (labels.mT @ designs.features)[:, None]  # [subsets, 1, classes, axes + 1]
+    if offsets is not None:
+        moments, offsets = moments.expand(-1, len(inverse_penalties), -1, -1), offsets.mT[:, None]
+        offsets = offsets.expand(-1, len(inverse_penalties), -1, -1)
+        by_problem = inverse_penalties.expand(len(labels), -1)
+        return _minimize(designs, moments, by_problem, tolerance, unit_weights, offsets)
     is_present = moments[..., -1:] > 0.0  # [subsets, 1, classes, 1]
     num_present = is_present.sum(2, keepdim=True)
     # Two classes share one vector of weights, half of it each: half of its penalty.
@@ -69,7 +91,12 @@ def softmax_regression(
 
 
 def _minimize(
-    designs: Designs, moments: Tensor, inverse_penalties: Tensor, tolerance: float, unit_weights: Tensor | None
+    designs: Designs,
+    moments: Tensor,
+    inverse_penalties: Tensor,
+    tolerance: float,
+    unit_weights: Tensor | None = None,
+    offsets: Tensor | None = None,
 ) -> Tensor:
     """Solutions of the problems with these moments and inverse penalties, [subsets, problems]."""
     precision = torch.float64
@@ -80,7 +107,13 @@ def _minimize(
         unit_weights = unit_weights * designs.features[:, None, None, :, -1]  # a row that is no unit counts nothing
         counts = unit_weights.sum((2, 3))
         unit_weights = unit_weights.to(precision)
-    tensors = (designs.features, moments, inverse_penalties, counts)
-    problems = Problems.of(*(tensor.to(precision) for tensor in tensors), unit_weights)
+    problems = Problems.of(
+        designs.features.to(precision),
+        moments.to(precision),
+        inverse_penalties.to(precision),
+        counts.to(precision),
+        unit_weights,
+        offsets if offsets is None else offsets.to(precision),
+    )
     with without_tf32(problems.features):
         return minimize(problems, tolerance).double()

@@ -7,7 +7,8 @@ import numpy as np
 
 from crosstask.data.subsets import random_subset
 from crosstask.data.task import Task
-from crosstask.probing.heads import StackedHead, fill, num_columns
+from crosstask.models.stacked_head import StackedHead, num_columns
+from crosstask.probing.heads import fill
 from crosstask.probing.linear_models import CrossValidation, LinearModel, Units, choose_penalty, fit, penalty_grid
 from crosstask.probing.probe import MAX_CHOICE_UNITS, Probe, SolverSession, fit_probe
 from crosstask.runs.events import Note, StackingFitted

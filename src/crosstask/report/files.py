@@ -64,6 +64,16 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class Prior:
+    """What sources alike have brought elsewhere, in a row of `rank.json`."""
+
+    helped: float
+    gain: float
+    sources: int
+    suites: int = 1
+
+
+@dataclass(frozen=True)
 class RankedSource:
     """A row of `rank.json`."""
 
@@ -73,6 +83,7 @@ class RankedSource:
     size: int | None = None
     scores: Mapping[str, float | None] = field(default_factory=dict)
     reasons: Sequence[str] = ()
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True)

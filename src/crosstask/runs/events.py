@@ -204,6 +204,21 @@ class ProbeFitted(Event):
 
 
 @dataclass(frozen=True)
+class NamesFitted(Event):
+    """A head that begins at the names of its labels: the prior's scale, and what cross-validation chose by labels.
+
+    Without labels nothing was chosen, and there are no units.
+    """
+
+    event: ClassVar[str] = "names"
+    task: str
+    scale: float
+    inverse_penalty: float | None
+    units: int
+    held_out: dict[str, float]
+
+
+@dataclass(frozen=True)
 class StackingFitted(Event):
     """A stacked model, and its cross-validated quality with all sources, with none, and without each."""
 

@@ -1,5 +1,6 @@
 """Predictions on the examples that a model was measured on, one row each, short enough to write beside every run."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,37 @@ def prediction_rows(split: str, examples: Examples, predictions: Predictions) ->
             row["probability"] = probability
         rows.append(finite(row))
     return rows
+
+
+def measured_examples(rows: Sequence[Row], spec: TaskSpec) -> Examples | None:
+    """The inputs and labels of a task among such rows, as far as they are whole; None without any, as for vectors."""
+    inputs: list[Any] = []
+    labels: list[Any] = []
+    for row in rows:
+        example: Any = row.get("input")
+        gold = row.get("gold")
+        if row.get("task") == spec.name and _is_input(example, spec) and _is_label(gold, example, spec):
+            inputs.append(tuple(example) if spec.form == "pair" else example)
+            labels.append(gold)
+    return Examples(inputs, labels) if inputs else None
+
+
+def _is_input(value: Any, spec: TaskSpec) -> bool:
+    if spec.form == "text":
+        return isinstance(value, str)
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        return False
+    return spec.form != "pair" or len(value) == 2
+
+
+def _is_label(value: Any, example: Any, spec: TaskSpec) -> bool:
+    if spec.kind == "regression":
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if spec.kind not in ("tagging", "multilabel"):
+        return value in spec.labels
+    if not isinstance(value, list) or not all(label in spec.labels for label in value):
+        return False
+    return spec.kind == "multilabel" or len(value) == len(example)
 
 
 def _shortened(example: str | tuple[str, ...] | Sequence[str]) -> str | list[str]:

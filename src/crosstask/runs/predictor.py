@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import numpy as np
+import torch
 
 from crosstask.data.examples import FORM_WORDS, Examples, LabelValue, TaskSpec
 from crosstask.data.label_map import LabelMap
@@ -12,6 +13,7 @@ from crosstask.data.metrics import Predictions, score
 from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.decisions.abstention import Answered
 from crosstask.errors import CrossTaskError, unknown
+from crosstask.hub import HubOptions
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import PREDICTION_BATCH, evaluate, predict_scores
 from crosstask.models.multitask import Model
@@ -28,6 +30,16 @@ Probabilities = dict[LabelValue, float]
 Label = TypeVar("Label", bound=LabelValue)
 ANSWERED = "answered"
 """The fraction of examples that were not held back, beside the scores of the others."""
+
+
+class PushOptions(HubOptions, total=False):
+    """What a card says because the publisher says so, and how it gets to the hub."""
+
+    license: str
+    datasets: Sequence[str]
+    language: str | Sequence[str]
+
+
 INPUT_WORDS = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}
 
 
@@ -43,6 +55,15 @@ class Predictor:
         """The tasks that there is a head for."""
         return dict(self.model.specs)
 
+    def to(self, device: str | torch.device) -> Self:
+        """Compute on this device from now on."""
+        self.model.to(device)
+        return self
+
+    def forget_texts(self) -> None:
+        """Keep nothing of the texts that are predicted from now on."""
+        self.model.encoder.forget_texts()
+
     def spec(self, task: str | None = None) -> TaskSpec:
         """Kind and labels of a task."""
         if task is None:
@@ -51,9 +72,10 @@ class Predictor:
                     f"There are several targets ({', '.join(self.targets)}): name one with `task` (--task)."
                 )
             task = self.targets[0]
-        if task not in self.model.specs:
-            raise unknown("task", task, self.model.specs)
-        return self.model.specs[task]
+        tasks = self.tasks
+        if task not in tasks:
+            raise unknown("task", task, tasks)
+        return tasks[task]
 
     def predictions(
         self,
@@ -65,7 +87,7 @@ class Predictor:
     ) -> Predictions:
         """Scores of every label for every input, computed in batches of inputs of like length."""
         spec = self.spec(task)
-        examples = _as_form(inputs, spec)
+        examples = inputs_of_form(inputs, spec)
         if spec.form != "tokens":
             return predict_scores(self.model, spec.name, examples, batch_size=batch_size, progress=progress)
         # A sentence without words has no tags; encoders need not know of such.
@@ -78,7 +100,13 @@ class Predictor:
 
     @overload
     def predict(
-        self, inputs: Inputs, task: str | None = None, *, abstain: None = None, min_confidence: None = None
+        self,
+        inputs: Inputs,
+        task: str | None = None,
+        *,
+        batch_size: int = PREDICTION_BATCH,
+        abstain: None = None,
+        min_confidence: None = None,
     ) -> list[Decision]: ...
     @overload
     def predict(
@@ -86,6 +114,7 @@ class Predictor:
         inputs: Inputs,
         task: str | None = None,
         *,
+        batch_size: int = PREDICTION_BATCH,
         abstain: float | None = None,
         min_confidence: float | None = None,
     ) -> list[Decision | None]: ...
@@ -94,6 +123,7 @@ class Predictor:
         inputs: Inputs,
         task: str | None = None,
         *,
+        batch_size: int = PREDICTION_BATCH,
         abstain: float | None = None,
         min_confidence: float | None = None,
     ) -> Sequence[Decision | None]:
@@ -104,6 +134,7 @@ class Predictor:
         Args:
             inputs: texts, pairs of texts, lists of words, or vectors.
             task: of several targets, which one.
+            batch_size: how many are computed at a time.
             abstain: hold predictions back (None) so that no more than this fraction of the others should be wrong, by
                 their calibrated probabilities and by what came of it on held-out examples.
             min_confidence: hold predictions back whose probability is below this.
@@ -111,7 +142,7 @@ class Predictor:
         abstention = Abstention(abstain, min_confidence)
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
+        predictions = self.predictions(inputs, task, batch_size=batch_size)
         labels: list[Decision] = decisions(predictions, predictions.spec.decisions)
         if not abstention.is_wanted:
             return labels
@@ -124,7 +155,7 @@ class Predictor:
         return abstention.rule(spec, self.model.rules.get(spec.name))
 
     def predict_probabilities(
-        self, inputs: Inputs, task: str | None = None
+        self, inputs: Inputs, task: str | None = None, *, batch_size: int = PREDICTION_BATCH
     ) -> list[Probabilities] | list[list[Probabilities]]:
         """The probability of each label, as `predict` gives it; for tagging a list of these, one per word."""
         spec = self.spec(task)
@@ -132,7 +163,7 @@ class Predictor:
             raise CrossTaskError(f"Task '{spec.name}' predicts numbers, which have no probabilities.")
         if len(inputs) == 0:
             return []
-        predictions = self.predictions(inputs, task)
+        predictions = self.predictions(inputs, task, batch_size=batch_size)
         return probabilities_by_label(predictions, predictions.spec.decisions)
 
     def score(
@@ -161,18 +192,74 @@ class Predictor:
             )
         # Nothing to rename, but labels get the types that the task's kind wants.
         labeled = LabelMap(None).apply(spec.name, spec.kind, examples.ordered(spec.features))
-        predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, labeled))
+        predictions = self.evaluated(labeled, spec)
         if not abstention.is_wanted:
             return score(predictions)
         answered = are_answered(predictions, self.answered(abstention, spec.name).threshold)
         scores = score(predictions.take(np.flatnonzero(answered)))
         return {**scores, ANSWERED: float(answered.mean())}
 
-    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
-        """Write a plain model of one task; see `crosstask.models.export.export`."""
-        from crosstask.models.export import export
+    def evaluated(self, examples: Examples, spec: TaskSpec) -> Predictions:
+        """Predictions for labeled examples, next to the true labels."""
+        predictions, _ = evaluate(self.model, Prepared.of(self.model.encoder, spec, examples))
+        return predictions
 
-        return export(self.model, self.spec(task).name, check_path(folder, "export"), card=card)
+    def export(
+        self,
+        folder: str | Path,
+        task: str | None = None,
+        *,
+        card: Mapping[str, Any] | None = None,
+        format: str = "transformers",
+        int8: bool = False,
+        examples: Examples | None = None,
+    ) -> Path:
+        """Write a plain model of one task; see `crosstask.models.export.export`.
+
+        Args:
+            folder: a new one.
+            task: which task; the target when left out.
+            card: what the model card says of the training, instead of what the run knows.
+            format: "transformers", or "onnx": a graph, its tokenizer and its labels, for programs without torch.
+            int8: as ONNX with weights of eight bits, a quarter of the size. `labels.json` and the card say how much
+                that changes.
+            examples: on which that is measured; for lack of any, words of the vocabulary at random.
+        """
+        from crosstask.models.export import export
+        from crosstask.models.onnx.folder import OnnxOptions
+
+        if int8 and format != "onnx":
+            raise CrossTaskError('`int8` is an option of ONNX: ask for `format="onnx"` (--format onnx) too.')
+        path, options = check_path(folder, "export"), OnnxOptions(int8, examples)
+        return export(self.model, self.spec(task).name, path, card=card, format=format, onnx=options)
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        task: str | None = None,
+        *,
+        folder: str | Path | None = None,
+        evidence: Sequence[str] = (),
+        **options: Unpack[PushOptions],
+    ) -> str:
+        """Export a model of one task and push it to the hub, with a card; returns the address.
+
+        What is pushed is what `export` writes: weights, label names, the vocabulary or tokenizer. The card has scores,
+        sources, weights and the label map as far as they are known, and code that loads it. `crosstask.from_pretrained`
+        reads it back; a model over an encoder of transformers loads without crosstask too.
+
+        Args:
+            repo_id: owner and name of the repository, which is made if there is none.
+            task: whose model it is; the target when left out.
+            folder: a new folder that keeps what is pushed.
+            evidence: sentences for the card on what the sources gave, from a comparison, say.
+            options: `license`, `datasets` and `language` for the card, which cannot know them; and those of
+                `hub.HubOptions`: `private`, `token`, `revision`, `message`, `create_pr`.
+        """
+        from crosstask.runs.publishing import publish
+
+        path = None if folder is None else check_path(folder, "push_to_hub")
+        return publish(self, repo_id, task, options, evidence=evidence, folder=path)
 
 
 def decisions(predictions: Predictions, labels: Sequence[LabelValue]) -> list[Decision]:
@@ -218,7 +305,7 @@ def _by_word(labels: Sequence[LabelValue], words: np.ndarray) -> list[Probabilit
     return [_by_label(labels, word) for word in words]  # [words, labels]
 
 
-def _as_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
+def inputs_of_form(inputs: Inputs, spec: TaskSpec) -> Inputs:
     """Inputs in the form that the task was trained on, or an error that says which form that is."""
     if isinstance(inputs, str):
         raise CrossTaskError("`predict` takes a list of inputs; put the text into a list: [text].")
@@ -258,15 +345,17 @@ def _as_example(item: object, form: str) -> str | tuple[str, ...] | list[str] | 
 def _as_vectors(inputs: Inputs, spec: TaskSpec) -> np.ndarray:
     names = [text_of(name) for name in getattr(inputs, "columns", ())]  # of a data frame
     try:
-        vectors = np.asarray(inputs, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # what overflows is infinite, and refused below
+            vectors = np.asarray(inputs, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
         raise CrossTaskError(
             f"Task '{spec.name}' takes vectors, a row of as many numbers for every example; found {shown(inputs)}."
         ) from error
     if vectors.ndim != 2:
         raise CrossTaskError(f"Task '{spec.name}' takes vectors, a row per example; found shape {vectors.shape}.")
     if set(spec.features) & set(names):  # columns have an order of their own
-        vectors = Examples(vectors, (), "the data frame", features=tuple(names)).ordered(spec.features).inputs
+        ordered = Examples(vectors, (), "the data frame", features=tuple(names)).ordered(spec.features)
+        vectors = np.asarray(ordered.inputs)
     not_finite = ~np.isfinite(vectors).all(axis=1)
     if not_finite.any():
         raise CrossTaskError(f"Task '{spec.name}' takes finite vectors; example {int(not_finite.argmax()) + 1} is not.")

@@ -13,12 +13,14 @@ from typing import Any, NotRequired
 import yaml
 from typing_extensions import TypedDict
 
+from crosstask.data.examples import Examples
 from crosstask.errors import CrossTaskError
 from crosstask.models.multitask import Model
 from crosstask.notebook import html_table
 from crosstask.quoting import brief
 from crosstask.runs.environment import environment
-from crosstask.runs.events import Row, TransferFacts, read_events
+from crosstask.runs.events import PhaseEnd, Row, TransferFacts, read_events
+from crosstask.runs.prediction_log import measured_examples
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import (
     CHECKPOINTS_FOLDER,
@@ -198,6 +200,11 @@ class Run(Predictor):
         return max(self.metrics["weights"].values(), key=len, default={})
 
     @property
+    def num_updates(self) -> int:
+        """Updates of all phases together; a solver takes none."""
+        return sum(end.updates for end in self.record.events(PhaseEnd))
+
+    @property
     def scores(self) -> Scores:
         """Metrics by task and split."""
         return self.metrics["scores"]
@@ -224,15 +231,30 @@ class Run(Predictor):
             return label_maps[-1][self.targets[0]]
         return label_maps[-1]
 
-    def export(self, folder: str | Path, task: str | None = None, *, card: Mapping[str, Any] | None = None) -> Path:
-        """A plain model of one task with a card that says how it was trained and how good it is."""
-        name = self.spec(task).name
+    def export(
+        self,
+        folder: str | Path,
+        task: str | None = None,
+        *,
+        card: Mapping[str, Any] | None = None,
+        format: str = "transformers",
+        int8: bool = False,
+        examples: Examples | None = None,
+    ) -> Path:
+        """A plain model of one task with a card that says how it was trained and how good it is.
+
+        What `int8` changes is measured on the examples that the run was measured on, unless others are given.
+        """
+        spec = self.spec(task)
+        name = spec.name
+        if int8 and examples is None:
+            examples = measured_examples(self.measured, spec)
         facts = {
             "paradigm": self.metrics["paradigm"],
             "trained_on": [f"{task} ({size})" for task, size in self.metrics["trained_on"].items()],
             "scores": self.metrics["scores"].get(name, {}),
         }
-        return super().export(folder, name, card=card or facts)
+        return super().export(folder, name, card=card or facts, format=format, int8=int8, examples=examples)
 
     def save(self, folder: str | Path) -> Path:
         """Write a run that was made without a folder into one."""

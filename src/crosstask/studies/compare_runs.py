@@ -16,13 +16,14 @@ from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
 from crosstask.report import write_missing_page
 from crosstask.runs.events import Row
-from crosstask.runs.record import METRICS_FILE, MODEL_FOLDER
-from crosstask.runs.run import Run, RunFolder
+from crosstask.runs.record import METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
+from crosstask.runs.run import Run, RunFolder, read_recipe
 from crosstask.storage import DamagedFileError, explain_write_errors, lock_folder, read_json, remove_scratch
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
 from crosstask.studies.options import content, overlap_fact, same_budget, tasks_by_name
+from crosstask.studies.tuned_weights import Weights, candidate_weights, tune_weights
 from crosstask.training.config import Training
 
 AXES = ("method", "target", "seed", "trial")
@@ -116,7 +117,8 @@ class MethodStudy:
 
     def _measure(self, key: RunKey, tasks: Mapping[str, Task]) -> Row:
         """What a run measured; a folder that was finished before a kill is read, not trained again."""
-        learner = self.learner(key, tasks)
+        method = self.method(key)
+        training = self.budget(method, key["target"], tasks)
         # 1. Train, or read what was trained before a kill.
         started = clock()
         seconds: float | None
@@ -127,7 +129,11 @@ class MethodStudy:
             seconds = measured["seconds"]
         else:
             goes_on = folder is not None and self._prepare_folder(folder)
-            metrics = self._train(learner, key, tasks, folder).metrics
+            if method.tune and goes_on and folder is not None:
+                method = replace(method, weighting=read_recipe(folder / RECIPE_FILE)["weighting"], tune=0)
+            elif method.tune:
+                method = self._tuned(method, training, key, tasks)
+            metrics = self._train(method, training, key, tasks, folder).metrics
             measured = {
                 "scores": metrics["scores"],
                 "weights": metrics["weights"],
@@ -167,8 +173,10 @@ class MethodStudy:
             shutil.rmtree(folder, ignore_errors=True)
         return RunFolder(folder).checkpoints.exists()
 
-    def _train(self, learner: Learner, key: RunKey, tasks: Mapping[str, Task], folder: Path | None) -> Run:
-        method, target = self.method(key), key["target"]
+    def _train(
+        self, method: Method, training: Training, key: RunKey, tasks: Mapping[str, Task], folder: Path | None
+    ) -> Run:
+        target, learner = key["target"], self._learner(method, training, key)
         # The target first, as in a recipe; weighting and transfers with their options, not by name alone.
         recipe = learner.describe(method.paradigm, {target: tasks[target], **tasks})
         recipe |= {"weighting": method.weighting, "transfer": list(method.transfer)}
@@ -178,10 +186,29 @@ class MethodStudy:
         output = RunFolder.checked(folder, recipe, resume=folder.exists(), keep_model=self.keep_models)
         return learner.fit(tasks[target], sources, output=output)
 
+    def _tuned(self, method: Method, training: Training, key: RunKey, tasks: Mapping[str, Task]) -> Method:
+        """The method with the fixed weights that short runs have found."""
+        target = tasks[key["target"]]
+        sources = [task for name, task in tasks.items() if name != target.name]
+        candidates = candidate_weights(target.name, [task.name for task in sources], method.tune, key["seed"])
+
+        def with_weights(weights: Weights) -> Method:
+            return replace(method, weighting={"name": "fixed", "weights": weights}, tune=0)
+
+        def make_learner(weights: Weights, settings: Training) -> Learner:
+            return self._learner(with_weights(weights), settings, key)
+
+        return with_weights(tune_weights(make_learner, training, target, sources, candidates)[0].weights)
+
     def learner(self, key: RunKey, tasks: Mapping[str, Task]) -> Learner:
-        """The learner of a run."""
+        """The learner of a run, with weights that have been searched where the method has such."""
         method = self.method(key)
         training = self.budget(method, key["target"], tasks)
+        if method.tune:
+            method = self._tuned(method, training, key, tasks)
+        return self._learner(method, training, key)
+
+    def _learner(self, method: Method, training: Training, key: RunKey) -> Learner:
         return method.learner(self.encoder, training, key["seed"], drop_overlap=self.drop_overlap)
 
     def method(self, key: RunKey) -> Method:

@@ -2,25 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from pydantic import Field
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.runs.events import Row
+from crosstask.studies.tuned_weights import NUM_TRIALS
 from crosstask.training.config import Training
 from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm, plan_phases
 from crosstask.transfer import TRANSFERS
-from crosstask.validation import check_options, items_of, name_and_options, shown
+from crosstask.validation import check_options, check_value, items_of, name_and_options, shown
 from crosstask.weighting import WEIGHTINGS
 
 Section = Mapping[str, Any]
 """Options by name, as a recipe holds them."""
-DEFAULT_METHODS = ("single", "joint", "tawt")
+TUNED_WEIGHTS = "tuned-weights"
+"""In the name of a method: fixed weights of the sources, searched by short runs."""
+DEFAULT_METHODS = ("single", "joint", "scale-invariant", TUNED_WEIGHTS, "tawt")
 DEFAULT_PARADIGM = "normalized-joint"
 """Of a method that names none, where the recipe has none for several tasks either."""
-METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targets", "search")
+MAX_TRIALS = 10_000
+"""Sets of weights that a method may try."""
+METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targets", "search", "tune")
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Method:
     - `training`: settings of the loop that differ from those of the study;
     - `by_target`: settings for one target alone, by its name;
     - `encoder`: instead of that of the study;
+    - `tune`: how many sets of fixed weights are tried first, in short runs; 0 for no search;
     - `summary`: one line for people.
     """
 
@@ -40,6 +48,7 @@ class Method:
     training: Section = field(default_factory=dict)
     by_target: Mapping[str, Section] = field(default_factory=dict)
     encoder: Named | None = None
+    tune: int = 0
     summary: str = ""
 
     @property
@@ -50,7 +59,7 @@ class Method:
     @property
     def is_plain(self) -> bool:
         """Whether it is a paradigm and nothing else."""
-        return self.weighting is None and not self.transfer
+        return self.weighting is None and not self.transfer and not self.tune
 
     @property
     def is_single(self) -> bool:
@@ -96,14 +105,17 @@ class Method:
     def check(self) -> None:
         """A wrong option is an error before anything is trained; weighting and transfers are made for that alone."""
         _check_training("training", self.training)
+        check_value("method", "tune", Annotated[int, Field(ge=0, le=MAX_TRIALS)], self.tune)
+        if self.tune and self.weighting is not None:
+            raise CrossTaskError("it has a weighting, and weights are searched beside it: leave one of them out.")
         make_weighting(self.weighting)
         for item in self.transfer:
             make_transfer(item)
 
     def to_json(self) -> Row:
-        """As plain data, without what says nothing: rows of version 0.1 have neither `encoder` nor `summary`."""
+        """As plain data, without what says nothing: rows of version 0.1 have none of these."""
         data = {**asdict(self), "transfer": list(self.transfer)}
-        for key in ("encoder", "summary"):
+        for key in ("encoder", "tune", "summary"):
             if not data[key]:
                 del data[key]
         return data
@@ -176,9 +188,10 @@ def read_method(name: str, definitions: Definitions) -> Method:
         transfer=tuple(section.get("transfer", method.transfer)),
         training=section.get("training", {}),
         by_target=section.get("targets", {}),
+        tune=section.get("tune", method.tune),
     )
     find_paradigm(method.paradigm)
-    if method.weighting is not None and not method.uses_sources:
+    if (method.weighting is not None or method.tune) and not method.uses_sources:
         raise CrossTaskError(f"paradigm '{method.paradigm}' has one task, so that there is nothing to weight.")
     method.check()
     return method
@@ -197,6 +210,7 @@ def _of_components(name: str, text: str, definitions: Definitions) -> Method:
     paradigms: list[str] = []
     weightings: list[Named] = []
     transfers: list[Named] = []
+    num_trials = 0
     for component in text.split("+"):
         component = component.strip()
         if component in PARADIGMS:
@@ -205,8 +219,11 @@ def _of_components(name: str, text: str, definitions: Definitions) -> Method:
             weightings.append(definitions.options.get(component, component))
         elif component in TRANSFERS:
             transfers.append(definitions.options.get(component, component))
+        elif component == TUNED_WEIGHTS:
+            num_trials = NUM_TRIALS
         else:
-            raise unknown("method", component, [*definitions.sections, *PARADIGMS, *WEIGHTINGS, *TRANSFERS])
+            names = [*definitions.sections, *PARADIGMS, *WEIGHTINGS, TUNED_WEIGHTS, *TRANSFERS]
+            raise unknown("method", component, names)
     for kind, count in (("paradigm", len(paradigms)), ("weighting", len(weightings))):
         if count > 1:
             raise CrossTaskError(f"it names {count} {kind}s, and there is room for one.")
@@ -215,6 +232,7 @@ def _of_components(name: str, text: str, definitions: Definitions) -> Method:
         next(iter(paradigms), definitions.paradigm),
         next(iter(weightings), None),
         tuple(transfers),
+        tune=num_trials,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from crosstask.data.metrics import higher
 from crosstask.errors import unknown
 from crosstask.methods import papers_of
+from crosstask.papers import SCALARIZATION_AT_SCALE
 from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
@@ -18,6 +19,7 @@ from crosstask.studies.hyperparameters import Trials, Tried, choose, counts_text
 from crosstask.studies.method import Method, Section
 from crosstask.studies.options import sign_of
 from crosstask.studies.significance import holm, paired_t_test, signed_rank_test
+from crosstask.studies.tuned_weights import UPDATES_OF_TRIAL
 
 SINGLE = "single"
 COST_REFERENCES = ("joint", "normalized-joint")
@@ -152,6 +154,14 @@ class Comparison:
         notes += self._notes_on_length()
         if self.tried:
             notes += self._search_notes()
+        # The measured cost has the search in it.
+        for name, method in self.methods.items():
+            if method.tune:
+                notes.append(
+                    f"{name}: the best of {method.tune} sets of fixed weights by the target's loss on dev (or, without "
+                    f"one, on parts of its labels in turn), each tried with 1/{UPDATES_OF_TRIAL} of the updates. The "
+                    "search comes on top of the budget that all methods share."
+                )
         on_dev = [target for target, split in self.parts.items() if split == "dev"]
         if on_dev:
             selected = "the best evaluation of every run"
@@ -212,6 +222,8 @@ class Comparison:
         schedule = self.settings.get("training", {}).get("schedule")
         for name, method in self.methods.items():
             papers = papers_of(method.paradigm, method.weighting, method.transfer, schedule)
+            if method.tune:
+                papers = (*papers, SCALARIZATION_AT_SCALE)
             citations = {"uses_sources": method.uses_sources, "papers": [paper.key for paper in papers]}
             methods[name] = {**method.to_json(), **citations}
         return finite(

@@ -49,9 +49,11 @@ class RuleFitter:
         if held_out is None:
             return
         metric = chosen_metric(task.spec).name if settings.thresholds else None
-        weights = task.spec.class_weights or None
-        if weights is not None and task.kind == "multilabel":
-            weights = np.reshape(weights, (2, -1))
+        weights = None
+        if task.spec.class_weights:
+            weights = np.asarray(task.spec.class_weights)
+            if task.kind == "multilabel":
+                weights = weights.reshape(2, -1)  # of a label that is absent, and of one that is present
         rule = fit_rule(held_out, calibration=settings.calibration, metric=metric, class_weights=weights)
         self.model.rules[task.name] = rule
         if held_out.problem is not None:

@@ -13,7 +13,7 @@ from crosstask.models.batches import Schedule
 from crosstask.training.devices import Precision
 from crosstask.validation import Count, Rate, check_options, check_values, shown
 
-HeadStart = Literal["trained", "reset", "probe"]
+HeadStart = Literal["trained", "reset", "probe", "names"]
 TimeText = Annotated[str, Field(pattern=r"^\d{1,6}(\.\d{1,6})? ?(s|min|h)$")]
 """A time as people write it."""
 MAX_CLIP = 1e30
@@ -37,6 +37,8 @@ class Training:
         accumulate: steps whose gradients make one update.
         precision: "float32", or "bfloat16" for the forward and backward pass: faster on a GPU, and on a
             processor that has instructions for it (AVX-512 BF16, AMX).
+        shard: let each of several processes hold a part of the encoder, of its gradients and of the optimizer's state
+            (FSDP2), for models that do not fit one card. `accelerate launch --use_fsdp` turns it on, too.
         schedule: "parallel", a batch of every task each step, or "mixed", one task a step in proportion to its size.
         length_buckets: batch inputs of like length together.
         evaluate_every: updates from one evaluation on the dev set to the next; an epoch, or a tenth of `updates`, when
@@ -50,10 +52,12 @@ class Training:
         finetune_learning_rate: of the second phase of `pretrain`; as `learning_rate` when left out.
         head: what the target's head is when the target begins to train the encoder after the sources: "trained", on the
             target's labels beside the sources, while these alone change the encoder; "reset", its random weights from
-            before; or "probe", a linear model that a solver fits to the encoder's features as they then are (Kumar et
-            al. 2022 probe before they fine-tune). A probe also starts a target that trains alone.
+            before; "probe", a linear model that a solver fits to the encoder's features as they then are (Kumar et
+            al. 2022 probe before they fine-tune); or "names", such a model that stays near what the labels' names mean
+            to the encoder (label tuning, Müller et al. 2022), where heads of sources begin at the names of theirs too.
+            Both also start a target that trains alone.
         sources_first: fraction of the updates of joint training in which the sources train alone; 0, and a half with
-            `head: probe`, when left out.
+            `head: probe` or `head: names`, when left out.
         calibration: how the target's probabilities are calibrated on its dev set, once the model is chosen (probes
             without one use the held-out parts of their cross-validation): "temperature", "isotonic", "none", or "auto",
             which takes isotonic regression where dev has 1,000 examples and more and that is steadily better.
@@ -72,6 +76,7 @@ class Training:
     clip: Annotated[float, Field(ge=0, le=MAX_CLIP)] = 1.0
     accumulate: Count = 1
     precision: Precision = "float32"
+    shard: bool = False
     schedule: Schedule = "parallel"
     length_buckets: bool = True
     evaluate_every: Count | None = None
@@ -127,6 +132,7 @@ class TrainingSettings(TypedDict, total=False):
     clip: float
     accumulate: int
     precision: Precision
+    shard: bool
     schedule: Schedule
     length_buckets: bool
     evaluate_every: int | None

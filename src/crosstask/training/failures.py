@@ -10,6 +10,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.runs.events import SetAside, SkippedStep
 from crosstask.runs.record import Record
 from crosstask.training.devices import Devices
+from crosstask.training.sharding import gradient_norm
 from crosstask.training.state import TrainingState
 
 FAILURES_TO_SET_ASIDE = 10
@@ -93,7 +94,8 @@ class FiniteParts:
             parameter.grad = None
         put_in_place()
         self.devices.sum_gradients(self.parameters)
-        if not gradient_is_finite(self.parameters):
+        # Entries whose squares overflow would spoil a step, too.
+        if not torch.isfinite(gradient_norm(self.parameters, self.devices)):
             self.failing_tasks.add(task)
             return
         self.num_finite += 1
@@ -107,9 +109,3 @@ class FiniteParts:
         """Leave the sum of the finite parts in `.grad`, added up over ranks."""
         for parameter, gradient in zip(self.all_parameters, self.total, strict=True):
             parameter.grad = gradient
-
-
-def gradient_is_finite(parameters: Iterable[nn.Parameter]) -> bool:
-    """Whether the length of the gradient is finite: entries whose squares overflow would spoil a step, too."""
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    return bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients)))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.gradients import fused
+from crosstask.gradients.sharded import is_sharded
 from crosstask.gradients.task_gradients import num_entries
 from crosstask.models.batches import Batch, Prepared, Step, make_batch, split_over_ranks
 from crosstask.models.modes import without_dropout
@@ -92,8 +93,13 @@ class Stepper:
         if not step:
             return result
         # 1. This rank's examples, and how many passes they take.
-        local_step = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
-        local_step = {task: positions for task, positions in local_step.items() if len(positions)}
+        own_step = split_over_ranks(step, self.devices.rank, self.devices.num_ranks)
+        local_step: Step = {}
+        for task, positions in own_step.items():
+            # All ranks take part in the same passes, and their losses reach the same parameters in the same order: one
+            # without an example of a task runs another's, which counts 0.
+            if len(step[task]):
+                local_step[task] = positions if len(positions) else step[task][:1]
         layers = None
         if options.graphs is Graphs.FUSED_IF_POSSIBLE:
             layers = self.fusable_layers(data, step, options.with_transfers)
@@ -117,6 +123,8 @@ class Stepper:
                 self._layers[self._learning_key()] = None
                 return self.run(data, step, replace(options, graphs=Graphs.ONE_PER_TASK))
             for task, (total, count) in self._loss_sums(forward, options).items():
+                if not len(own_step[task]):
+                    total, count = 0.0 * total, torch.zeros_like(count)
                 sums[task], counts[rows[task]] = total, count
                 if options.keep_representations:
                     kind = self.model.specs[task].kind
@@ -171,8 +179,9 @@ class Stepper:
         return self.model.training_loss(task, forward.logits[task], batch.labels[task], weights)
 
     def _zero_loss(self, task: str) -> Tensor:
-        """A loss of zero that reaches what the task's loss would: a rank without examples of a task takes part too."""
-        parameters = [*self.model.shared_parameters(), *self.model.head_parameters(task)]
+        """A loss of zero for a task without any example, which reaches what the task's loss would."""
+        parameters = self.model.head_parameters(task)
+        parameters += [parameter for parameter in self.model.shared_parameters() if not is_sharded(parameter)]
         return torch.stack([parameter.sum() for parameter in parameters]).sum() * 0.0
 
     def _forward(self, batch: Batch) -> Pass:

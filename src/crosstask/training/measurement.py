@@ -40,7 +40,8 @@ class Measured:
         """What a target's scores alone would hide."""
         self.majority[task.name] = {}
         for split, predicted in predictions.items():
-            self.majority[task.name][split] = majority_scores(predicted.spec, task.train, task.splits[split])
+            if len(task.train):  # else nothing is most common
+                self.majority[task.name][split] = majority_scores(predicted.spec, task.train, task.splits[split])
             self.never_predicted.setdefault(task.name, {})[split] = never_predicted(predicted)
         split = "test" if "test" in predictions else "dev"
         self.rows += prediction_rows(split, task.splits[split], predictions[split])
@@ -92,16 +93,16 @@ def targets_still_rising(evaluations: Iterable[DevEvaluation], targets: Iterable
     events = list(evaluations)
     rising: list[str] = []
     for target in targets:
-        own = [event for event in events if event.task == target]
-        if own and still_rising([event for event in own if event.phase == own[-1].phase]):
+        of_target = [event for event in events if event.task == target]
+        if of_target and still_rising([event for event in of_target if event.phase == of_target[-1].phase]):
             rising.append(target)
     return rising
 
 
 def too_short(evaluations: Iterable[DevEvaluation], target: str) -> Warned:
     """The warning to a reader of the page."""
-    own = [event for event in evaluations if event.task == target]
-    values = [next(iter(event.scores.values())) for event in own[-SHOWN_SCORES:]]
+    of_target = [event for event in evaluations if event.task == target]
+    values = [next(iter(event.scores.values())) for event in of_target[-SHOWN_SCORES:]]
     listing = ", ".join(f"{value:.3g}" for value in values)
     return Warned(
         f"perhaps trained too short: the dev score was still rising at the end ({listing}). Try more `updates` or "

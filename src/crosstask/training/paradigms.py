@@ -2,8 +2,8 @@
 
 The first four are those of Chen et al. (2022, Sec. 4). Joint and normalized joint training differ only in the weights
 they start from: every example counts the same, or every task does. A weighting that the user chooses replaces those
-starting weights. Of the others, `probe` and `stacking` take no gradient steps: a solver fits linear models to features
-that stay as they are.
+starting weights. Of the others, `probe` and `stacking` take no gradient steps, nor does `names` without sources: a
+solver fits linear models to features that stay as they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,10 @@ from functools import partial
 
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.papers import PROBES, SETFIT, STACKING, TAWT, Paper
-from crosstask.probing.heads import place_heads
-from crosstask.probing.probe import fit_probes
+from crosstask.papers import LABEL_TUNING, PROBES, SETFIT, STACKING, TAWT, Paper
+from crosstask.probing.heads import SOLVED_HEADS, place_heads
+from crosstask.probing.names import fit_names, start_at_names
+from crosstask.probing.probe import SolverSession, fit_probes
 from crosstask.probing.stacking import fit_stacking, limited_source
 from crosstask.training.config import Training
 from crosstask.training.trainer import Phase
@@ -25,8 +26,8 @@ from crosstask.weighting.base import Initial, Problem, Weighting
 from crosstask.weighting.evidence import Need
 from crosstask.weighting.static import BySize, Uniform
 
-PROBED_SOURCES_FIRST = 0.5
-"""Fraction of joint training in which the sources train alone before the target's head is a probe."""
+SOLVED_SOURCES_FIRST = 0.5
+"""Fraction of joint training in which the sources train alone before a solver fits the target's head."""
 
 CONTRASTIVE_UPDATES = 100
 """Updates of the paradigm `contrastive` where no number is set: epochs of few texts would be over at once."""
@@ -78,15 +79,36 @@ class Plan:
         observed: tuple[str, ...] = ()  # targets of which the phase trains the heads alone
         if trains_target_heads or Need.TARGETS in need:
             observed = tuple(task for task in self.targets if task not in tasks)
+            self._check_observed(observed, weighting)
         targets = tuple(task for task in self.targets if task in tasks or task in observed)
         initial: Initial = "by-size" if default is BySize else "uniform"
         weighting.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
         return Phase(name, tuple(tasks), weighting, settings or self.settings, tuple(watched), observed)
 
+    def _check_observed(self, observed: Sequence[str], weighting: Weighting) -> None:
+        """A target that a weighting sees has examples."""
+        for task in observed:
+            if not self.sizes[task]:
+                raise CrossTaskError(
+                    f"weighting '{weighting.name}' compares the sources with the target, and '{task}' has no training "
+                    "examples: label some, or leave the weighting out."
+                )
+
     def probe_phases(self, tasks: Sequence[str] = ()) -> list[Phase]:
         """A phase in which a solver fits heads to the features as they are: the targets' unless others are named."""
-        phase = self.phase("probe", tuple(tasks) or self.targets, Uniform, watched=self.targets)
-        return [replace(phase, begin=partial(place_heads, targets=self.targets, sources=()), solve=fit_probes)]
+        return [self._solver_phase("probe", tuple(tasks) or self.targets, fit_probes)]
+
+    def names_phases(self, *, before_sources: bool = False) -> list[Phase]:
+        """A phase in which heads are fitted from the names of their labels: the targets', or those that sources begin
+        with."""
+        if before_sources:
+            return [self._solver_phase("source names", self.sources, start_at_names)]
+        return [self._solver_phase("names", self.targets, fit_names)]
+
+    def _solver_phase(self, name: str, tasks: tuple[str, ...], solve: Callable[[SolverSession], None]) -> Phase:
+        """A phase without gradient steps, over heads that are linear in the features."""
+        phase = self.phase(name, tasks, Uniform, watched=self.targets)
+        return replace(phase, begin=partial(place_heads, targets=self.targets, sources=()), solve=solve)
 
 
 def single(plan: Plan) -> list[Phase]:
@@ -96,7 +118,7 @@ def single(plan: Plan) -> list[Phase]:
             f"paradigm 'single' trains one target alone, but there are {len(plan.targets)} "
             f"({', '.join(plan.targets)}). Train each in a run of its own, or use 'joint'."
         )
-    return [*_probe_phases(plan), plan.phase("single", plan.targets, Uniform, watched=plan.targets)]
+    return [*_solved_heads(plan), plan.phase("single", plan.targets, Uniform, watched=plan.targets)]
 
 
 def pretrain(plan: Plan) -> list[Phase]:
@@ -128,15 +150,15 @@ def _joint_phases(plan: Plan, name: str, default: type[Weighting]) -> list[Phase
     settings, phases = plan.settings, []
     fraction = settings.sources_first
     if fraction is None:
-        fraction = PROBED_SOURCES_FIRST if settings.head == "probe" else 0.0
+        fraction = SOLVED_SOURCES_FIRST if settings.head in SOLVED_HEADS else 0.0
     if fraction and plan.sources:
         num_updates = plan.num_updates(tasks)
         num_first = min(max(1, round(fraction * num_updates)), num_updates - 1)
         if num_first:
             phases += _sources_phases(plan, "sources", replace(settings, updates=num_first), default)
             settings = replace(settings, updates=num_updates - num_first)
-    elif settings.head == "probe":
-        phases += _probe_phases(plan)
+    else:
+        phases += _solved_heads(plan)
     together = plan.phase(name, tasks, default, watched=plan.targets, weighting=plan.weighting, settings=settings)
     if phases and settings.head == "reset":
         together = replace(together, reset_heads=plan.targets)
@@ -155,16 +177,21 @@ def _sources_phases(plan: Plan, name: str, settings: Training, default: type[Wei
         watched=(),
         weighting=plan.weighting,
         settings=settings,
-        trains_target_heads=settings.head != "probe",
+        trains_target_heads=settings.head not in SOLVED_HEADS,
     )
-    return [phase, *_probe_phases(plan)]
+    phases = [phase, *_solved_heads(plan)]
+    if settings.head == "names":
+        return [*plan.names_phases(before_sources=True), *phases]
+    return phases
 
 
-def _probe_phases(plan: Plan) -> list[Phase]:
-    """With `head: probe`, a phase in which a solver fits the targets' heads to the features as they are."""
-    if plan.settings.head != "probe":
-        return []
-    return plan.probe_phases()
+def _solved_heads(plan: Plan) -> list[Phase]:
+    """With `head: probe` or `names`, a phase in which a solver fits the targets' heads to the features as they are."""
+    if plan.settings.head == "probe":
+        return plan.probe_phases()
+    if plan.settings.head == "names":
+        return plan.names_phases()
+    return []
 
 
 def _target_phase(plan: Plan, name: str) -> Phase:
@@ -206,6 +233,20 @@ def contrastive(plan: Plan) -> list[Phase]:
     if plan.transfers:  # which puts its phase in front
         return phases
     return Contrast().plan(plan, phases)
+
+
+def names(plan: Plan) -> list[Phase]:
+    """The label whose name is nearest to the text; a few labels tune that, and sources teach the encoder names.
+
+    The target needs no labels (`Task.unlabeled`), or few: a solver fits a linear model that stays near the vectors of
+    the labels' names or `descriptions` (Müller et al. 2022). Sources train the encoder first, with heads that begin at
+    the names of theirs; without sources nothing is trained by gradient steps.
+    """
+    if not plan.sources:
+        _refuse(plan, "names", plan.transfers, "takes no gradient steps without sources")
+        return plan.names_phases()
+    settings = replace(plan.settings, head="names")
+    return _sources_phases(replace(plan, settings=settings), "sources", settings)
 
 
 def _refuse(plan: Plan, paradigm: str, transfers: Sequence[Transfer], reason: str) -> None:
@@ -254,6 +295,7 @@ class Paradigm:
     - `frozen_features`: whether it reads features of an encoder that stays as it is;
     - `takes_weights`: whether tasks train together in it by losses, which a weighting can act on;
     - `mean_vectors`: whether a Hugging Face encoder gives the mean of its token vectors, unless `pooling` is set;
+    - `needs_labels`: whether a target must have training examples;
     - `limit_source`: reduces a source, by a seed, to the examples that the paradigm reads of it.
     """
 
@@ -265,6 +307,7 @@ class Paradigm:
     frozen_features: bool = False
     takes_weights: bool = False
     mean_vectors: bool = False
+    needs_labels: bool = True
     limit_source: Callable[[Task, int], Task] | None = None
 
     @property
@@ -294,6 +337,7 @@ PARADIGMS: dict[str, Paradigm] = {
         Paradigm("probe", probe, PROBES, "stacking", uses_sources=False, frozen_features=True),
         Paradigm("stacking", stacking, STACKING, "probe", frozen_features=True, limit_source=limited_source),
         Paradigm("contrastive", contrastive, SETFIT, "contrastive", mean_vectors=True),
+        Paradigm("names", names, LABEL_TUNING, "names", mean_vectors=True, needs_labels=False),
     )
 }
 

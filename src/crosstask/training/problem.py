@@ -34,9 +34,9 @@ class LearningProblem:
                 raise CrossTaskError(f"Two tasks are called '{task.name}'; every task needs a name of its own.")
             check_metric(task.spec.metric or default_metric(task.spec), task.spec)
             names.add(task.name)
-        if paradigm is None:
-            return cls(targets, sources, default_paradigm(len(targets), len(sources)))
-        return cls(targets, sources, find_paradigm(paradigm))
+        way = default_paradigm(len(targets), len(sources)) if paradigm is None else find_paradigm(paradigm)
+        _check_labeled(targets if way.needs_labels else (), sources)
+        return cls(targets, sources, way)
 
     @property
     def target_names(self) -> list[str]:
@@ -75,6 +75,14 @@ class LearningProblem:
         return replace(self, sources=tuple(limit_source(task, seed) for task in self.sources))
 
 
+def _check_labeled(targets: Sequence[Task], sources: Sequence[Task]) -> None:
+    """A source has training examples, and so has a target, but for a paradigm that needs none."""
+    for task in (*targets, *sources):
+        if not len(task.train):
+            advice = "leave it out" if task in sources else "label some, or use the paradigm 'names', which needs none"
+            raise CrossTaskError(f"Task '{task.name}' has no training examples: {advice}.")
+
+
 def without_overlap(tasks: Sequence[Task], targets: Sequence[Task]) -> list[Task]:
     """The tasks without training examples whose input is in dev or test of a target that is another task.
 
@@ -88,7 +96,7 @@ def without_overlap(tasks: Sequence[Task], targets: Sequence[Task]) -> list[Task
                 continue
             positions = _positions_outside(task, target)
             num_examples = len(task.train)
-            if not positions:
+            if not positions and num_examples:
                 raise CrossTaskError(
                     f"Task '{task.name}' has nothing left to train on: the inputs of all its {num_examples} training "
                     f"examples stand in dev or test of the target '{target.name}'. Leave the task out, or keep them "

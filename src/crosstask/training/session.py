@@ -24,11 +24,17 @@ class Session:
     """One run from the check of its folder to the last file. Of several processes the main one alone writes."""
 
     def __init__(
-        self, folder: RunFolder | None, recipe: PlainRecipe, precision: Precision, callbacks: Sequence[Callback] = ()
+        self,
+        folder: RunFolder | None,
+        recipe: PlainRecipe,
+        precision: Precision,
+        callbacks: Sequence[Callback] = (),
+        *,
+        shard: bool = False,
     ) -> None:
         self.folder = folder
         self.recipe = recipe
-        self.devices = Devices(precision)
+        self.devices = Devices(precision, shard=shard)
         self.progress = Progress()
         self.tracking = Tracking([])
         self.record = Record()

@@ -1,7 +1,7 @@
 """Everything that changes during a run, as it goes into a checkpoint and comes back from it."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crosstask.gradients.optimizer_state import numbered_parameters
 from crosstask.models.multitask import Model
 from crosstask.runs.record import Record
 from crosstask.storage import DamagedFileError, explain_damage
 from crosstask.training import checkpoints
-from crosstask.training.checkpoints import Checkpoint, CheckpointState
+from crosstask.training.checkpoints import Checkpoint, CheckpointState, Stored
 from crosstask.training.devices import Devices
 from crosstask.training.selection import ModelSelection
+from crosstask.training.sharding import all_finite
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Weighting
 
@@ -70,7 +72,7 @@ class TrainingState:
     def is_finite(self) -> bool:
         """Whether every tensor of the model and the transfers that learns is finite."""
         tensors = [*self.model.trainable_state(self.learning_names).values(), *self.transfer_modules.parameters()]
-        return all_finite(tensors)
+        return all_finite(tensors, self.devices)
 
     def capture(self, phase_number: int, record: Record, position: PhasePosition | None = None) -> Checkpoint:
         """A checkpoint; between two phases there is no position. Every rank has to call it."""
@@ -138,7 +140,7 @@ class TrainingState:
         if state["updates"] is None:
             return
         _check_optimizer("optimizer", tensors["optimizer"], optimizer)
-        _check_weighting({**state["weighting"], **tensors["weighting"]}, weighting)
+        _check_weighting({**state["weighting"], **_complete(tensors["weighting"])}, weighting)
         parameters = self.model.state_dict()
         expected = {name: parameters[name] for name in tensors["best"] if name in parameters}
         _check_same("best", tensors["best"], expected)
@@ -147,24 +149,32 @@ class TrainingState:
             raise DamagedFileError("it holds no standing of the best model")
         self._check_random_states(tensors["random"])
 
-    def _check_random_states(self, tensors: Mapping[str, Tensor]) -> None:
+    def _check_random_states(self, tensors: Mapping[str, Stored]) -> None:
         name = f"cpu.{self.devices.rank}"
         if name not in tensors:
-            raise DamagedFileError(f"it is of a run with {len(tensors)} processes, and this one has more")
+            if not self.has_other_ranks(tensors):
+                raise DamagedFileError("it holds no state of a random number generator")
+            return
         try:
-            torch.Generator().set_state(tensors[name])
+            torch.Generator().set_state(checkpoints.loaded(tensors[name]))
         except (RuntimeError, TypeError) as error:
             raise DamagedFileError("it holds no state of a random number generator") from error
         name = f"cuda.{self.devices.rank}"
         if self.devices.device.type == "cuda" and name in tensors:
             _check_same("random", {name: tensors[name]}, {name: torch.cuda.get_rng_state(self.devices.device)})
 
+    def has_other_ranks(self, random_states: Mapping[str, Stored]) -> bool:
+        """Whether these states of generators are of a run with another number of processes."""
+        num_ranks = sum(name.startswith("cpu.") for name in random_states)
+        return num_ranks not in (0, self.devices.num_ranks)
+
     def restore_run(self, checkpoint: Checkpoint) -> int:
         """Restore the model and the transfers; returns the number of the phase to go on with."""
         self.num_checkpoints = int(checkpoint.state["number"])
         # Not strict: tensors that no phase trains are not saved.
-        self.model.load_state_dict(checkpoint.tensors["model"], strict=False)
-        self.transfer_modules.load_state_dict(checkpoint.tensors["transfers"])
+        self.model.load_state_dict(self._of_model(checkpoint.tensors["model"]), strict=False)
+        transfers = {name: checkpoints.loaded(tensor) for name, tensor in checkpoint.tensors["transfers"].items()}
+        self.transfer_modules.load_state_dict(transfers)
         checkpoints.restore_optimizers(self._transfer_optimizers(), checkpoint.tensors["transfer_optimizers"])
         self.set_aside = set(checkpoint.state["set_aside"])
         return int(checkpoint.state["phase"])
@@ -176,17 +186,29 @@ class TrainingState:
         state, tensors = checkpoint.state, checkpoint.tensors
         if state["updates"] is None:
             return None
-        checkpoints.restore_optimizer(optimizer, tensors["optimizer"])
-        weighting.load_state_dict({**state["weighting"], **tensors["weighting"]})
-        self.best = dict(tensors["best"])
+        checkpoints.load_optimizer(optimizer, tensors["optimizer"])
+        weighting.load_state_dict({**state["weighting"], **_complete(tensors["weighting"])})
+        self.best = self._of_model(tensors["best"])
         self.selection = ModelSelection.from_state(state["selection"])
         self.skipped_updates = state.get("skipped_updates", 0)  # checkpoints of version 0.2 have none
         self.failures, self.recent_losses = dict(state["failures"]), dict(state["recent"])
-        rank, device = self.devices.rank, self.devices.device
-        torch.set_rng_state(tensors["random"][f"cpu.{rank}"])
-        if f"cuda.{rank}" in tensors["random"] and device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["random"][f"cuda.{rank}"], device)
+        self._restore_random_states(_complete(tensors["random"]), int(state["updates"]))
         return int(state["updates"])
+
+    def _of_model(self, tensors: Mapping[str, Stored]) -> dict[str, Tensor]:
+        """Tensors of the model by name, divided among ranks as the model's are."""
+        expected = self.model.state_dict()
+        return {name: checkpoints.loaded(tensor, expected.get(name)) for name, tensor in tensors.items()}
+
+    def _restore_random_states(self, states: Mapping[str, Tensor], num_updates: int) -> None:
+        """The state of this rank's generators; new numbers where there were more or fewer ranks."""
+        rank, device = self.devices.rank, self.devices.device
+        if self.has_other_ranks(states):
+            torch.manual_seed(torch.initial_seed() + 1_000_003 * (num_updates + 1))
+            return
+        torch.set_rng_state(states[f"cpu.{rank}"])
+        if f"cuda.{rank}" in states and device.type == "cuda":
+            torch.cuda.set_rng_state(states[f"cuda.{rank}"], device)
 
     def _transfer_optimizers(self) -> list[torch.optim.Optimizer | None]:
         return [transfer.optimizer for transfer in self.transfers]
@@ -203,13 +225,11 @@ class TrainingState:
         return states
 
 
-def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Whether every entry of these tensors is finite; one synchronization for all of them."""
-    checks = [torch.isfinite(tensor).all() for tensor in tensors if tensor.is_floating_point()]
-    return not checks or bool(torch.stack(checks).all())
+def _complete(tensors: Mapping[str, Stored]) -> dict[str, Tensor]:
+    return {name: checkpoints.loaded(tensor) for name, tensor in tensors.items()}
 
 
-def _check_same(group: str, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+def _check_same(group: str, tensors: Mapping[str, Stored], expected: Mapping[str, Tensor]) -> None:
     """The same names, with the same shapes and types."""
     for name in sorted(tensors.keys() ^ expected.keys()):
         problem = "lacks" if name in expected else "has"
@@ -222,7 +242,7 @@ def _check_same(group: str, tensors: Mapping[str, Tensor], expected: Mapping[str
             )
 
 
-def _by_optimizer(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+def _by_optimizer(tensors: Mapping[str, Stored]) -> dict[int, dict[str, Stored]]:
     try:
         return checkpoints.split_by_optimizer(tensors)
     except ValueError as error:
@@ -231,15 +251,13 @@ def _by_optimizer(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]
         ) from error
 
 
-def _check_optimizer(group: str, tensors: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+def _check_optimizer(group: str, tensors: Mapping[str, Stored], optimizer: torch.optim.Optimizer) -> None:
     """Whether these are tensors of the optimizer's parameters: scalars, or of the parameter's shape."""
-    parameters: list[Tensor] = []
-    for options in optimizer.param_groups:
-        parameters.extend(options["params"])
+    parameters = numbered_parameters(optimizer)
     names: dict[str, set[str]] = {}
     for key, tensor in tensors.items():
         index, _, name = key.partition("/")
-        if not index.isdecimal() or int(index) >= len(parameters):
+        if not index.isdecimal() or int(index) not in parameters:
             raise DamagedFileError(f"{group}.safetensors has '{key}', which is of no parameter of this run")
         if tensor.shape not in ((), parameters[int(index)].shape):
             raise DamagedFileError(f"{group}.safetensors has '{key}' in another shape than its parameter")

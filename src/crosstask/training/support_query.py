@@ -1,4 +1,4 @@
-"""Examples that a weighting learns from: a query part of each training set, the dev sets, or a fresh sample."""
+"""Examples that a weighting learns from: a query part of each training set, the dev sets, parts in turn, fresh ones."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,12 +56,45 @@ def split_support_and_query(
             raise CrossTaskError(f"Task '{task}' has {len(distinct)} {what}: too few to cut a query set from.")
         labels = None
         if examples.spec.kind in ("classification", "pair"):
-            labels = np.asarray(examples.labels).tolist()
+            labels = np.asarray(examples.hard_labels).tolist()
         # From the task's name too, so that its split does not depend on which other tasks there are.
         generator = np.random.default_rng([seed, zlib.crc32(task.encode())])
         support_rows, query_rows = distinct.cut(labels, num_query, generator)
         support[task], query[task] = examples.take(support_rows), examples.take(query_rows)
     return support, query
+
+
+def deal_parts(data: Mapping[str, Prepared], targets: Sequence[str], num_parts: int) -> dict[str, np.ndarray]:
+    """The part of each training example of the targets, by target, where parts judge weights in turn."""
+    part_of: dict[str, np.ndarray] = {}
+    for target in targets:
+        num_inputs = len(data[target].distinct_inputs)
+        if num_inputs < num_parts:
+            raise CrossTaskError(
+                f"{num_parts} parts of the target '{target}' are to judge weights in turn, but its training examples "
+                f"have {num_inputs} different inputs: label some more, or lower `parts` of the weighting."
+            )
+        part_of[target] = data[target].deal(num_parts)
+    return part_of
+
+
+def without_part(step: Step, part_of: Mapping[str, np.ndarray], part: int) -> Step:
+    """A step that trains no example of this part: random others take the places of those.
+
+    >>> step = without_part({"own": np.array([0, 1, 2])}, {"own": np.array([0, 1, 0, 1])}, part=0)
+    >>> step["own"].tolist()  # 1 is in another part, and so is 3
+    [1, 3]
+    """
+    changed = dict(step)
+    for task in part_of.keys() & step.keys():
+        positions = step[task]
+        trains = part_of[task] != part  # [examples]
+        remaining = positions[trains[positions]]
+        others = np.setdiff1d(np.flatnonzero(trains), remaining)
+        # The positions are the same on all ranks, and differ from step to step.
+        substitutes = np.random.default_rng(positions).permutation(others)[: len(positions) - len(remaining)]
+        changed[task] = np.concatenate([remaining, substitutes])
+    return changed
 
 
 def sample_step(data: Mapping[str, Prepared], tasks: Sequence[str], size: int, seed: int, number: int) -> Step:

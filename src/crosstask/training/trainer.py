@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.optimizer_state import set_rates
+from crosstask.gradients.sharded import gathered, is_sharded, put_together
 from crosstask.gradients.task_gradients import ids_of
 from crosstask.models.batches import LabelStream, Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
@@ -46,10 +48,17 @@ from crosstask.training.config import Training
 from crosstask.training.devices import Devices
 from crosstask.training.failures import Failures, FiniteParts
 from crosstask.training.forward import Graphs, PassOptions, Stepper
-from crosstask.training.state import PhasePosition, TrainingState, all_finite
-from crosstask.training.support_query import held_out_losses, sample_step, support_and_query
+from crosstask.training.sharding import all_finite, check_shards, clip_gradient, shard_encoder
+from crosstask.training.state import PhasePosition, TrainingState
+from crosstask.training.support_query import (
+    deal_parts,
+    held_out_losses,
+    sample_step,
+    support_and_query,
+    without_part,
+)
 from crosstask.training.update_graphs import Examples, Outcome, UpdateGraphs
-from crosstask.transfer.base import Moment, Objective, Transfer
+from crosstask.transfer.base import Moment, Objective, Transfer, WholeModel
 from crosstask.weighting.base import HeldOut, Weighting
 from crosstask.weighting.evidence import Need
 
@@ -181,6 +190,8 @@ class Trainer:
         self.folder, self.seed = context.folder, context.seed
         self.wants_to_stop = context.wants_to_stop
         self.transfers = list(transfers)
+        if self.devices.shards:
+            check_shards(model, self.transfers)
         self.stepper = Stepper(model, context.devices, transfers)
         self.state = TrainingState(model, transfers, context.devices, context.recipe_digest)
         self.failures = Failures(self.state, context.record, data.targets)
@@ -188,6 +199,7 @@ class Trainer:
         self.checkpoint_timer = CheckpointTimer()
         self.support: dict[str, Prepared] = {}
         self.query: dict[str, Prepared] = {}
+        self.part_of: dict[str, np.ndarray] = {}  # of examples of targets, where parts judge weights in turn
         self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
         self.held_out: dict[str, HeldOutLogits] = {}  # of the last phase, where a solver cross-validates
 
@@ -212,10 +224,16 @@ class Trainer:
             first = self.state.restore_run(resume_from)
         for number in range(first, len(phases)):
             self._run_phase(number, phases[number], resume_from)
-            if not all_finite(self.model.state_dict().values()):
+            if not all_finite(self.model.state_dict().values(), self.devices):
                 raise _not_finite(f"After phase '{phases[number].name}' the model's weights are not finite")
             resume_from = None  # later phases start anew
             self._save_checkpoint(number + 1)
+
+    def put_together(self) -> None:
+        """Let every rank have the whole model again, once it is trained."""
+        if self.devices.shards:
+            put_together(self.model, torch.device("cpu"))  # a card may not hold it
+            self.model.to("cpu")
 
     def check(self, phases: Sequence[Phase], checkpoint: Checkpoint) -> None:
         """Whether the run can go on from this checkpoint; if not, a `DamagedFileError` before anything changes."""
@@ -231,6 +249,8 @@ class Trainer:
 
     def _begin_all(self, phases: Sequence[Phase]) -> None:
         """Begin every phase once, to see what any of them trains."""
+        if self.devices.shards and not any(map(is_sharded, self.model.parameters())):
+            shard_encoder(self.model, self.devices)  # before it goes to the device, which may not hold it
         self.model.to(self.devices.device)
         self.state.transfer_modules.to(self.devices.device)
         for phase in phases:
@@ -248,8 +268,9 @@ class Trainer:
             return
         # 1. Data, optimizer and state, from the phase's beginning or from the checkpoint.
         settings = phase.settings
+        devices = self.devices
         self.held_out = {}
-        phase.weighting.connect(self.devices.sum, self.devices.num_ranks)
+        phase.weighting.connect(devices.sum, devices.num_ranks, devices.scatter, devices.rank)
         self._split_data(phase)
         self.stepper.transfers = self.transfers if phase.objective is None else []
         stream = self._stream_of_batches(phase)
@@ -299,7 +320,7 @@ class Trainer:
         settings = phase.settings
         lengths = {task: self.support[task].lengths() for task in phase.tasks_with_batches}
         if phase.objective is not None:
-            labels = {task: np.asarray(self.support[task].labels) for task in lengths}
+            labels = {task: np.asarray(self.support[task].hard_labels) for task in lengths}
             per_label = phase.objective.per_label
             return LabelStream(lengths, labels, per_label, batch_size=settings.batch_size, seed=self.seed)
         return Stream(
@@ -334,13 +355,16 @@ class Trainer:
         self.progress.stop()
 
     def _split_data(self, phase: Phase) -> None:
-        """Query sets for the weighting, where it needs some; everything else trains."""
-        self.support, self.query = dict(self.data.train), {}
+        """Query sets or parts for the weighting, where it needs some; everything else trains."""
+        self.support, self.query, self.part_of = dict(self.data.train), {}, {}
         held_out = phase.weighting.held_out
         if held_out is not None and held_out.kind == "query":
             self.support, self.query = support_and_query(
                 self.data.train, self.data.dev, phase.tasks, held_out.query, self.seed
             )
+        elif held_out is not None and held_out.kind == "parts":
+            targets = [task for task in phase.tasks_with_batches if task in self.data.targets]
+            self.part_of = deal_parts(self.data.train, targets, held_out.parts)
 
     def _start_phase(self, run: PhaseRun, resumed: Checkpoint | None) -> int:
         """Seed, features and record of a new phase, or the state of the checkpoint; returns the updates so far."""
@@ -351,6 +375,10 @@ class Trainer:
         if resumed is not None:
             num_done = self.state.restore_phase(resumed, weighting, run.optimizer)
             if num_done is not None:
+                if self.state.has_other_ranks(resumed.tensors["random"]):
+                    self.record.write(
+                        Note("the run goes on with more or fewer processes: dropout differs from here on")
+                    )
                 return num_done
         for task in phase.reset_heads:
             self.model.head(task).load_state_dict(self.initial_heads[task])
@@ -374,12 +402,17 @@ class Trainer:
             if parameter.requires_grad and id(parameter) not in separate:
                 group = matrices if parameter.dim() > 1 else vectors
                 group.append(parameter)
-        groups = []
+        numbers = {id(parameter): number for number, parameter in enumerate((*matrices, *vectors))}
+        groups: list[dict[str, Any]] = []
         for parameters, weight_decay in ((matrices, settings.weight_decay), (vectors, 0.0)):
             rate = settings.learning_rate
-            if parameters:
-                lr = rate if self.cuda_graphs is None else torch.tensor(rate, device=self.devices.device)
-                groups.append({"params": parameters, "weight_decay": weight_decay, "lr": lr, "full_rate": rate})
+            # No kernel takes both kinds at once.
+            kinds = [[one for one in parameters if is_sharded(one) == with_shards] for with_shards in (False, True)]
+            for kind in kinds:
+                if kind:
+                    lr = rate if self.cuda_graphs is None else torch.tensor(rate, device=self.devices.device)
+                    groups.append({"params": kind, "weight_decay": weight_decay, "lr": lr, "full_rate": rate})
+                    groups[-1]["numbers"] = [numbers[id(parameter)] for parameter in kind]
         return torch.optim.AdamW(groups, fused=True, capturable=self.devices.device.type == "cuda")
 
     def _update(self, run: PhaseRun, steps: Sequence[Step]) -> dict[str, float]:
@@ -463,6 +496,11 @@ class Trainer:
         data, names = self.support, phase.tasks_with_batches
         if held_out.kind == "query":
             data, names = self.query, list(phase.tasks)
+        elif held_out.kind == "parts":
+            data = {}
+            for task, parts in self.part_of.items():
+                data[task] = self.support[task].take(np.flatnonzero(parts == phase.weighting.held_out_part).tolist())
+            names = list(data)
         tasks = [task for task in names if task not in self.set_aside]
         size = held_out.size or phase.settings.batch_size
         return Examples(data, sample_step(data, tasks, size, self.seed, run.num_done))
@@ -471,7 +509,7 @@ class Trainer:
         """What transfers do to the gradient, and clipping; whether it may be used."""
         for transfer in self.stepper.transfers:
             transfer.after_backward(self.model, run.num_done)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, run.phase.settings.clip or math.inf)
+        norm = clip_gradient(parameters, run.phase.settings.clip or math.inf, self.devices)
         return bool(torch.isfinite(norm))
 
     def _keep_finite_parts(
@@ -506,8 +544,12 @@ class Trainer:
     def _begin_step(self, run: PhaseRun, step: Step) -> Step:
         """Let the transfers do what comes before a step; returns the step as they change it."""
         step = {task: positions for task, positions in step.items() if task not in self.set_aside}
+        part = run.phase.weighting.held_out_part
+        if part is not None:
+            step = without_part(step, self.part_of, part)
         for transfer in self.stepper.transfers:
-            step = transfer.before_step(self._moment(run, step))
+            with self._whole_model(transfer.needs_whole_model is WholeModel.BEFORE_STEP):
+                step = transfer.before_step(self._moment(run, step))
         return step
 
     def _moment(self, run: PhaseRun, step: Step) -> Moment:
@@ -537,7 +579,8 @@ class Trainer:
         weighting = run.phase.weighting
         need = weighting.needs(weighting.steps)
         if Need.EXAMPLE_PRODUCTS in need:
-            self.stepper.update_example_weights(self.support, step, weighting, self.data.targets)
+            with self._whole_model():
+                self.stepper.update_example_weights(self.support, step, weighting, self.data.targets)
         options = PassOptions(
             graphs=Graphs.for_need(need),
             keep_representations=Need.REPRESENTATIONS in need,
@@ -545,7 +588,8 @@ class Trainer:
             objective=run.phase.objective,
             scale=scale,
         )
-        with twice_differentiable(Need.SECOND_ORDER in need):
+        is_second_order = Need.SECOND_ORDER in need
+        with self._whole_model(is_second_order), twice_differentiable(is_second_order):
             result = self.stepper.run(self.support, step, options)
             finite_tasks = self.failures.finite_losses(result.values)
             if finite_tasks:
@@ -557,6 +601,10 @@ class Trainer:
                     representations=result.representations,
                 )
         return {task: step[task] for task in finite_tasks}, result.values
+
+    def _whole_model(self, is_needed: bool = True) -> AbstractContextManager[None]:
+        """Inside it every rank has all parameters, for derivatives that sharded ones have not."""
+        return gathered(self.model) if is_needed and self.devices.shards else nullcontext()
 
     def _backward_alone(self, run: PhaseRun, step: Step, scale: float) -> None:
         """Put the gradient of one task in place, with the weights as they are."""
@@ -575,8 +623,10 @@ class Trainer:
         if held_out is None or not phase.weighting.wants_held_out:
             return
         data, step = self._held_out_examples(run, held_out)
+        is_second_order = Need.SECOND_ORDER in held_out.need
+        gathering, kernels = self._whole_model(is_second_order), twice_differentiable(is_second_order)
         # `values` fills up while the weighting asks for one loss after another.
-        with without_dropout(self.model), twice_differentiable(Need.SECOND_ORDER in held_out.need):
+        with without_dropout(self.model), gathering, kernels:
             losses, values = held_out_losses(self.stepper, data, step, held_out)
             shared = self.model.shared_parameters()
             phase.weighting.after_step(losses, shared=shared, learning_rate=run.learning_rate)
@@ -625,7 +675,7 @@ class Trainer:
 
     def _is_finite(self) -> bool:
         """Whether every tensor that learns is finite; such a model could only get worse."""
-        return all_finite(self.model.trainable_state(self.state.learning_names).values())
+        return all_finite(self.model.trainable_state(self.state.learning_names).values(), self.devices)
 
     def _give_up(self, run: PhaseRun) -> None:
         """Weights are not finite: the phase ends with the best model so far, or the run with an error."""
@@ -665,6 +715,9 @@ class Trainer:
         checkpoint = self.state.capture(phase_number, self.record, position)
         if self.devices.is_main:
             self.record.flush_to_disk()
+        if self.devices.shards:
+            checkpoints.save_shards(self.folder, self.state.num_checkpoints, checkpoint, self.devices)
+        elif self.devices.is_main:
             checkpoints.save(self.folder, self.state.num_checkpoints, checkpoint)
         self.devices.wait()
         self.checkpoint_timer.note_save(began)

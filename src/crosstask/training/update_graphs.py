@@ -19,7 +19,7 @@ from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.stacked import HeadGradients, StackedGradients, head_products
 from crosstask.gradients.task_gradients import add_to_grad
 from crosstask.models.batches import Batch, Prepared, RowCounts, Step, make_batch, padded_length, row_counts
-from crosstask.models.losses import IGNORED
+from crosstask.models.losses import ignore
 from crosstask.models.modes import without_dropout
 from crosstask.training.config import Training
 from crosstask.training.forward import Stepper
@@ -164,7 +164,7 @@ class UpdateGraphs:
         batch = make_batch(self.stepper.model.encoder, data, full_step, padded_length(data, step))
         for task, positions in step.items():
             if len(full_step[task]) > len(positions):
-                batch.labels[task][len(positions) :] = IGNORED
+                ignore(batch.labels[task][len(positions) :])
         return batch
 
 

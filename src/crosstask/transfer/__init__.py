@@ -20,6 +20,7 @@ TRANSFERS: "Registry[Transfer]" = Registry(
         "adapter-fusion": "adapter_fusion:AdapterFusion",
         "forkmerge": "forkmerge:ForkMerge",
         "contrast": "contrast:Contrast",
+        "merging": "merging:Merging",
     },
 )
 

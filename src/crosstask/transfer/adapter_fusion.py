@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.models.hooks import ByTask
+from crosstask.models.hooks import ByTask, PlainParts
 from crosstask.papers import ADAPTER_FUSION, Paper
 from crosstask.transfer.adapters import REFUSES_OTHERS, AdapterInsert, AdapterShape, one_per_layer
-from crosstask.transfer.base import Ability, Facts, Pass, Setup, Terms, Transfer
+from crosstask.transfer.base import Ability, Facts, Pass, Setup, Terms, Transfer, WholeModel
 from crosstask.validation import Factor, check_value
 from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
@@ -122,10 +122,22 @@ class FusionInsert(AdapterInsert):
 
     def for_task(self, model: "Model", task: str) -> Self:
         """A target needs its fusions and every adapter in them; another task its own adapters alone."""
+        self._move_pooler(model, task)
         if task not in self.fusions.tasks:
             self.adapters = self.adapters.only(task)
         self.fusions, self.poolers = self.fusions.only(task), self.poolers.only(task)
         return self
+
+    def plain_parts(self) -> PlainParts | None:
+        """Adapters behind layers, and the attention over them."""
+        if not self.fusions.tasks:
+            return super().plain_parts()
+        weights = self._adapter_weights()
+        for layer, fusion in enumerate(self.fusions.layers_of(self.fusions.tasks[0])):
+            for name, tensor in fusion.state_dict().items():
+                weights[f"adapters.{layer}.{name}"] = tensor
+        config = self._plain_config(len(self.adapters.tasks), fused=True)
+        return PlainParts({"adapters": config}, weights)
 
 
 class AttentionMeans:
@@ -193,6 +205,7 @@ class AdapterFusion(Transfer):
 
     name: ClassVar[str] = "adapter-fusion"
     summary: ClassVar[str] = "adapters for every task, then an attention over them that the target learns"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = ADAPTER_FUSION
     provides = frozenset({Ability.ANY, Ability.FROZEN_ENCODER})
     excludes: ClassVar[Mapping[Ability, str]] = {Ability.ANY: REFUSES_OTHERS}

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from crosstask.errors import CrossTaskError
 from crosstask.limits import MAX_WIDTH
-from crosstask.models.hooks import ByTask, Insert
+from crosstask.models.hooks import ByTask, Insert, PlainParts
 from crosstask.papers import ADAPTERS, Paper
-from crosstask.transfer.base import Ability, Setup, Transfer
+from crosstask.transfer.base import Ability, Setup, Transfer, WholeModel
 from crosstask.validation import check_value, shown
 from crosstask.weighting import validation as checks
 
@@ -106,8 +106,33 @@ class AdapterInsert(Insert):
 
     def for_task(self, model: "Model", task: str) -> Self:
         """The task's own adapters: a nonlinearity cannot be folded into the layers' weights."""
+        self._move_pooler(model, task)
         self.adapters, self.poolers = self.adapters.only(task), self.poolers.only(task)
         return self
+
+    def _move_pooler(self, model: "Model", task: str) -> None:
+        """Give the pooler in the body the weights of the task's own."""
+        pooler = model.encoder.pooler_of_heads()
+        if pooler is not None and task in self.poolers.tasks:
+            pooler.load_state_dict(self.poolers.of(task).state_dict())
+
+    def plain_parts(self) -> PlainParts | None:
+        """Adapters behind layers; nothing for a task that has none."""
+        if not self.adapters.tasks:
+            return PlainParts()
+        return PlainParts({"adapters": self._plain_config(1, fused=False)}, self._adapter_weights())
+
+    def _plain_config(self, count: int, *, fused: bool) -> dict[str, Any]:
+        return {"layers": self.layers, "size": self.size, "count": count, "fused": fused}
+
+    def _adapter_weights(self) -> dict[str, Tensor]:
+        """By layer, then by task."""
+        weights: dict[str, Tensor] = {}
+        for number, task in enumerate(self.adapters.tasks):
+            for layer, adapter in enumerate(self.adapters.layers_of(task)):
+                for name, tensor in adapter.state_dict().items():
+                    weights[f"adapters.{layer}.adapters.{number}.{name}"] = tensor
+        return weights
 
 
 class Adapters(Transfer):
@@ -137,6 +162,7 @@ class Adapters(Transfer):
 
     name: ClassVar[str] = "adapters"
     summary: ClassVar[str] = "a frozen Hugging Face encoder with small layers of each task's own inside"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = ADAPTERS
     provides = frozenset({Ability.ANY, Ability.FROZEN_ENCODER})
     excludes: ClassVar[Mapping[Ability, str]] = {Ability.ANY: REFUSES_OTHERS}

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import rows_of
 from crosstask.models.encoder import Encoder, Representation
+from crosstask.models.encoders.hugging_face import HuggingFaceEncoder
 from crosstask.models.heads import LinearHead
-from crosstask.models.hooks import ByTask, Insert
+from crosstask.models.hooks import ByTask, Insert, PlainParts
 from crosstask.papers import ADVERSARIAL, TCHEBYCHEFF, Paper
-from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, step_if_finite
+from crosstask.transfer.base import Ability, Facts, Moment, Pass, Setup, Terms, Transfer, WholeModel, step_if_finite
 from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
 from crosstask.weighting.tchebycheff import Tchebycheff
@@ -87,6 +88,7 @@ class PrivateEncoders(Insert):
     """
 
     name: ClassVar[str] = "private-encoders"
+    reads_inputs: ClassVar[bool] = True
 
     def __init__(self, tasks: Sequence[str], encoder: Encoder) -> None:
         super().__init__()
@@ -143,6 +145,14 @@ class PrivateEncoders(Insert):
         """The private encoder of this task alone."""
         self.encoders = self.encoders.only(task)
         return self
+
+    def plain_parts(self) -> PlainParts | None:
+        """A second encoder, if it is a whole one of transformers."""
+        (encoder,) = self.encoders
+        if type(encoder) is not HuggingFaceEncoder or encoder.has_lora:
+            return None
+        weights = {f"private.{name}": tensor for name, tensor in encoder.body.state_dict().items()}
+        return PlainParts({"private": True}, weights)
 
 
 class Adversarial(Transfer):
@@ -213,6 +223,8 @@ class Adversarial(Transfer):
         self.orthogonality = number("orthogonality", orthogonality)
         self.discriminator_rate = number("discriminator_rate", discriminator_rate)
         self.private = self.private_by_default if private is None else private
+        # Copies of the encoder would be whole ones.
+        self.needs_whole_model = WholeModel.ALWAYS if self.private else WholeModel.NEVER
         if self.private:
             self.provides = frozenset({Ability.ANY, Ability.PRIVATE_ENCODERS})
         self.rising = rising

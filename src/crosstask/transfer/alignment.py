@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from crosstask.data.subsets import random_subset
 from crosstask.errors import CrossTaskError
@@ -16,9 +17,9 @@ from crosstask.gradients.covariance import covariance, similarity_of_covariances
 from crosstask.limits import MAX_COUNT
 from crosstask.models.batches import Prepared, Step, in_batches, make_batch
 from crosstask.models.evaluate import PREDICTION_BATCH
-from crosstask.models.hooks import Insert
+from crosstask.models.hooks import Insert, PlainParts
 from crosstask.papers import INFORMATION_TRANSFER, Paper
-from crosstask.transfer.base import Facts, Moment, Setup, Transfer
+from crosstask.transfer.base import Facts, Moment, Setup, Transfer, WholeModel
 from crosstask.validation import Rate, check_values
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class AlignmentMatrices(Insert):
         # A list, not a dictionary of parameters: task names are the user's and may hold any character.
         self.offsets = nn.ParameterList(torch.zeros(width, width) for _ in self.tasks)
         self.inputs: list[Tensor] | None = None
+        self._hook: RemovableHandle | None = None
 
     def attach(self, model: "Model") -> None:
         """Multiply at the site of the encoder."""
@@ -64,7 +66,7 @@ class AlignmentMatrices(Insert):
                 f"{WHERE}: the matrices are for vectors of {self.width} numbers, but those of the encoder "
                 f"'{model.encoder.name}' at layer {self.layer} have {site.width}. They belong to another encoder."
             )
-        site.change(self.align)
+        self._hook = site.change(self.align)
 
     def align(self, values: Tensor) -> Tensor:
         """Each task's rows times its matrix, [batch, ..., width]; `inputs`, if it is a list, collects what comes in."""
@@ -98,10 +100,20 @@ class AlignmentMatrices(Insert):
     def for_task(self, model: "Model", task: str) -> "Insert | None":
         """Nothing, where the weights next to the site can absorb the matrix; else the task's matrix alone."""
         if task not in self.tasks or model.encoder.fold_input(self.matrix(task), model.head(task)):
+            if self._hook is not None:
+                self._hook.remove()
             return None
         self.offsets = nn.ParameterList([self._offset(task)])
         self.tasks = [task]
+        self.layer = self.layer or model.encoder.num_frozen_layers  # the same site, by its number in the whole encoder
         return self
+
+    def plain_parts(self) -> PlainParts | None:
+        """A linear layer at its site."""
+        (task,) = self.tasks
+        # A linear layer computes x W', which is x R with W = R'.
+        weights = {"alignment.weight": self.matrix(task).T.contiguous()}
+        return PlainParts({"alignment": self.layer}, weights)
 
     def _load_from_state_dict(self, state: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         for number, task in enumerate(self.tasks):
@@ -161,6 +173,7 @@ class Alignment(Transfer):
     name: ClassVar[str] = "alignment"
     paper_options: ClassVar[Mapping[str, Any]] = {"steps": "alternate", "shared": "freeze"}
     summary: ClassVar[str] = "a matrix per task that brings the covariance of its embeddings in line with the others'"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = INFORMATION_TRANSFER
 
     def __init__(

@@ -49,6 +49,17 @@ class Ability(StrEnum):
     """A first phase compares examples with one another."""
 
 
+class WholeModel(StrEnum):
+    """When a transfer needs all parameters of the model on every rank."""
+
+    NEVER = "never"
+    """It uses what the encoder's own passes give, and modules of its own."""
+    BEFORE_STEP = "before-step"
+    """In `before_step`: where ranks hold a part of the encoder each, they gather all of it for that."""
+    ALWAYS = "always"
+    """It does not go with such a run."""
+
+
 class StateAdapter(Protocol):
     """Changes hidden states of source examples while the encoder runs for a transferred term."""
 
@@ -169,8 +180,12 @@ class Transfer(HasPresets, nn.Module):
     """What another transfer must provide, each with the sentence that refuses a run without it."""
     excludes: ClassVar[Mapping[Ability, str]] = {}
     """What no other transfer may provide, each with the sentence that refuses it; `{name}` and `{other}` are names."""
+    needs_whole_model: WholeModel = WholeModel.ALWAYS
+    """When it reads parameters or copies them, where ranks hold a part of them each."""
     notes: Sequence[str] = ()
     """What `start` found out that people should know; it goes into the record."""
+    mean_vectors: bool = False
+    """Whether it compares vectors of texts: a Hugging Face encoder then gives the mean of its token vectors."""
     is_ready: bool = True
     """Whether the targets have begun to learn; a model from before that is never selected."""
     optimizer: torch.optim.Optimizer | None = None

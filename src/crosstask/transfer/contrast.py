@@ -13,7 +13,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.models.losses import in_full
 from crosstask.papers import SETFIT, Paper
 from crosstask.quoting import shown
-from crosstask.transfer.base import Ability, Pass, Transfer
+from crosstask.transfer.base import Ability, Pass, Transfer, WholeModel
 from crosstask.weighting import validation as checks
 from crosstask.weighting.static import Uniform
 
@@ -131,6 +131,7 @@ class Contrast(Transfer):
 
     name: ClassVar[str] = "contrast"
     summary: ClassVar[str] = "a first phase on pairs: texts of one label together, others apart; then a probe as head"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = SETFIT
     paper_options: ClassVar[Mapping[str, Any]] = {"loss": "cosine", "tasks": "targets"}
     provides = frozenset({Ability.ANY, Ability.CONTRAST})

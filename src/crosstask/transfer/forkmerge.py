@@ -18,6 +18,8 @@ from crosstask.gradients.task_gradients import num_entries
 from crosstask.models.batches import Prepared, Step
 from crosstask.models.evaluate import evaluate
 from crosstask.papers import FORKMERGE, Paper
+from crosstask.probing.heads import SOLVED_HEADS
+from crosstask.probing.names import named_probe_of
 from crosstask.transfer.base import Ability, Facts, Moment, Setup, Transfer
 from crosstask.transfer.label_transfer.probes import fill_head, probe_of
 from crosstask.weighting.evidence import Need
@@ -134,9 +136,9 @@ class ForkMerge(Transfer):
     Needs a phase of target and sources together (`joint`, `normalized-joint`), a fixed weighting, which says what
     source and target count within a branch, and `schedule: parallel`. Before the first fork no label trains a head that
     is kept: where `sources_first` has trained the target's head beside the sources it is reset, and with `head: probe`
-    each copy solves for its own. Goes with no other transfer, since what that learns is not forked. Costs no updates,
-    but memory, and checkpoints, of `parts * (branches + 1)` copies of the parameters that learn, and about 4 passes
-    over the target's examples for each branch and merge.
+    or `names` each copy solves for its own. Goes with no other transfer, since what that learns is not forked. Costs
+    no updates, but memory, and checkpoints, of `parts * (branches + 1)` copies of the parameters that learn, and about
+    4 passes over the target's examples for each branch and merge.
 
     >>> branches = torch.tensor([[0.0], [1.0], [9.0]])  # the target alone, with a good source, with a bad one
     >>> search_weights(lambda weights: abs(float(merge(branches, weights)) - 0.6), 3).tolist()
@@ -187,7 +189,7 @@ class ForkMerge(Transfer):
             if forks:
                 self._settings = self._in_rounds(plan, phase)
                 phase = replace(phase, settings=self._settings)
-                if self._settings.head != "probe" and not trained_heads.isdisjoint(plan.targets):
+                if self._settings.head not in SOLVED_HEADS and not trained_heads.isdisjoint(plan.targets):
                     phase = replace(phase, reset_heads=plan.targets)
             trained_heads.update(phase.tasks_with_batches)
             planned.append(replace(phase, begin=partial(self._begin_phase, phase.begin, forks)))
@@ -315,10 +317,14 @@ class ForkMerge(Transfer):
         """All copies are the model as it is, but for heads that are probes: these have been fitted on all labels."""
         assert self._settings is not None
         for copy in range(self.parts):
-            if self._settings.head == "probe":
+            if self._settings.head in SOLVED_HEADS:
                 for target in self.targets:
-                    training = self._examples(target, moment, copy, held_out=False)
-                    fill_head(moment.model, target, probe_of(moment.model, moment.data[target].take(training)))
+                    training = moment.data[target].take(self._examples(target, moment, copy, held_out=False))
+                    if self._settings.head == "names":
+                        probe = named_probe_of(moment.model, training).model
+                    else:
+                        probe = probe_of(moment.model, training)
+                    fill_head(moment.model, target, probe)
             self.copies[copy] = _flat(moment.model)
 
     def _merge(self, moment: Moment) -> None:

@@ -12,7 +12,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.limits import MAX_WIDTH
 from crosstask.models.hooks import Adaptation, pass_context, running_in
 from crosstask.papers import METAXT, Paper
-from crosstask.transfer.base import Ability, Setup, Transfer
+from crosstask.transfer.base import Ability, Setup, Transfer, WholeModel
 from crosstask.transfer.label_transfer.network import start_at_zero, three_layers
 from crosstask.weighting import validation as checks
 
@@ -52,6 +52,7 @@ class RepresentationTransfer(Transfer):
 
     name: ClassVar[str] = "representation-transfer"
     summary: ClassVar[str] = "with label-transfer: a network that adapts source examples at one layer of the encoder"
+    needs_whole_model = WholeModel.NEVER
     paper: ClassVar[Paper | None] = METAXT
     provides = frozenset({Ability.ANY, Ability.STATE_ADAPTER})
     requires: ClassVar[Mapping[Ability, str]] = {

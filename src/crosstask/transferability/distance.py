@@ -26,7 +26,7 @@ from crosstask.training.paradigms import Plan
 from crosstask.training.trainer import Phase
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.static import Fixed, Uniform
-from crosstask.weighting.tawt import effective_sample_size
+from crosstask.weighting.target_aware import effective_sample_size
 
 Split = Literal["dev", "test"]
 STRENGTHS = np.logspace(-2, 4, 7)

@@ -16,7 +16,9 @@ from crosstask.gradients.covariance import covariance, main_directions, similari
 from crosstask.probing.linear_models import Units, cross_validate, fit, penalty_grid
 from crosstask.probing.probe import Probe
 from crosstask.transferability import more_scores, verdict
+from crosstask.transferability.baselines import nearest_texts, same_labels
 from crosstask.transferability.features import UnitsOrProblem
+from crosstask.transferability.prior import Prior, measured_sources, prior_of
 from crosstask.transferability.scores import (
     HeldOut,
     cross_fit,
@@ -31,7 +33,18 @@ from crosstask.transferability.table import Overlap, RankRow, reasons
 
 FEW_EXAMPLES = 50
 """A target with fewer gets a note."""
-MORE_SCORES = ("leep", "nce", "logme", "h_score", "label_noise", "vocabulary_overlap", "length_overlap")
+MORE_SCORES = (
+    "combined",
+    "covariance_similarity",
+    "cka",
+    "leep",
+    "nce",
+    "logme",
+    "h_score",
+    "label_noise",
+    "vocabulary_overlap",
+    "length_overlap",
+)
 Scores = dict[str, float | None]
 P = ParamSpec("P")
 
@@ -75,6 +88,7 @@ class Judge:
         self.seed = seed
         self.all_scores = all_scores
         self.directions = _directions(units)
+        self.raw_features = units.features
         # One unit for all tasks' features: that of the target.
         self.mean, self.scale = units.features.mean(axis=0), units.features.std(axis=0)
         self.scale[self.scale <= 1e-6 * np.maximum(np.abs(self.mean), 1e-300)] = 1.0
@@ -119,15 +133,22 @@ class Judge:
             "gradient_cosine": evidence.cosine,
             "disturbance": evidence.disturbance,
             "learnable": evidence.correlation,
-            "covariance_similarity": similarity_of_directions(self.directions, source.directions),
             "covariance_similarity_normalised": evidence.similarity,
-            "cka": evidence.alignment,
-            **self._more_scores(source),
+            "largest_source": float(size),
+            "same_labels": same_labels(self.target.spec, sample.spec),
+            "nearest_texts": self._nearness(units),
+            **self._more_scores(source, evidence),
         }
         row = RankRow(sample.name, evidence.verdict, evidence.score, size, scores, examples=len(sample.train))
         if overlap.is_copy:  # helpful by every score, and yet it adds nothing
             row = replace(row, verdict=verdict.USELESS, score=0.0)
-        return replace(row, reasons=reasons(evidence, overlap, scores["vocabulary_overlap"]))
+        prior = self._prior(row)
+        return replace(row, prior=prior, reasons=reasons(evidence, overlap, scores, prior))
+
+    def _prior(self, row: RankRow) -> Prior | None:
+        """What sources have brought elsewhere that are like this one and were judged as it is."""
+        is_same_kind = bool(row.scores["same_labels"])
+        return prior_of(measured_sources(), self.target.kind, is_same_kind, row.verdict)
 
     def _evidence(self, source: Source) -> verdict.Evidence:
         units = source.units
@@ -139,8 +160,14 @@ class Judge:
             correlation=correlation,
             has_random_labels=verdict.is_chance(correlation, len(np.unique(units.examples))),
             similarity=similarity_of_directions(self.directions, source.directions, normalize=True),
-            alignment=_or_none(label_cka, source.outputs, self.units.labels),
+            num_labels=len(self.target.train),
         )
+
+    def _nearness(self, raw_units: Units) -> float | None:
+        """Of texts; the mean of vectors in units of their own says nothing."""
+        if self.target.spec.form == "vector":
+            return None
+        return _or_none(nearest_texts, self.raw_features, raw_units.features)
 
     def _standardized(self, units: Units) -> Units:
         return units.of((units.features - self.mean) / self.scale)
@@ -167,12 +194,18 @@ class Judge:
             labels = verdict.example_means(labels, source)
         return verdict.disturbance(target_logits, source_logits, labels)
 
-    def _more_scores(self, source: Source) -> Scores:
+    def _more_scores(self, source: Source, evidence: verdict.Evidence) -> Scores:
         """Scores without a part in the verdict; None where they are not asked for, or do not apply."""
         scores: Scores = dict.fromkeys(MORE_SCORES)
         if not self.all_scores:
             return scores
         labels, outputs = self.units.labels, source.outputs
+        alignment = _or_none(label_cka, outputs, labels)
+        scores["covariance_similarity"] = similarity_of_directions(self.directions, source.directions)
+        scores["cka"] = alignment
+        scores["combined"] = more_scores.combined_score(
+            evidence.gain, evidence.cosine, alignment or 0.0, evidence.similarity
+        )
         scores["logme"] = _or_none(more_scores.logme, outputs, labels)
         scores["label_noise"] = _or_none(more_scores.label_noise, source.units, source.heads)
         if self.target.kind != "regression":

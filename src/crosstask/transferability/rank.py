@@ -16,7 +16,7 @@ from crosstask.progress import shown as shown_progress
 from crosstask.transferability.features import all_units, sampled
 from crosstask.transferability.judge import Judge
 from crosstask.transferability.table import RankResult, RankRow, sort_rows
-from crosstask.transferability.verdict import UNKNOWN
+from crosstask.transferability.verdict import UNKNOWN, UNSURE
 from crosstask.validation import Seed, check_value, items_of, shown
 
 NumExamples = Annotated[int, Field(ge=2, le=MAX_COUNT)]
@@ -26,6 +26,10 @@ EXAMPLES_TO_ENCODE = 4_000
 """Of all tasks together, where an encoder has to run over them: a fifth for the target, the rest for the sources."""
 MIN_EXAMPLES = 200
 """Of each source, however many sources there are."""
+CANNOT_TELL = (
+    "where the test cannot tell, sources with near inputs and agreeing gradients come first; what else speaks for one "
+    "is what others like it have brought, labels of the same kind, and size"
+)
 
 
 def rank(
@@ -41,19 +45,22 @@ def rank(
     """Say which sources are likely to help a target, from features of an encoder as it is. Nothing is trained.
 
     Each task's examples go through the frozen encoder once (features are kept on disk). Linear probes, solved in
-    seconds, stand for the tasks, and a source is judged by the outputs of its probe for the target's inputs. `verdict`
-    has the formulas:
+    seconds, stand for the tasks, and a source is judged by the outputs of its probe for the target's inputs: does a
+    small model that reads them beside the target's own outputs have a lower cross-validated loss? `verdict.verdict_of`
+    says what makes a source helpful, useless or harmful. A test with few labels that finds no gain is no proof that
+    there is none: the verdict is then "cannot tell from so few labels".
 
-        score = (gain + gradient cosine + alignment) * similarity
+    Sources are ranked by verdict, then by score:
 
-    The gain is the fraction of the target's cross-validated loss that goes away when a small model reads the source's
-    outputs beside the target's own, less what may be chance (`Gain.steady`); the alignment is that of the source's
-    outputs with the target's labels (CKA), and the similarity that of the inputs' covariances, 1 with the target's own.
-    `verdict.verdict_of` says what makes a source helpful, useless or harmful. Sources are ranked by verdict, then by
-    score.
+        score = similarity * (1 + gradient cosine)
 
-    Scores that have no part in the ranking (LEEP, NCE, LogME, H-score, label noise, overlaps of words and lengths) are
-    computed with `all_scores=True` and stand beside the others.
+    The similarity is that of the covariances of the inputs' features, 1 with the target's own; the cosine is that of
+    both tasks' gradients by a linear map that they would share. `prior` says what sources like this one, with the same
+    verdict, have brought where gains were measured by training (`crosstask.transferability.prior`).
+
+    What people go by stands beside it: the source's size, `same_labels` and `nearest_texts`. Scores that have no part
+    in the ranking (combined, CKA, LEEP, NCE, LogME, H-score, label noise, overlaps of words and lengths) are computed
+    with `all_scores=True`.
 
     Tasks of any kind go together: a task's features are a vector per text, for tagging a vector per word. The probe of
     a tagging source is read at the mean vector of a text, which is the mean of its logits over the words. A score that
@@ -102,6 +109,8 @@ def rank(
             for number, (source, sample) in enumerate(zip(comparable, samples, strict=True), 1):
                 rows.append(judge.row(sample, units[source.name], source))
                 bar.advance(number, source.name)
+    if any(row.verdict == UNSURE for row in rows):
+        notes.append(CANNOT_TELL)
     return RankResult(target.name, sort_rows(rows), (*notes, *judge.notes))
 
 

@@ -6,14 +6,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
 from crosstask.runs.record import finite
-from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MAX_DISTURBANCE, UNKNOWN, VERDICTS, Evidence
+from crosstask.transferability.prior import Prior
+from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MAX_DISTURBANCE, UNKNOWN, UNSURE, VERDICTS, Evidence
 
 COLUMNS = {
     "gradient_cosine": "grad cos",
     "disturbance": "disturb",
     "learnable": "learn",
+    "same_labels": "labels",
+    "nearest_texts": "texts",
+    "combined": "combined",
     "covariance_similarity": "cov",
-    "covariance_similarity_normalised": "cov/self",
     "leep": "LEEP",
     "nce": "NCE",
     "logme": "LogME",
@@ -23,7 +26,7 @@ COLUMNS = {
     "vocabulary_overlap": "vocab",
     "length_overlap": "lengths",
 }
-"""Scores beside the gain, with their headings in the table."""
+"""Scores beside the gain, with their headings in the table. The score that sources are ranked by stands before them."""
 FEW_KNOWN_WORDS = 0.5
 """A vocabulary overlap below this is worth a reason."""
 
@@ -32,10 +35,11 @@ FEW_KNOWN_WORDS = 0.5
 class RankRow:
     """What is known of one source.
 
-    - `verdict`: "likely helps", "probably useless", "may hurt" or "cannot be judged", with its `reasons` in words;
-    - `score`: the combined score; None where the source cannot be judged;
+    - `verdict`: one of `verdict.VERDICTS`, with its `reasons` in words;
+    - `score`: what sources with the same verdict are ranked by; None where the source cannot be judged;
     - `scores`: every score by name; None for one that does not apply, or was not asked for;
-    - `size`: its training examples; `examples`: how many of them were used.
+    - `size`: its training examples; `examples`: how many of them were used;
+    - `prior`: what sources like it have brought elsewhere; None where none were measured.
     """
 
     source: str
@@ -45,6 +49,7 @@ class RankRow:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     examples: int = 0
     reasons: tuple[str, ...] = ()
+    prior: Prior | None = None
 
     def to_data(self) -> dict[str, Any]:
         """As plain data."""
@@ -96,21 +101,27 @@ class RankResult:
 
 
 def sort_rows(rows: Iterable[RankRow]) -> tuple[RankRow, ...]:
-    """From best to worst: by verdict, then by score."""
-    return tuple(sorted(rows, key=lambda row: (VERDICTS.index(row.verdict), -(row.score or 0.0))))
+    """From best to worst: by verdict, then by score, then by gain."""
+
+    def place(row: RankRow) -> tuple[int, float, float]:
+        return VERDICTS.index(row.verdict), -(row.score or 0.0), -(row.scores.get("gain") or 0.0)
+
+    return tuple(sorted(rows, key=place))
 
 
 def _verdict_table(rows: Sequence[RankRow]) -> list[list[str]]:
-    table = [["", "source", "verdict", "score", "gain", "examples"]]
+    table = [["", "source", "verdict", "score", "gain", "others like it", "examples"]]
     for number, row in enumerate(rows, 1):
-        score, gain, size = "", "", ""
+        score, gain, prior, size = "", "", "", ""
         if row.score is not None:
             score = f"{row.score:+.3f}"
         if row.scores.get("gain") is not None:  # a source that cannot be judged has none
             gain = f"{row.scores['gain']:+.1%} ± {row.scores['gain_error']:.1%}"
+        if row.prior is not None:
+            prior = f"{row.prior.helped:.0%} helped"
         if row.size is not None:
             size = f"{row.size:,}"
-        table.append([str(number), row.source, row.verdict, score, gain, size])
+        table.append([str(number), row.source, row.verdict, score, gain, prior, size])
     return table
 
 
@@ -155,8 +166,11 @@ class Overlap:
     agreement: tuple[float, float] | None
 
 
-def reasons(evidence: Evidence, overlap: Overlap, vocabulary_overlap: float | None) -> tuple[str, ...]:
+def reasons(
+    evidence: Evidence, overlap: Overlap, scores: Mapping[str, float | None], prior: Prior | None
+) -> tuple[str, ...]:
     """Why a source has its verdict, in words, the weightiest first."""
+    has_same_labels, vocabulary_overlap = bool(scores["same_labels"]), scores["vocabulary_overlap"]
     if overlap.is_copy:
         return ("the same examples with the same labels as the target: it adds nothing",)
     gain, sentences = evidence.gain, []
@@ -164,8 +178,19 @@ def reasons(evidence: Evidence, overlap: Overlap, vocabulary_overlap: float | No
         sentences.append(f"its answers take {gain.fraction:.0%} off the target's cross-validated loss")
     elif gain.fraction > 0.0:
         sentences.append("its answers lower the target's cross-validated loss, but that may be chance")
+    elif gain.may_matter:
+        sentences.append("its answers do not lower the target's cross-validated loss, but that may be chance")
+    elif evidence.verdict == UNSURE:
+        sentences.append(
+            "its answers do not lower the target's cross-validated loss, which with few labels proves little"
+        )
     else:
         sentences.append("its answers tell nothing about the target's labels that the target's own examples do not")
+    if prior is not None:
+        sentences.append(str(prior))
+    elif evidence.verdict == UNSURE:
+        likeness = "the same kind as" if has_same_labels else "another kind than"
+        sentences.append(f"its labels are of {likeness} the target's, and next to nothing like it was measured before")
     if evidence.disturbance > MAX_DISTURBANCE:
         sentences.append(
             "its inputs vary along what the target reads more than the target's do, and its labels do not follow"

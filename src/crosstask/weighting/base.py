@@ -58,14 +58,17 @@ class Problem:
 class HeldOut:
     """Which losses `after_step` wants, and what it does with them.
 
-    - `kind`: "query", examples that never train the model, or "fresh", a new sample of the training set;
+    - `kind`: "query", examples that never train the model; "parts", of the targets' training sets, each of which judges
+      and does not train in its turn (`Weighting.held_out_part`); or "fresh", a new sample of the training set;
     - `query`: for "query": fraction of each training set that becomes the query set, or "dev" for the dev sets;
+    - `parts`: for "parts": how many there are;
     - `size`: examples of each task; as many as a training batch has when left out;
     - `need`: how gradients are taken of these losses.
     """
 
-    kind: Literal["query", "fresh"]
+    kind: Literal["query", "parts", "fresh"]
     query: Query = 0.1
+    parts: int = 1
     size: int | None = None
     need: Need = Need.GRADIENTS
 
@@ -111,7 +114,9 @@ class Weighting(HasPresets, ABC):
         self.targets: tuple[str, ...] = ()
         self.steps = 0
         self.reduce: Callable[[Tensor], Tensor] = _unchanged
+        self.scatter: Callable[[Tensor], Tensor] | None = None
         self.num_ranks = 1
+        self._rank: int | None = None
         self._weights: dict[str, float] = {}
         self._facts: Facts = {}
         self._num_refused = 0
@@ -158,14 +163,28 @@ class Weighting(HasPresets, ABC):
             check_known_tasks(self.name, option, tasks, names)
 
     @final
-    def connect(self, reduce: Callable[[Tensor], Tensor], num_ranks: int) -> None:
+    def connect(
+        self,
+        reduce: Callable[[Tensor], Tensor],
+        num_ranks: int,
+        scatter: Callable[[Tensor], Tensor] | None = None,
+        rank: int | None = None,
+    ) -> None:
         """Take part in sums over ranks.
 
         Args:
             reduce: a tensor added up over all ranks, as a copy.
             num_ranks: how many there are.
+            scatter: a vector added up over all ranks, of which each gets an equal part, in the order of the ranks.
+                Without it gradients are sent by `reduce`, which takes twice as much.
+            rank: number of this one.
         """
-        self.reduce, self.num_ranks = reduce, num_ranks
+        self.reduce, self.num_ranks, self.scatter, self._rank = reduce, num_ranks, scatter, rank
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes that train the model."""
+        return Ranks(self.reduce, self.num_ranks, self.scatter, self._rank)
 
     def expect(self, num_steps: int) -> None:
         """Take note, before the first call of `backward`, how many there will be: inspections may be placed by it."""
@@ -217,6 +236,11 @@ class Weighting(HasPresets, ABC):
     def wants_held_out(self) -> bool:
         """Whether `after_step` should be called after this step."""
         return Need.HELD_OUT in self.needs(self.steps - 1)
+
+    @property
+    def held_out_part(self) -> int | None:
+        """The part of each target's training set that does not train at present, where parts take turns in judging."""
+        return None
 
     @final
     def backward(
@@ -297,7 +321,7 @@ class Weighting(HasPresets, ABC):
             weights=self._step_weights(),
             probabilities=probabilities or {},
             scale=scale,
-            ranks=Ranks(self.reduce, self.num_ranks),
+            ranks=self.ranks,
             shared_parameters=list(shared or ()),
             placer=losses if isinstance(losses, PlacesGradients) else None,
         )

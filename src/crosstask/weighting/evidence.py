@@ -13,6 +13,7 @@ from crosstask.gradients import inner_products
 from crosstask.gradients import representations as on_representations
 from crosstask.gradients import task_gradients as grads
 from crosstask.gradients.distributed import Ranks
+from crosstask.gradients.sharded import cut, is_sharded
 from crosstask.gradients.target_alignment import (
     ComparedLosses,
     InverseHessian,
@@ -205,13 +206,10 @@ class Evidence:
 
     @computed_once
     def gradients(self) -> dict[str, grads.TaskGradient]:
-        """Each task's gradient times `scale`; on the shared parameters over all ranks."""
-        gradients = {}
+        """Each task's gradient times `scale`: this rank's part, on sharded parameters its rows."""
         # Each graph is freed as soon as its gradient is taken.
-        for task, _, gradient in grads.each_gradient(self.loss_tensors, self.shared, self.scale):
-            gradient.shared = self.ranks.sum_parts(gradient.shared)
-            gradients[task] = gradient
-        return gradients
+        each_gradient = grads.each_gradient(self.loss_tensors, self.shared, self.scale)
+        return {task: gradient for task, _, gradient in each_gradient}
 
     def compare_last(self, count: int) -> None:
         """Let `gram` be over the last `count` shared tensors alone; to be called before it is first read."""
@@ -229,8 +227,9 @@ class Evidence:
             gram = self._finite(self.placer.gram(self.tasks))
         else:
             num_left_out = len(self.shared) - (self._num_compared or len(self.shared))
+            compared = self.shared[num_left_out:]
             rows = [gradient.shared[num_left_out:] for gradient in self.gradients.values()]
-            gram = self._finite(inner_products.gram_matrix(rows).cpu() / self.scale**2)  # products have the scale twice
+            gram = self._finite(self.ranks.gram(rows, compared).cpu() / self.scale**2)  # products have the scale twice
         self.facts = gradient_facts(gram, self.tasks, self.targets)
         return gram
 
@@ -251,7 +250,14 @@ class Evidence:
         For methods that cannot do with products alone: it takes the memory that `gram` avoids.
         """
         self.gram  # noqa: B018 - raises when gradients have overflowed
-        rows = [grads.flatten(gradient.shared, self.shared) for gradient in self.gradients.values()]
+        rows: list[Tensor] = []
+        for gradient in self.gradients.values():
+            total = self.ranks.sum_gradient(gradient.shared, self.shared)
+            pieces = []
+            for on_parameter, parameter in zip(total, self.shared, strict=True):
+                dense = parameter.new_zeros(parameter.numel()) if on_parameter is None else on_parameter
+                pieces.append(dense.detach().reshape(-1))
+            rows.append(torch.cat(pieces))
         jacobian = torch.stack(rows)  # [tasks, parameters]
         if jacobian.dtype != torch.float64:
             jacobian = jacobian.float()
@@ -282,7 +288,10 @@ class Evidence:
         """Products of the tasks' gradients on their representations, [tasks, tasks], in float64 on the CPU."""
         gradients = [gradient.on_representation for gradient in self.representation_gradients.values()]
         device = next(iter(self.loss_tensors.values())).device
-        gram = self.ranks.sum(on_representations.representation_gram(gradients, device)).cpu()
+        counts = None
+        if self.ranks.count > 1:
+            counts = self.ranks.sum(on_representations.num_examples(gradients, device)).tolist()
+        gram = self.ranks.sum(on_representations.representation_gram(gradients, device, counts)).cpu()
         gram = self._finite(gram / self.scale**2)
         self.facts = gradient_facts(gram, self.tasks)
         return gram
@@ -326,13 +335,15 @@ class Evidence:
         self._put_observed_heads_in_place()
         for gradient in self.gradients.values():
             grads.add_to_grad(gradient.head)
-        # The direction is complete on every rank, and the loop adds up what all ranks have.
-        local_direction = direction * (self.scale / self.ranks.count)
         start = 0
         pairs = []
         for parameter in self.shared:
-            entries = local_direction[start : start + parameter.numel()]
-            pairs.append((parameter, entries.view_as(parameter)))
+            entries = direction[start : start + parameter.numel()].view(parameter.shape) * self.scale
+            if is_sharded(parameter):
+                entries = cut(entries, parameter)
+            else:  # complete on every rank, and the loop adds up what all ranks have
+                entries = entries / self.ranks.count
+            pairs.append((parameter, entries))
             start += parameter.numel()
         grads.add_to_grad(pairs)
 
@@ -373,8 +384,7 @@ class Evidence:
         for task, gradient in self.gradients.items():
             grads.add_to_grad(gradient.head, factors[task] if weigh_heads else 1.0)
             shared_gradients.append(gradient.shared)
-            # These are complete on every rank, and the loop adds up what all ranks have.
-            shared_factors.append(factors[task] / self.ranks.count)
+            shared_factors.append(factors[task])
         mixture = grads.mix(shared_gradients, shared_factors)
         grads.add_to_grad(zip(self.shared, mixture, strict=True))
 
@@ -382,9 +392,8 @@ class Evidence:
         """The loss of a target outside the tasks reaches that target's own head alone."""
         if not self.observed:
             return
-        shared = {id(parameter) for parameter in self.shared}
         for task, loss in self.observed.items():
-            head = [leaf for leaf in grads.leaves_of(loss) if id(leaf) not in shared]
+            head = grads.leaves_beside(loss, self.shared)
             if head:
                 # The graph is retained: it may be part of another loss's.
                 weighted = loss * (self.scale * self._factor(task, {task: 1.0}))

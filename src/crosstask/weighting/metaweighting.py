@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from crosstask.errors import CrossTaskError
 from crosstask.gradients import inner_products
 from crosstask.gradients import task_gradients as grads
-from crosstask.gradients.distributed import Ranks
 from crosstask.gradients.simplex import frank_wolfe, min_norm_point, project_onto_simplex
 from crosstask.papers import METAWEIGHTING, Paper
 from crosstask.quoting import shown
@@ -90,8 +89,8 @@ class SupportGradients:
 
     - `parameters`: the shared parameters;
     - `scale`: the factor of all gradients here, added up over the steps that make one update;
-    - `shared`: each task's gradient on the shared parameters;
-    - `heads`: each task's gradients on the other parameters that it reaches;
+    - `shared`: each task's gradient on the shared parameters, of several ranks a slice;
+    - `heads`: each task's gradients on the other parameters that it reaches, likewise;
     - `factors`: by how much more of a task the step had than its weight: one over its probability.
     """
 
@@ -134,6 +133,29 @@ class SupportGradients:
         for column, task in enumerate(self.shared):
             complete[:, tasks.index(task)] = products[:, column].cpu() * self.factors[task]
         return complete / self.scale
+
+
+def take_support(evidence: Evidence, support: SupportGradients | None, *, with_heads: bool) -> SupportGradients:
+    """The gradients of a step, which also go into `.grad`, for losses that are known after the update.
+
+    Args:
+        evidence: of the step.
+        support: of earlier steps, to which those of this one are added if they make one update.
+        with_heads: whether gradients on heads are kept too.
+    """
+    is_new_update = all(parameter.grad is None for parameter in evidence.shared)
+    if support is None or is_new_update:
+        # Support gradients of an update that was not followed by `after_step` are dropped.
+        support = SupportGradients(evidence.shared)
+    heads: dict[str, dict[Tensor, Tensor]] = {}
+    shared: dict[str, grads.Gradient] = {}
+    for task, gradient in evidence.take_and_put_in_place().items():
+        heads[task] = dict(gradient.head if with_heads else ())
+        shared[task] = evidence.ranks.slices(gradient.shared, evidence.shared)
+    for task, head in evidence.ranks.slice_heads(heads, evidence.shared[0].device).items():
+        support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
+    support.scale += evidence.scale
+    return support
 
 
 def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -283,20 +305,7 @@ class MetaWeighting(Weighting):
         if evidence.placer is not None:  # which keeps the gradients itself, for `learn_from_products`
             self._support = None
             return {}
-        is_new_update = all(parameter.grad is None for parameter in evidence.shared)
-        support = self._support
-        if support is None or is_new_update:
-            # Support gradients of an update that was not followed by `after_step` are dropped.
-            support = SupportGradients(evidence.shared)
-        heads: dict[str, dict[Tensor, Tensor]] = {}
-        shared: dict[str, grads.Gradient] = {}
-        for task, gradient in evidence.take_and_put_in_place().items():
-            heads[task] = dict(gradient.head if self.heads else ())
-            shared[task] = evidence.ranks.sum_parts(grads.pack(gradient.shared, evidence.shared, self.num_ranks))
-        for task, head in evidence.ranks.sum_heads(heads, evidence.shared[0].device).items():
-            support.add(task, shared[task], head, 1.0 / evidence.probabilities.get(task, 1.0))
-        support.scale += evidence.scale
-        self._support = support
+        self._support = take_support(evidence, self._support, with_heads=self.heads)
         return {}
 
     def _learn_from_held_out(self, losses: Mapping[str, Tensor], shared: Iterable[nn.Parameter] | None) -> None:
@@ -308,7 +317,7 @@ class MetaWeighting(Weighting):
         support, self._support = self._support, None
         if support is None or not losses:
             return
-        ranks = Ranks(self.reduce, self.num_ranks)
+        ranks = self.ranks
         rows: list[Tensor] = []
         query_losses: dict[str, Tensor] = {}
         gradients = grads.each_gradient(losses, support.parameters, check=self.check_losses)
@@ -318,12 +327,14 @@ class MetaWeighting(Weighting):
         for group in groups:
             queries = []
             for task, loss, gradient in group:
-                gradient.shared = grads.pack(gradient.shared, support.parameters, self.num_ranks)
+                gradient.shared = ranks.slices(gradient.shared, support.parameters)
+                head = ranks.slice_heads({task: dict(gradient.head)}, loss.device)[task]
+                gradient.head = list(head.items())
                 queries.append(gradient)
                 query_losses[task] = loss
             rows.append(support.products(queries))
             del group, gradient, queries  # before the next are taken
-        # Support gradients are complete on every rank, so the products of each rank's queries add up.
+        # Each rank has a slice of both gradients.
         products = support.of_tasks(ranks.sum(torch.cat(rows)).cpu(), self.tasks)  # [query tasks, tasks]
         values = ranks.sum(torch.stack(list(query_losses.values())).float()).tolist()
         self._learn_from_products(products, dict(zip(query_losses, values, strict=True)))

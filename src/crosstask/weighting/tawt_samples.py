@@ -229,14 +229,22 @@ class SampleTAWT(StaticWeighting):
         is_finite = torch.isfinite(products)
         # Sums over ranks are made on the device that the ranks communicate by.
         device = products.device if self.num_ranks > 1 else torch.device("cpu")
-        finite_index = index.to(device)[is_finite.to(device)]
-        # One entry per example of the task, whoever has it: [2, examples].
-        sums_and_counts = torch.zeros(2, size, dtype=torch.float64, device=device)
-        sums_and_counts[0].index_add_(0, finite_index, products[is_finite].to(device).double())
-        sums_and_counts[1].index_add_(0, finite_index, torch.ones_like(finite_index, dtype=torch.float64))
-        sums, counts = self.reduce(sums_and_counts).cpu()
-        examples = counts.nonzero()[:, 0]
-        return examples, sums[examples] / counts[examples]
+        index, products = index.to(device)[is_finite.to(device)], products[is_finite].to(device).double()
+        if self.num_ranks > 1 and self.ranks.number is None:
+            # One entry per example of the task, whoever has it: [2, examples].
+            sums_and_counts = torch.zeros(2, size, dtype=torch.float64, device=device)
+            sums_and_counts[0].index_add_(0, index, products)
+            sums_and_counts[1].index_add_(0, index, torch.ones_like(products))
+            sums, counts = self.reduce(sums_and_counts).cpu()
+            examples = counts.nonzero()[:, 0]
+            return examples, sums[examples] / counts[examples]
+        # As few numbers as there are examples in the step, and not in the task.
+        index, products = self.ranks.join(index.double()).long().cpu(), self.ranks.join(products).cpu()
+        examples, rows = index.unique(return_inverse=True)
+        sums, counts = torch.zeros(2, len(examples), dtype=torch.float64)
+        sums.index_add_(0, rows, products)
+        counts.index_add_(0, rows, torch.ones_like(products))
+        return examples, sums / counts
 
     def _log_weights_of(self, task: str) -> Tensor:
         if task in self._log_weights:

@@ -15,7 +15,7 @@ from crosstask.studies.executors import ExecutorName
 from crosstask.studies.grid import CELLS_FILE
 from crosstask_papers.bench.exchange import score_predictions, write_problems
 from crosstask_papers.bench.methods import METHODS
-from crosstask_papers.bench.page import bench_page, read_results
+from crosstask_papers.bench.page import bench_page, bench_pictures, read_results
 from crosstask_papers.bench.results import Results
 from crosstask_papers.bench.runs import Bench
 from crosstask_papers.bench.suites import SUITES
@@ -50,6 +50,7 @@ def run_and_show(
     encoder: str | None,
     seeds: int | None,
     quick: bool,
+    pairs: bool,
     jobs: int,
     on: ExecutorName,
     minutes: float | None,
@@ -60,7 +61,7 @@ def run_and_show(
     """Run what is missing, write the page, and print each suite's table."""
     if minutes is not None and minutes < 0:
         raise CrossTaskError(f"--minutes must be at least 0, found {minutes:g}.")
-    bench = make_bench(data, encoder, quick=quick)
+    bench = make_bench(data, encoder, quick=quick, pairs=pairs)
     folder = output.with_name(f"{output.name}-quick") if quick else output
     if predictions is not None:
         _check_folder(predictions, "--predictions")
@@ -77,6 +78,9 @@ def run_and_show(
     )
     all_rows = read_results(folder / CELLS_FILE)
     write_text(folder / PAGE_FILE, bench_page(all_rows))
+    for name, text in bench_pictures(all_rows).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_text(folder / name, text)
     _show_results(all_rows)
     refused = [f"{key}: {row['refused']}" for key, row in rows.items() if "refused" in row]
     for text in dict.fromkeys(refused):
@@ -90,7 +94,7 @@ def write_and_count(folder: Path, suites: Sequence[str], data: Path | None, *, s
     typer.echo(f"{count:,} problems: {folder}")
 
 
-def make_bench(data: Path | None, encoder: str | None, *, quick: bool) -> Bench:
+def make_bench(data: Path | None, encoder: str | None, *, quick: bool, pairs: bool = False) -> Bench:
     """The bench over a folder that exists, or over hand-made data in a quick run."""
     if data is not None:
         _check_folder(data, "--data")
@@ -98,7 +102,7 @@ def make_bench(data: Path | None, encoder: str | None, *, quick: bool) -> Bench:
         raise CrossTaskError(
             "The bench reads its data sets from a folder: name it with --data DIR, or use --quick for hand-made data."
         )
-    return Bench(data, quick, encoder)
+    return Bench(data, quick, encoder, pairs)
 
 
 def _check_folder(path: Path, option: str) -> None:

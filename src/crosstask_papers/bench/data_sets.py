@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from crosstask.data.examples import Examples
+from crosstask.data.label_names import ordered_descriptions
 from crosstask.data.subsets import random_subset
 from crosstask.data.task import Task
 from crosstask_papers.bench import hand_made
@@ -37,6 +38,25 @@ YEAST = ("yeast 2", "yeast 3", "yeast 4", "yeast 1")
 DIGITS = ("digit", "parity", "at least five", "closed loops")
 RATING = "SST as numbers"
 
+REVIEWS: Mapping[object, object] = {"0": "a negative review", "1": "a positive review"}
+DESCRIPTIONS: Mapping[str, Mapping[object, object]] = {
+    **dict.fromkeys(("MR", "CR", "SST-2", *AMAZON), REVIEWS),
+    "levels": {str(level): " ".join(words) for level, words in enumerate(hand_made.SCALE)},
+    "polarity": {"+": "good", "-": "awful"},
+    "MPQA": {"0": "a negative opinion", "1": "a positive opinion"},
+    "SUBJ": {"0": "an opinion about a movie", "1": "what happens in the plot of a movie"},
+    "SST-5": {"0": "terrible", "1": "bad", "2": "okay, neither good nor bad", "3": "good", "4": "excellent"},
+    "TREC": {
+        "0": "a question about a description, a definition, a reason or a manner",
+        "1": "a question about a thing, an animal, a product or a word",
+        "2": "a question about an abbreviation",
+        "3": "a question about a person or a group",
+        "4": "a question about a place, a city or a country",
+        "5": "a question about a number, a date or an amount",
+    },
+}
+"""What the labels of data sets mean that are numbers there, for methods that read names."""
+
 
 @cache
 def data_set(data: Path, name: str) -> Task:
@@ -49,6 +69,8 @@ def data_set(data: Path, name: str) -> Task:
     if dev is None:
         train, dev = _cut(train, min(JUDGES, round(DEV_SHARE * len(train))), generator)
     dev, test = _at_most(dev, JUDGES), _at_most(test, MEASURED)
+    described = ordered_descriptions(name, task.kind, task.labels, DESCRIPTIONS.get(name))
+    task = replace(task, spec=replace(task.spec, descriptions=described))
     is_apart = Fingerprints.of(train.inputs).apart_from([Fingerprints.of(part.inputs) for part in (dev, test)])
     return replace(task, train=train.take(np.flatnonzero(is_apart).tolist()), dev=dev, test=test)
 

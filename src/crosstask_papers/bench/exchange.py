@@ -10,6 +10,9 @@ from crosstask_papers.bench.choices import run_key
 from crosstask_papers.bench.opponents import OPPONENTS, read_predictions, score, write_problem
 from crosstask_papers.bench.runs import Bench, row_of
 
+OPPONENT = next(iter(OPPONENTS))
+"""In the keys of problems, which are the same for all opponents."""
+
 
 def write_problems(bench: Bench, folder: Path, suites: Sequence[str] = (), seeds: int | None = None) -> int:
     """Write the problems that opponents can be measured on, and return how many there are."""
@@ -35,7 +38,7 @@ def score_predictions(
         problem = bench.problem(key)
         named = RunKey.from_json({**key.to_json(), "method": predicted["opponent"]})
         scores = score(problem, predicted["predictions"], path)
-        rows[named] = row_of(problem, scores, updates=0, seconds=predicted["seconds"])
+        rows[named] = row_of(problem, scores, predicted["updates"], predicted["seconds"])
     return rows
 
 
@@ -43,11 +46,11 @@ def _keys(bench: Bench, suites: Sequence[str], seeds: int | None) -> Iterator[Ru
     """Every problem that is a classification of texts."""
     for seed in range(seeds or bench.default_seeds):
         for suite in bench.suites(suites):
-            if suite.kind != "classification" or OPPONENTS[0] in suite.without:
+            if suite.kind != "classification" or OPPONENT in suite.without:
                 continue
             for labels in suite.labels:
                 for target in suite.targets:
-                    yield run_key(suite, target, labels, OPPONENTS[0], None, seed)
+                    yield run_key(suite, target, labels, OPPONENT, None, seed)
 
 
 def path_of(key: RunKey) -> Path:

@@ -1,7 +1,7 @@
 """Methods of others: TF-IDF here; the rest in environments of their own, on problems as plain files.
 
-A problem is a JSON file: the target's few labels, and the test inputs without theirs. An opponent writes a file of the
-same name with its predictions, and the bench scores them as it scores its own (`benchmarks/opponents/`).
+A problem is a JSON file: the target's few labels, the test inputs without theirs, and the budget. An opponent writes a
+file of the same name with its predictions, and the bench scores them as it scores its own (`benchmarks/opponents/`).
 """
 
 import json
@@ -15,21 +15,32 @@ from typing_extensions import TypedDict
 from crosstask.data.metrics import accuracy
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
+from crosstask.runs.events import Row
 from crosstask.storage import check_shape, write_text
 from crosstask_papers.bench.problems import Problem
+from crosstask_papers.bench.suites import Suite
 
-OPPONENTS = ("setfit",)
-"""Those that are measured elsewhere."""
+OPPONENTS = {
+    "setfit": "SetFit itself, with as many updates as all",
+    "setfit-own": "SetFit itself, with an epoch of all its pairs",
+}
+"""Those that are measured elsewhere, and what they are."""
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
 """Inverse ones of the logistic regression, for cross-validation on the few labels to choose from."""
 NUM_FOLDS = 5
 
 
 class Predicted(TypedDict):
-    """What an opponent writes: its name, a label for each test input, and how long training and predicting took."""
+    """What an opponent writes.
+
+    - `opponent`: its name;
+    - `predictions`: a label for each test input;
+    - `updates`: of its training; `seconds`: of training and predicting.
+    """
 
     opponent: str
     predictions: list[str]
+    updates: int
     seconds: float
 
 
@@ -70,11 +81,18 @@ def write_problem(problem: Problem, path: Path) -> None:
         "target": problem.target.name,
         "seed": problem.seed,
         "labels": list(problem.target.labels),
+        "budget": _budget(problem.suite),
         "train": {"texts": list(problem.target.train.inputs), "labels": list(problem.target.train.labels)},
         "test": {"texts": list(problem.target.test.inputs)},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(data, ensure_ascii=False, indent=0) + "\n")
+
+
+def _budget(suite: Suite) -> Row:
+    """What every method that is trained has, and how much of a text the encoder reads; None where it says nothing."""
+    max_length = None if isinstance(suite.encoder, str) else suite.encoder.get("max_length")
+    return {"updates": suite.updates, "batch_size": suite.batch_size, "max_length": max_length}
 
 
 def read_predictions(path: Path) -> Predicted:

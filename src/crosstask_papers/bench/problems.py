@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crosstask.data.options import SplitKeywords
 from crosstask.data.task import Task
 from crosstask_papers.bench.data_sets import CUT_SEED, data_set, measured_fingerprints, train_fingerprints
 from crosstask_papers.bench.shared_text import Fingerprints
@@ -31,9 +32,7 @@ def make_problem(data: Path, suite: Suite, target: str, labels: int, seed: int) 
     complete = data_set(data, target)
     few = suite.few(data, target, labels, seed)
     judges = complete.dev if seed == CHOOSING_SEED else complete.test
-    task = Task.assemble(
-        target, few, False, judges, labels=complete.labels or None, kind=complete.kind, metric=complete.spec.metric
-    )
+    task = Task.assemble(target, few, False, judges, **_options(complete))
     known = [*measured_fingerprints(data, target), Fingerprints.of(few.inputs)]
     sources = [_source(data, name, known, suite.max_source) for name in suite.sources[target]]
     return Problem(suite, labels, seed, task, tuple(sources))
@@ -45,11 +44,15 @@ def _source(data: Path, name: str, known: list[Fingerprints], most: int) -> Task
     is_apart = train_fingerprints(data, name).apart_from(known)
     order = np.random.default_rng(CUT_SEED).permutation(len(is_apart))
     positions = np.sort(order[is_apart[order]][:most]).tolist()
-    return Task.assemble(
-        name,
-        source.train.take(positions),
-        dev=False,
-        labels=source.labels or None,
-        kind=source.kind,
-        metric=source.spec.metric,
-    )
+    return Task.assemble(name, source.train.take(positions), dev=False, **_options(source))
+
+
+def _options(task: Task) -> SplitKeywords:
+    """Of a task with other examples of the same data set."""
+    descriptions = dict(zip(task.labels, task.spec.descriptions, strict=False))
+    return {
+        "labels": task.labels or None,
+        "kind": task.kind,
+        "metric": task.spec.metric,
+        "descriptions": {label: text for label, text in descriptions.items() if text} or None,
+    }

@@ -16,14 +16,14 @@ BySeed = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of measured runs; those of trials are left out."""
+    """Rows of measured runs; those of trials are left out, and those with a single source."""
 
     rows: Sequence[Row]
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> "Results":
         """What may stand in a table."""
-        return cls([row for row in rows if row["seed"] != CHOOSING_SEED and "score" in row])
+        return cls([row for row in rows if row["seed"] != CHOOSING_SEED and "score" in row and row["method"] in NAMES])
 
     def of_suite(self, suite: Suite) -> "Results":
         """The rows of one suite."""

@@ -16,6 +16,7 @@ from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.training.config import Training
 from crosstask_papers.bench.choices import AXES, Rows, chosen_rate, run_key, trial_keys
 from crosstask_papers.bench.methods import AUTO_MINUTES, METHODS, Settings
+from crosstask_papers.bench.pairs import ALONE, PAIRED, RANKING, pair_names, ranking_row, split_name, with_source
 from crosstask_papers.bench.problems import Problem, make_problem
 from crosstask_papers.bench.suites import FULL, HAND_MADE, Suite, find_suite, quick_version
 from crosstask_papers.rates import CHOOSING_SEED
@@ -27,7 +28,10 @@ FACT_NAMES = {"bench": "encoder or size", "suite": "suite '{}'", "method": "meth
 
 
 class BenchRow(TypedDict, total=False):
-    """The row of a run: `score` in percent on test, or of a trial `dev`, and what it took."""
+    """The row of a run: `score` in percent on test, or of a trial `dev`, and what it took.
+
+    Of a ranking, `scores` by source and name, and `verdicts` by source.
+    """
 
     score: float
     dev: float
@@ -37,6 +41,8 @@ class BenchRow(TypedDict, total=False):
     sources: int
     updates: int
     seconds: float
+    scores: dict[str, dict[str, float | None]]
+    verdicts: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,14 @@ class Bench:
 
     - `data`: the folder; hand-made data needs none;
     - `quick`: less of everything;
-    - `encoder`: instead of that of each suite.
+    - `encoder`: instead of that of each suite;
+    - `pairs`: measure what every single source brings, see `pairs`, in place of all sources together.
     """
 
     data: Path | None = None
     quick: bool = False
     encoder: Named | None = None
+    pairs: bool = False
 
     @property
     def default_seeds(self) -> int:
@@ -96,7 +104,7 @@ class Bench:
             seeds: how many, from 0 on.
             rows: what has been run, refused runs included.
         """
-        all_suites, names = self.suites(suites), check_methods(methods)
+        all_suites, names = self.suites(suites), self._methods(methods)
         rows = rows or {}
         keys: list[RunKey] = []
         for suite in all_suites:
@@ -104,8 +112,25 @@ class Bench:
                 keys += self._trials(suite, name)
         for seed in range(seeds or self.default_seeds):
             for suite in all_suites:
-                keys += self._measured(suite, names, seed, rows)
+                measured = self._pairs(suite, names, seed) if self.pairs else self._measured(suite, names, seed)
+                for target, labels, name in measured:
+                    key = self._run_key(suite, target, labels, name, seed, rows)
+                    if key is not None:
+                        keys.append(key)
         return list(dict.fromkeys(keys))
+
+    def _methods(self, names: Sequence[str]) -> list[str]:
+        """Those of these names; with single sources the target alone and `PAIRED`, unless others are named."""
+        if not self.pairs:
+            return check_methods(names)
+        paired = check_methods(names or [PAIRED])
+        for name in paired:
+            if not METHODS[name].trains_on_sources:
+                raise CrossTaskError(
+                    f"'{name}' trains on no source, so that there is nothing to measure of single sources. Name others "
+                    f"with --methods, such as {PAIRED}."
+                )
+        return [ALONE, *paired]
 
     def _trials(self, suite: Suite, name: str) -> list[RunKey]:
         """The runs that choose the rate of a method on a suite."""
@@ -115,19 +140,29 @@ class Bench:
             return trial_keys(chooser, name)
         return []
 
-    def _measured(self, suite: Suite, names: Sequence[str], seed: int, rows: Rows) -> Iterator[RunKey]:
-        """The runs of one seed whose rate is known."""
+    def _measured(self, suite: Suite, names: Sequence[str], seed: int) -> Iterator[tuple[str, int, str]]:
+        """Target, number of labels and method of the runs of one seed."""
         for labels in suite.labels:
             for name in names:
-                if not self._fits(suite, name, labels):
-                    continue
-                for target in suite.targets:
-                    rate = None
-                    if METHODS[name].has_rate:
-                        rate = chosen_rate(rows, self._chooser(suite), name, target)
-                        if rate is None:
-                            continue
-                    yield run_key(suite, target, labels, name, rate, seed)
+                if self._fits(suite, name, labels):
+                    for target in suite.targets:
+                        yield target, labels, name
+
+    def _pairs(self, suite: Suite, names: Sequence[str], seed: int) -> Iterator[tuple[str, int, str]]:
+        """The same of the target alone and of every single source, with the suite's first number of labels."""
+        labels = suite.labels[0]
+        paired = [name for name in names if name != ALONE and self._fits(suite, name, labels)]
+        for target in suite.targets:
+            for name in pair_names(suite, target, paired):
+                yield target, labels, name
+
+    def _run_key(self, suite: Suite, target: str, labels: int, name: str, seed: int, rows: Rows) -> RunKey | None:
+        """The key of a run; None while the trials that choose its rate are missing."""
+        method, _ = split_name(name)
+        if method == RANKING or not METHODS[method].has_rate:
+            return run_key(suite, target, labels, name, None, seed)
+        rate = chosen_rate(rows, self._chooser(suite), method, target)
+        return None if rate is None else run_key(suite, target, labels, name, rate, seed)
 
     def _chooser(self, suite: Suite) -> Suite:
         """The suite whose targets choose the rates of another one."""
@@ -144,12 +179,17 @@ class Bench:
     def work(self, key: RunKey) -> Row:
         """One run, from its key alone: its row as plain data, or `refused` and why there is none."""
         suite = self.suite(key["suite"])
+        method, source = split_name(key["method"])
         problem = self.problem(key)
+        if source is not None:
+            problem = with_source(problem, source)
         training = Training(updates=suite.updates, batch_size=suite.batch_size, learning_rate=key["rate"], keep="last")
         settings = Settings(suite.encoder, training, QUICK_MINUTES if self.quick else AUTO_MINUTES)
         started = clock()
         try:
-            outcome = METHODS[key["method"]].run(problem, settings)
+            if method == RANKING:
+                return {**ranking_row(problem, suite.encoder), "seconds": round(clock() - started, 2)}
+            outcome = METHODS[method].run(problem, settings)
         except CrossTaskError as error:
             return {"refused": str(error)}
         return row_of(problem, outcome.scores, outcome.updates, clock() - started)
@@ -157,7 +197,7 @@ class Bench:
     def add(self, rows: Rows, output: Path) -> None:
         """Write rows that were made elsewhere, by `work` in processes of one's own or by opponents, to a folder."""
         suites = list(dict.fromkeys(key["suite"] for key in rows))
-        methods = list(dict.fromkeys(key["method"] for key in rows))
+        methods = list(dict.fromkeys(split_name(key["method"])[0] for key in rows))
         with self.open(output, self.suites(suites), methods) as grid:
             grid.run(rows.__getitem__, list(rows), progress=False)
 
@@ -183,7 +223,7 @@ class Bench:
         """All rows, refused ones included; what the folder holds already is not run again."""
         deadline = None if minutes is None else clock() + 60 * minutes
         rows: dict[RunKey, Row] = {}
-        with self.open(output, self.suites(suites), check_methods(methods)) as grid:
+        with self.open(output, self.suites(suites), self._methods(methods)) as grid:
             rows.update(grid.rows)
             while True:
                 keys = self.keys(suites, methods, seeds, rows)

@@ -94,6 +94,8 @@ RATES = (3e-5, 1e-4, 3e-4)
 """Of a pretrained encoder that learns."""
 NETWORK_RATES = (1e-3, 3e-3, 1e-2)
 """Of a small network."""
+READ_NAMES = ("names-alone", "names", "sources-first-named", "label-transfer-named")
+"""Methods that read what labels mean."""
 CLASSIC_DOMAINS = ("books", "dvd", "electronics", "kitchen_housewares")
 """Of Blitzer et al. (2007); the other ten are sources alone."""
 
@@ -167,7 +169,7 @@ FULL = (
         encoder={"name": "relu", "hidden": 128},
         rates=NETWORK_RATES,
         updates=300,
-        without=("tfidf", "setfit"),
+        without=("tfidf", "setfit", *READ_NAMES),
     ),
     Suite(
         "ratings",
@@ -195,7 +197,7 @@ HAND_MADE = (
         rates=(1e-3, 1e-2),
         updates=60,
         batch_size=8,
-        without=("tfidf", "setfit"),
+        without=("tfidf", "setfit", *READ_NAMES),
     ),
     Suite(
         "made-words",
@@ -208,7 +210,8 @@ HAND_MADE = (
         rates=(3e-3, 3e-2),
         updates=60,
         batch_size=8,
-        without=("probe", "stacking", "auto"),  # words without vectors say nothing before they are trained
+        # Words without vectors say nothing before they are trained.
+        without=("probe", "stacking", "auto", *READ_NAMES),
     ),
 )
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (*FULL, *HAND_MADE)}
@@ -232,7 +235,7 @@ def quick_version(suite: Suite) -> Suite:
     without = suite.without
     if suite.name != "vectors":
         encoder = QUICK_ENCODERS.get(suite.kind, QUICK_ENCODER)
-        without = (*without, "probe", "stacking", "auto")
+        without = (*without, "probe", "stacking", "auto", *READ_NAMES)
     return replace(
         suite,
         sources={target: suite.sources[target] for target in suite.targets[:2]},

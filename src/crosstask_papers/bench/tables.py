@@ -5,7 +5,9 @@ from statistics import fmean
 
 from crosstask.runs.estimate import Estimate
 from crosstask.studies.significance import holm, signed_rank_test
+from crosstask_papers.bench.arms import ARMS, PARTS
 from crosstask_papers.bench.methods import METHODS
+from crosstask_papers.bench.opponents import OPPONENTS
 from crosstask_papers.bench.ranks import Ranking
 from crosstask_papers.bench.results import Results
 from crosstask_papers.bench.suites import Suite
@@ -15,27 +17,6 @@ from crosstask_papers.experiment import Table, TableItem, mean_of
 DIGITS = 1
 BASELINE = "single"
 """The target alone, for as many updates at the best rate: what sources have to beat."""
-PARTS = (
-    ("training the encoder, next to a linear model on it", "single", "probe"),
-    ("sources, all tasks in every step", "normalized-joint", "single"),
-    ("sources, all heads begun as probes", "sources-first", "single-probed"),
-    ("each task counts the same, not each example", "normalized-joint", "joint"),
-    ("order: sources first and then the target, not all together", "pretrain", "normalized-joint"),
-    ("an end on the target alone", "joint-then-target", "normalized-joint"),
-    (
-        "an end on the target alone, after sources and a probe",
-        "sources-first-then-target",
-        "sources-first",
-    ),
-    ("a probe as head, target alone", "single-probed", "single"),
-    ("a probe as head, after the sources", "pretrain-probed", "pretrain"),
-    ("soft labels from the sources", "label-transfer-fixed", "label-transfer-off"),
-    ("a network that learns these labels", "label-transfer", "label-transfer-fixed"),
-    ("weights that are learned, by gradients", "tawt", "normalized-joint"),
-    ("weights that are learned, by held-out losses", "metaweighting", "normalized-joint"),
-    ("sources for a linear model", "stacking", "probe"),
-)
-"""What is switched on, and the methods with and without it."""
 
 
 def suite_table(results: Results, suite: Suite) -> Table:
@@ -91,7 +72,7 @@ def rank_table(results: Results) -> Table | None:
     lines: list[list[TableItem]] = []
     for name, p in zip(names, holm(tests), strict=True):
         line: list[TableItem] = [name, ranking.ranks[name]]
-        if name == BASELINE:
+        if name == BASELINE or not gains[name]:
             line += [None, None, None]
         else:
             worse = sum(gain < 0 for gain in gains[name])
@@ -132,6 +113,23 @@ def parts_table(results: Results, suites: Sequence[Suite]) -> Table:
     return Table("What each part is worth", head, lines, note)
 
 
+def ablation_table(results: Results, suite: Suite) -> Table:
+    """The methods that are made of the same few parts, and what they reach on a suite."""
+    results = results.of_suite(suite)
+    labels = suite.labels[0]
+    lines: list[list[TableItem]] = []
+    for name, arm in ARMS.items():
+        mean = _suite_mean(results, suite, labels, name)
+        if mean is not None:
+            parts = [arm.sources, arm.order, arm.head, arm.soft_labels, arm.ending]
+            lines.append([name, *parts, mean, results.seconds(name)])
+    head = ["sources", "order", "head", "soft labels", "ending", f"{suite.labels_text(labels)} labels", "seconds"]
+    note = "The same labels and updates in every line. Mean over targets; after ± its standard deviation over seeds."
+    return Table(f"{suite.title}, part by part", ["method", *head], lines, note)
+
+
 def method_table() -> Table:
     """What the methods are."""
-    return Table("Methods", ["method", "what"], [[name, method.summary] for name, method in METHODS.items()])
+    lines: list[list[TableItem]] = [[name, method.summary] for name, method in METHODS.items()]
+    lines += [[name, what] for name, what in OPPONENTS.items()]
+    return Table("Methods", ["method", "what"], lines)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from crosstask.data.task import Task
 from crosstask.learner import Learner
 from crosstask.transferability.table import RankResult, RankRow, sort_rows
-from crosstask.transferability.verdict import HELPS, HURTS, MIN_GAIN, SURE_GAIN, USELESS, Gain
+from crosstask.transferability.verdict import HELPS, HURTS, MIN_GAIN, SURE_GAIN, UNSURE, USELESS, Gain
 from crosstask_papers.linearized.affinity import Affinity, task_affinity
 
 
@@ -38,5 +38,7 @@ def _row(affinity: Affinity, source: Task) -> RankRow:
         verdict = HELPS
     elif -gain.fraction >= max(MIN_GAIN, SURE_GAIN * gain.error):
         verdict = HURTS
+    elif gain.may_matter:
+        verdict = UNSURE
     scores = {"gain": gain.fraction, "gain_error": gain.error}
     return RankRow(source.name, verdict, gain.fraction, len(source.train), scores, len(source.train))

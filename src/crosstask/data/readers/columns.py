@@ -66,7 +66,7 @@ def read_columns(
 
 def read_words(source: Source, **options: Any) -> Sequence[Sequence[str]]:
     """The words of sentences that are still to be labeled; options are those of `read_columns`, without `label`."""
-    return _read(source, ColumnOptions(**options), labeled=False).inputs
+    return list(_read(source, ColumnOptions(**options), labeled=False).inputs)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from crosstask.models.encoders.feature_pass import (
     feature_device,
     feature_precision,
 )
+from crosstask.models.encoders.thawed import ThawedEncoder
 from crosstask.models.heads import LinearHead, multiply_input
 from crosstask.models.hooks import Site
 from crosstask.models.representation import Representation
@@ -53,6 +54,7 @@ class FrozenEncoder(Encoder):
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     precomputes_features: ClassVar[bool] = True
+    shards: ClassVar[bool] = False
     has_few_shapes = True
 
     def __init__(
@@ -135,7 +137,8 @@ class FrozenEncoder(Encoder):
 
     @cached_property
     def _reads_pooled_only(self) -> bool:
-        return bool(self.hidden) or isinstance(self._trial_head(), LinearHead)
+        head = self._trial_head()
+        return bool(self.hidden) or isinstance(head, LinearHead) or getattr(head, "reads_last_token", False)
 
     @cached_property
     def _reads_first_only(self) -> bool:
@@ -205,9 +208,11 @@ class FrozenEncoder(Encoder):
             return False
         return True
 
-    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
-        """As the inner encoder, whose head it is without a shared layer."""
-        return self.inner.save_stock(head, spec, folder)
+    def undivided(self) -> Encoder:
+        """The inner encoder, with the shared layer behind it if there is one."""
+        if not self.hidden and not self.entry._forward_hooks:
+            return self.inner.undivided()
+        return ThawedEncoder(self)
 
     def _shared_with_copies(self) -> dict[int, object]:
         return {id(self.inner): nn.Identity(), id(self.cache): None}

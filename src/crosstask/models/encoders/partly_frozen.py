@@ -1,24 +1,23 @@
 """Fine-tuning of a transformer's upper layers: the lower ones run once per text, and their hidden states are kept."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from crosstask.data.examples import Form, TaskSpec
+from crosstask.data.examples import Form
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.arrays import PreparedInput, column, lengths_of, pad, take, to_device
-from crosstask.models.encoder import Config, Inputs, Options, Representation
+from crosstask.models.encoder import Inputs, Options, Representation
 from crosstask.models.encoders.cache_folder import feature_folder
 from crosstask.models.encoders.feature_cache import FeatureCache, fingerprint
 from crosstask.models.encoders.feature_pass import batches_of_positions, feature_device, max_positions, moved_to
 from crosstask.models.encoders.hidden_states import StateStore
 from crosstask.models.encoders.hugging_face import HuggingFaceEncoder, TransformerOptions
-from crosstask.models.encoders.layer_split import LayerSplit
+from crosstask.models.encoders.layer_split import LayerSplit, layer_list
 from crosstask.models.heads import model_inputs
 from crosstask.models.hooks import Site
 
@@ -38,6 +37,7 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
 
     name: ClassVar[str] = "partly-frozen"
     summary: ClassVar[str] = "`freeze: 4` with a Hugging Face encoder: its first layers run once, the others learn"
+    shards: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -175,9 +175,10 @@ class PartlyFrozenEncoder(HuggingFaceEncoder):
             shared[id(layer)] = nn.Identity()
         return shared
 
-    def save_stock(self, head: nn.Module, spec: TaskSpec, folder: Path) -> Config | None:
-        """As any Hugging Face encoder: the complete model."""
-        config = super().save_stock(head, spec, folder)
-        if config is not None:
-            del config["freeze"]
-        return config
+    def undivided(self) -> HuggingFaceEncoder:
+        """The whole body; what changes hidden states where they enter does so behind the frozen layers."""
+        encoder = self._with_body(self._merged_body())
+        layers = layer_list(encoder.body)
+        if self.entry._forward_hooks and layers is not None:
+            Site(layers[self.num_frozen_layers - 1], "output", self.width).change(self.entry)
+        return encoder

@@ -92,9 +92,9 @@ def _keep(identity: str, pretrained: Pretrained) -> None:
 
 
 def identity_of_files(folder: Path) -> str:
-    """Names, sizes and times of all files in a folder."""
+    """Names, sizes and times of all files in a folder, or of a single file."""
     files: list[tuple[str, int, int]] = []
-    for file in folder.rglob("*"):
+    for file in (folder, *folder.rglob("*")):
         if file.is_file():
             status = file.stat()
             files.append((str(file.relative_to(folder)), status.st_size, status.st_mtime_ns))

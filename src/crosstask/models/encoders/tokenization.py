@@ -9,6 +9,7 @@ import numpy as np
 from crosstask.data.examples import Form
 from crosstask.models.arrays import FlatRows, Ragged
 from crosstask.models.encoder import Inputs
+from crosstask.models.encoders.padding_token import stand_in
 from crosstask.models.heads import MODEL_INPUTS
 
 if TYPE_CHECKING:
@@ -26,22 +27,27 @@ TEXTS_AT_A_TIME = 2**14
 class Tokenization:
     """A tokenizer, and what it has made of the texts that it has read.
 
-    Runs of one process ask for the same texts again and again, in other folds and samples.
+    Runs of one process ask for the same texts again and again, in other folds and samples. A text without a single
+    token, which tokenizers of decoders make of an empty one, gets one that stands for it.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self.tokenizer = tokenizer
+        self._stand_in = stand_in(tokenizer)
         self._memories: dict[tuple[Form, int], _Memory] = {}
         self._lock = threading.Lock()  # how texts are cut is a state of the tokenizer
 
     def __deepcopy__(self, memo: dict[int, object]) -> "Tokenization":
         return self
 
-    def rows(self, inputs: Inputs, form: Form, max_length: int) -> FlatRows:
-        """Word-piece ids of each input; for tagging also the position of each word's first piece (-1: cut off)."""
+    def rows(self, inputs: Inputs, form: Form, max_length: int, *, remember: bool = True) -> FlatRows:
+        """Word-piece ids of each input; for tagging also the position of each word's first piece (-1: cut off).
+
+        Those of new inputs are only kept to `remember` them.
+        """
         keys: list[Key] = list(inputs) if form == "text" else [tuple(item) for item in inputs]
         with self._lock:
-            if not keys or len(keys) > MAX_TEXTS:
+            if not keys or len(keys) > MAX_TEXTS or not remember:
                 return FlatRows(self._encode(keys, form, max_length))
             memory = self._memories.setdefault((form, max_length), _Memory())
             missing = [key for key in dict.fromkeys(keys) if key not in memory.positions]
@@ -75,10 +81,11 @@ class Tokenization:
         names = [name for name in MODEL_INPUTS if name in example and name != "attention_mask"]
         if not self.tokenizer.is_fast:
             encoded = self._call(keys, form, max_length)
-            return {name: Ragged.of(encoded[name]) for name in names}
+            columns = {name: Ragged.of(encoded[name]) for name in names if name != "input_ids"}
+            return {"input_ids": self._ids(encoded["input_ids"]), **columns}
         batch = [list(key) if form == "tokens" else key for key in keys]
         encodings = self.tokenizer.backend_tokenizer.encode_batch(batch, is_pretokenized=form == "tokens")
-        columns = {"input_ids": Ragged.of([encoding.ids for encoding in encodings])}
+        columns = {"input_ids": self._ids([encoding.ids for encoding in encodings])}
         if "token_type_ids" in names:
             columns["token_type_ids"] = Ragged.of([encoding.type_ids for encoding in encodings], np.int8)
         if form == "tokens":
@@ -87,6 +94,9 @@ class Tokenization:
                 positions.append(_first_pieces(encoding.word_ids, len(words)))
             columns["word_positions"] = Ragged.of(positions)
         return columns
+
+    def _ids(self, texts: Sequence[Sequence[int]]) -> Ragged:
+        return Ragged.of([ids or [self._stand_in] for ids in texts])
 
     def _call(self, keys: Sequence[Key], form: Form, max_length: int) -> "BatchEncoding":
         texts, second_texts = list(keys), None

@@ -56,7 +56,7 @@ def read_architecture(folder: Path, *, trust_remote_code: bool) -> "PretrainedCo
         folder: of a saved encoder or an exported model.
         trust_remote_code: whether code in the folder may run.
     """
-    _check_folder(folder)
+    check_folder(folder)
     import transformers
 
     with quiet_transformers(), offline(), _explain(folder):
@@ -70,12 +70,14 @@ def read_tokenizer(folder: Path, *, trust_remote_code: bool) -> "PreTrainedToken
     import transformers
 
     with quiet_transformers(), offline(), _explain(folder):
-        return transformers.AutoTokenizer.from_pretrained(
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
+        tokenizer(["a"])  # settings that make no sense are only noticed in use
+        return tokenizer
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Refuse what transformers would follow out of the folder, or take for ever to read."""
     for path in folder.glob("*"):
         if path.is_dir():

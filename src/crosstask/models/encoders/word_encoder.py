@@ -264,7 +264,7 @@ class WordEncoder(Encoder):
 
     def _prepared_texts(self, inputs: Inputs, form: Form) -> FlatRows:
         values, ends = array("i"), array("q", [0])
-        cached = len(inputs) <= CACHED_TEXTS
+        cached = self.remembers_texts and len(inputs) <= CACHED_TEXTS
         count_step = in_bar("prepare texts", len(inputs))
         for item in inputs:
             values.extend(self.words.ids(item, form, cached=cached))

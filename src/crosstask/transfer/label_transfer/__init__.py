@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crosstask.data.label_names import check_label_texts
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.bilevel import Rate, Values, Variant
 from crosstask.gradients.cuda_graphs import Parts, PlainGraphs, Tensors
@@ -19,6 +20,7 @@ from crosstask.models.batches import Batch, Step, make_batch, padded_length, row
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
+from crosstask.probing.heads import SOLVED_HEADS
 from crosstask.quoting import shown
 from crosstask.transfer.base import (
     Ability,
@@ -29,20 +31,22 @@ from crosstask.transfer.base import (
     StateAdapter,
     Terms,
     Transfer,
+    WholeModel,
     step_if_finite,
 )
 from crosstask.transfer.label_transfer import probes, splits
+from crosstask.transfer.label_transfer.label_map import LabelMap
 from crosstask.transfer.label_transfer.meta_step import (
     Autocast,
     LookAhead,
     MetaStep,
     Reader,
     Term,
-    class_costs,
     labeled_units,
     sum_of_one,
 )
-from crosstask.transfer.label_transfer.network import LabelMap, LabelTransferNetwork
+from crosstask.transfer.label_transfer.network import LabelTransferNetwork
+from crosstask.transfer.label_transfer.soft_labels import outcome_costs, outcome_weights
 from crosstask.weighting import validation as checks
 
 if TYPE_CHECKING:
@@ -53,7 +57,7 @@ if TYPE_CHECKING:
 
 Part = Literal["all", "half"]
 Hold = Literal["batch", "set"]
-Start = Literal["nothing", "model", "probe", "stacked"]
+Start = Literal["nothing", "model", "probe", "stacked", "names"]
 Order = Literal["before", "after"]
 Choice = TypeVar("Choice", bound=str)
 TRAIN, HELD_OUT = "train ", "held-out "
@@ -68,7 +72,8 @@ class Preset:
 
     - `corrects_model`: the network corrects the logits of the target's head;
     - `uses_probe`: the network corrects a linear model of the target, fitted at the end of a warm-up without target;
-    - `reads_source_labels`: that model also reads the label of the source.
+    - `reads_source_labels`: that model also reads the label of the source;
+    - `reads_names`: it begins at what the labels of the target mean, and so does the map from source labels.
     """
 
     gamma_2: float
@@ -77,6 +82,7 @@ class Preset:
     corrects_model: bool = False
     uses_probe: bool = False
     reads_source_labels: bool = False
+    reads_names: bool = False
 
 
 PAPER = Preset(gamma_2=1.0, learning_rate=1e-3, warmup=0.0)
@@ -87,6 +93,7 @@ PRESETS: dict[str, Preset] = {
     "model": replace(PAPER, corrects_model=True),
     "probe": FROM_PROBE,
     "stacked": replace(FROM_PROBE, reads_source_labels=True),
+    "names": replace(FROM_PROBE, reads_names=True),
 }
 """By the option `start`."""
 
@@ -109,14 +116,18 @@ class LabelTransfer(Transfer):
       so that any weighting can be learned on top; several targets share `gamma_2` evenly;
     - S: the number of sources, 1 in the paper;
     - alpha: the LTN, one for all sources, with an embedding of the source where there are several;
+    - soft labels: a distribution over the target's classes; a probability of each label, where examples have several
+      (multilabel); or a number (regression). A source's label may likewise be a class, several, or a number;
     - `L_meta`: the loss on held-out examples of the target's batch, which the look-ahead step has not trained on.
 
     In the code: eq. 2 is `terms` and `MetaStep`, eq. 5 is `bilevel`, Algorithm 1 is `before_step` followed by the
-    model's own step. At inference there is no LTN: the model that is saved or exported is the plain one.
+    model's own step; losses of soft labels are in `soft_labels`. At inference there is no LTN: the model that is saved
+    or exported is the plain one.
 
-    Cross-entropy is linear in soft labels, so the meta-gradient needs no second derivative: one pass in forward mode
-    over the source batch gives it exactly. The look-ahead step and the meta-gradient are taken without dropout. No
-    gradient passes from the LTN into the representations that it reads.
+    A loss of soft labels is a sum of products, of what they say and what the target's head makes of it (cross-entropy
+    is linear in them, and `-2 z v` is all that a squared error `(z - v)^2` has of both), so the meta-gradient needs no
+    second derivative: one pass in forward mode over the source batch gives it exactly. The look-ahead step and the
+    meta-gradient are taken without dropout. No gradient passes from the LTN into the representations that it reads.
 
     Args:
         gamma_1: weight of a source's own labels.
@@ -143,7 +154,7 @@ class LabelTransfer(Transfer):
         warmup: fraction of all updates before the transferred term begins; the target's head and the LTN start from
             random weights, and train each other on noise at first. 0, and 0.5 with a probe to start from.
         prior: factor of the Kullback-Leibler divergence between the target's label frequencies and the mean soft label
-            of a batch, so that a map that collapses onto one label costs. 0 in the paper.
+            of a batch, so that a map that collapses onto one label costs; not for numbers. 0 in the paper.
         variant: of the meta-gradient, see `bilevel.meta_gradient`.
         look_ahead: "sgd" as in eq. 4; "adam", the step that the optimizer will take; or "none", which takes the
             held-out loss of the current model: a third cheaper, and the same to first order in the learning rate.
@@ -155,11 +166,15 @@ class LabelTransfer(Transfer):
             in which the sources train alone, so that the target is not overfitted by then. The target's head starts
             there too, where it is one linear layer; the soft labels keep it near while its few labels train it on. Or
             "stacked", a linear model that also reads the prediction of the source's head; for an example of the source
-            its own label stands there, which is informative where label sets are close.
+            its own label stands there, which is informative where label sets are close. Or "names", where labels are
+            words or have `descriptions`: the probe stays near what the target's labels mean (`head: names`), and the
+            logit of a target label is the higher the nearer it is to the source's own label, by the cosine of their
+            texts times 10; a Hugging Face encoder then gives the mean of its token vectors.
         hidden: width of the LTN.
         label_width: of its label embeddings.
 
-    Differs from the paper: `train_on="all"`, since labels of the target are the scarcest; several sources;
+    Differs from the paper: `train_on="all"`, since labels of the target are the scarcest; several sources; numbers and
+    several labels per example, where the paper has classes and tags;
     `warmup`, `learn`, `hold`, `prior`, `start`, `every`, "adam" and "none". The factor eta of the meta-gradient is left
     out: Adam, which trains alpha, does not see a factor, until it is so small that its epsilon does.
     """
@@ -200,6 +215,7 @@ class LabelTransfer(Transfer):
         super().__init__()
         preset = self.preset = PRESETS[_choice("start", start, get_args(Start))]
         # The objective
+        self.mean_vectors = preset.reads_names
         self.gamma_1 = _number("gamma_1", gamma_1, at_least=0.0)
         self.gamma_2 = _number("gamma_2", preset.gamma_2 if gamma_2 is None else gamma_2, at_least=0.0)
         self.prior = _number("prior", prior, at_least=0.0)
@@ -226,6 +242,9 @@ class LabelTransfer(Transfer):
                 "transfer 'label-transfer': with `order: after` the model's own step is the look ahead, so that "
                 "examples must be held out of it: set `train_on: half` or `hold: set`."
             )
+        # With the others it reads the gradient or the optimizer's state, of which each rank has a part.
+        if self.order == "before" and self.look_ahead != "adam":
+            self.needs_whole_model = WholeModel.BEFORE_STEP
         # The network
         self.hidden = _count("hidden", hidden, at_most=MAX_WIDTH)
         self.label_width = _count("label_width", label_width, at_most=MAX_WIDTH)
@@ -249,10 +268,17 @@ class LabelTransfer(Transfer):
             raise CrossTaskError(
                 "transfer 'label-transfer' needs a source and the target in every step: use `schedule: parallel`."
             )
-        if plan.settings.head == "probe" or plan.settings.sources_first:
+        if plan.settings.head in SOLVED_HEADS or plan.settings.sources_first:
+            head = plan.settings.head if plan.settings.head in SOLVED_HEADS else "probe"
             raise CrossTaskError(
-                "transfer 'label-transfer' has a first part with the sources alone, and a probe after it, of its own "
-                "(`warmup`, `start: probe`): leave `head: probe` and `sources_first` out."
+                "transfer 'label-transfer' has a first part with the sources alone, and a solver after it, of its own "
+                f"(`warmup`, `start: {head}`): leave `head: {head}` and `sources_first` out."
+            )
+        takes_turns = [phase.weighting.name for phase in phases if phase.weighting.held_out_part is not None]
+        if self.meta and self.hold == "set" and takes_turns:
+            raise CrossTaskError(
+                f"transfer 'label-transfer' trains on all of the target that is not in its own held-out set, and so on "
+                f"what weighting '{takes_turns[0]}' holds out: use `hold: batch`."
             )
         if self.meta and plan.settings.batch_size < 2:
             raise CrossTaskError(
@@ -267,6 +293,10 @@ class LabelTransfer(Transfer):
             self.adapters = (cast(StateAdapter, setup.providers[Ability.STATE_ADAPTER]),)
         tasks = {task.name: task for task in setup.tasks}
         self.targets = tuple(setup.targets)
+        for name in self.targets:
+            if self.preset.reads_names:
+                check_label_texts(tasks[name].spec)
+        self.target_kinds = {name: tasks[name].kind for name in self.targets}
         self.has_taggers = any(task.kind == "tagging" for task in setup.tasks)
         self.sources: dict[str, list[TaskSpec]] = {}
         self.receivers: dict[str, list[str]] = {}  # by source, the targets that its labels are carried over to
@@ -274,13 +304,19 @@ class LabelTransfer(Transfer):
         self.register_buffer("held_out_loss", torch.full((), math.nan))
         for number, name in enumerate(self.targets):
             self.sources[name] = splits.sources_of(tasks[name].spec, setup.tasks, self.targets)
-            self._start_target(number, tasks[name], setup.model.encoder.width)
+            self._start_target(number, tasks, name, setup.model.encoder.width)
         self.has_begun = not self.warmup
         if self.meta_learning_rate is not None:
             self.optimizer = torch.optim.Adam(self.networks.parameters(), self.meta_learning_rate)
 
-    def _start_target(self, number: int, target: "Task", width: int) -> None:
+    def _start_target(self, number: int, tasks: "Mapping[str, Task]", name: str, width: int) -> None:
         """Make a target's network, and a map for each of its sources."""
+        target = tasks[name]
+        if self.prior and target.kind == "regression":
+            raise CrossTaskError(
+                "transfer 'label-transfer': `prior` compares how frequent labels are, but those of the target "
+                f"'{name}' are numbers: leave it out."
+            )
         if self.meta and len(target.train) < 2:
             raise CrossTaskError(
                 f"transfer 'label-transfer' splits the batches of '{target.name}' in two, "
@@ -289,20 +325,22 @@ class LabelTransfer(Transfer):
         sources = self.sources[target.name]
         network = LabelTransferNetwork(
             width,
-            {spec.name: len(spec.labels) for spec in sources},
-            len(target.labels),
+            {spec.name: spec.num_outputs for spec in sources},
+            target.spec.num_outputs,
             label_width=self.label_width,
             hidden=self.hidden,
+            target_kind=target.kind,
             corrects=self.preset.corrects_model,
             has_probe=self.preset.uses_probe,
         )
         self.networks.append(network)
-        self.register_buffer(f"frequencies_{number}", splits.label_frequencies(target))
+        if target.kind != "regression":
+            self.register_buffer(f"frequencies_{number}", splits.label_frequencies(target))
         for spec in sources:
-            self.maps.append(LabelMap(spec.labels, target.labels))
+            self.maps.append(LabelMap(tasks[spec.name], target))
             self.pairs.append((spec.name, target.name))
             self.receivers.setdefault(spec.name, []).append(target.name)
-            if set(spec.labels) == set(target.labels):
+            if target.labels and set(spec.labels) == set(target.labels):
                 note = (
                     f"'{spec.name}' has the same labels as '{target.name}': label transfer may find that each stays "
                     "what it is; mapping both to one task would be simpler."
@@ -310,7 +348,7 @@ class LabelTransfer(Transfer):
                 self.notes = [*self.notes, note]
 
     def soft_labels(self, vectors: Tensor, labels: Tensor, source: str, target: str, logits: Tensor) -> Tensor:
-        """`g_alpha(h(x), y)`, [units, target labels]; `logits` are those of the target's head, of the same shape."""
+        """`g_alpha(h(x), y)`, [units, outputs]; `logits` are those of the target's head, of the same shape."""
         network = self.networks[self.targets.index(target)]
         result: Tensor = network(in_full(vectors), labels, source, in_full(logits))
         return result
@@ -360,11 +398,13 @@ class LabelTransfer(Transfer):
         """Fit a linear model to each target's labels; the networks and the target's head start from it."""
         for name, network in zip(self.targets, self.networks, strict=True):
             model, target = moment.model, moment.data[name]
-            probe = probes.probe_of(model, target)
+            probe = probes.named_probe_of(model, target) if self.preset.reads_names else probes.probe_of(model, target)
             for spec in self.sources[name]:
                 source_probe = probe
                 if self.preset.reads_source_labels:
                     source_probe = probes.stacked_probe_of(model, target, spec.name)
+                elif self.preset.reads_names:
+                    source_probe = probes.with_label_names(model, probe, target.spec, spec)
                 cast(LabelTransferNetwork, network).set_probe(spec.name, source_probe)
             probes.fill_head(model, name, probe)
 
@@ -508,7 +548,7 @@ class LabelTransfer(Transfer):
         """The losses of a source's transferred labels, one for each target, summed over the units of the batch."""
         kind, labels = forward.model.specs[task].kind, forward.batch.labels[task]
         vectors = labeled_units(kind, forward.representations[task].read_by(kind).detach(), labels)  # [units, width]
-        unit_labels = labeled_units(kind, labels, labels)  # [units]
+        unit_labels = labeled_units(kind, labels, labels)  # [units, ...]
         reader = self._reader(forward.model)
         terms = []
         for name in receivers:
@@ -517,7 +557,8 @@ class LabelTransfer(Transfer):
             with torch.set_grad_enabled(not self.meta and torch.is_grad_enabled()):
                 soft_labels = self.soft_labels(vectors, unit_labels, task, name, logits.detach())
             cast(LabelMap, self.maps[self.pairs.index((task, name))]).add(soft_labels.detach(), unit_labels)
-            loss = (soft_labels * class_costs(logits)).sum()  # both [units, target labels]
+            kind_of_target = self.target_kinds[name]
+            loss = (outcome_weights(kind_of_target, soft_labels) * outcome_costs(kind_of_target, logits)).sum()
             terms.append(self._transferred_factor(name, receivers) * loss)
         return terms
 
@@ -530,8 +571,8 @@ class LabelTransfer(Transfer):
             with without_dropout(model), torch.no_grad(), autocast():
                 logits, vectors = self._reader(model)(batch, terms)
         for number, name in enumerate(self.targets):
-            frequencies = getattr(self, f"frequencies_{number}")  # [target labels]
-            soft_labels = [frequencies.new_zeros(0, len(frequencies))]
+            frequencies = getattr(self, f"frequencies_{number}")  # [..., outcomes]
+            soft_labels = [frequencies.new_zeros(0, *frequencies.shape)]
             for term in terms:
                 if term.head == name:
                     kind, labels = model.specs[term.task].kind, batch.labels[term.task]
@@ -539,8 +580,9 @@ class LabelTransfer(Transfer):
                     term_logits = labeled_units(kind, logits[term], labels)
                     unit_labels = labeled_units(kind, labels, labels)
                     with autocast():
-                        soft_labels.append(self.soft_labels(term_vectors, unit_labels, term.task, name, term_logits))
-            total = torch.cat(soft_labels).sum(0)  # [target labels]
+                        soft = self.soft_labels(term_vectors, unit_labels, term.task, name, term_logits)
+                    soft_labels.append(outcome_weights(self.target_kinds[name], soft))
+            total = torch.cat(soft_labels).sum(0)  # [..., outcomes]
             # The derivative of the divergence by the sum of all soft labels, which is the same in every process.
             derivative = -frequencies / self.reduce(total.detach()).clamp(min=MIN_SUM)
             if total.requires_grad:

@@ -1,6 +1,7 @@
 """MetaXT's meta step: a look-ahead step of the model, and the meta-gradient through it (Sharma et al. 2021, eq. 5).
 
-Shapes below: a unit is an example or, for tagging, a labeled word; `classes` are the labels of the head that reads.
+Shapes below: a unit is an example or, for tagging, a labeled word; `outputs` are those of the head that reads,
+`outcomes` what a soft label speaks of (`soft_labels`).
 
 Nothing here waits for the device unless a task is tagging, whose labeled words are selected by a mask. So a step can be
 captured in a CUDA graph; what changes from step to step, factors of terms and learning rates, may come as tensors.
@@ -14,7 +15,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from crosstask.data.task import Kind
 from crosstask.gradients import bilevel
@@ -22,10 +22,11 @@ from crosstask.gradients.bilevel import Rate, Values, Variant
 from crosstask.models.arrays import rows_of
 from crosstask.models.batches import Batch
 from crosstask.models.encoder import Representation
-from crosstask.models.losses import IGNORED, in_full
+from crosstask.models.losses import IGNORED
 from crosstask.models.modes import forward_mode_ready
 from crosstask.models.multitask import Model
 from crosstask.transfer.base import ExampleWeights, Pass, StateAdapter
+from crosstask.transfer.label_transfer.soft_labels import outcome_costs, outcome_weights
 
 LookAhead = Literal["sgd", "adam", "none"]
 Autocast = Callable[[], AbstractContextManager[None]]
@@ -33,13 +34,13 @@ Autocast = Callable[[], AbstractContextManager[None]]
 Counts = Mapping[str, Rate]
 """The number of units of each task, over all processes."""
 SoftLabels = Callable[[Tensor, Tensor, str, str, Tensor], Tensor]
-"""From units' vectors [units, width] and labels [units], their source, the target and its head's logits [units,
-classes], all without a graph, to soft labels [units, classes] with a graph that leads to alpha."""
+"""From units' vectors [units, width] and labels [units, ...], their source, the target and its head's logits [units,
+outputs], all without a graph, to soft labels [units, outputs] with a graph that leads to alpha."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One cross-entropy of the training loss: the examples of `task` read by the head of `head`, times `factor`.
+    """One part of the training loss: the loss of the examples of `task` read by the head of `head`, times `factor`.
 
     A transferred term (`head` is not `task`) has soft labels from the label transfer network. Two terms with the same
     names are equal whatever their factors, which may change from step to step.
@@ -109,11 +110,6 @@ def tasks_of(terms: Sequence[Term]) -> list[str]:
 def labeled_units(kind: Kind, values: Tensor, labels: Tensor) -> Tensor:
     """The labeled units of a batch, [units, ...]: words with a label, from [rows, length, ...], or all examples."""
     return values[labels != IGNORED] if kind == "tagging" else values
-
-
-def class_costs(logits: Tensor) -> Tensor:
-    """`-log p_c` of every unit and class, [units, classes]."""
-    return -F.log_softmax(in_full(logits), dim=-1)
 
 
 def sum_of_one(values: Tensor) -> Tensor:
@@ -253,7 +249,7 @@ class MetaStep:
         train: Batch,
         coefficients: Mapping[Term, Tensor],
     ) -> list[Tensor]:
-        """The training loss is linear in the soft labels: `sum of coefficients(alpha) * costs(theta)`."""
+        """The training loss is a product: `sum of coefficients(alpha) * costs(theta)`."""
         terms = list(coefficients)
         sources = train.only(tasks_of(terms))
 
@@ -302,9 +298,10 @@ class MetaStep:
         return torch.stack(losses).sum()
 
     def _costs(self, term: Term, logits: Tensor, batch: Batch) -> Tensor:
-        """`-log p_c` of every unit and class, [units, classes]."""
-        kind = self.reader.model.specs[term.task].kind
-        return class_costs(labeled_units(kind, logits, batch.labels[term.task]))
+        """What each outcome costs the head, of every unit, [units, ..., outcomes]."""
+        specs = self.reader.model.specs
+        labeled_logits = labeled_units(specs[term.task].kind, logits, batch.labels[term.task])
+        return outcome_costs(specs[term.head].kind, labeled_logits)
 
     def _coefficients(
         self,
@@ -313,21 +310,23 @@ class MetaStep:
         batch: Batch,
         counts: Counts,
     ) -> dict[Term, Tensor]:
-        """Factors of the costs, [units, classes]: `factor * g_alpha(x, y) / number of units`."""
+        """Factors of the costs, [units, ..., outcomes]: those of `g_alpha(x, y)` times `factor / number of units`."""
         coefficients = {}
         for term, term_logits in logits.items():
             if not term.is_transferred:
                 continue
-            kind, labels = self.reader.model.specs[term.task].kind, batch.labels[term.task]
+            specs, labels = self.reader.model.specs, batch.labels[term.task]
+            kind = specs[term.task].kind
             with self.autocast():
                 soft_labels = self.soft_labels(
                     labeled_units(kind, vectors[term.task].detach(), labels),  # [units, width]
-                    labeled_units(kind, labels, labels),  # [units]
+                    labeled_units(kind, labels, labels),  # [units, ...]
                     term.task,
                     term.head,
-                    labeled_units(kind, term_logits.detach(), labels),  # [units, classes]
+                    labeled_units(kind, term_logits.detach(), labels),  # [units, outputs]
                 )
-            coefficients[term] = term.factor * soft_labels / counts[term.task]
+            weights = outcome_weights(specs[term.head].kind, soft_labels)
+            coefficients[term] = term.factor * weights / counts[term.task]
         return coefficients
 
     def _counts(self, batch: Batch, tasks: Sequence[str]) -> Counts:

@@ -1,26 +1,31 @@
 """The label transfer network of MetaXT: labels of a source as soft labels of the target."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from crosstask.data.examples import Kind
+from crosstask.models.losses import label_values
 from crosstask.probing.linear_models import LinearModel
 
 
 class LabelTransferNetwork(nn.Module):
-    """`g_alpha(h(x), y)`: a soft label in the target's label set for an example of a source.
+    """`g_alpha(h(x), y)`: a soft label of the target for an example of a source.
 
     Three feed-forward layers over the example's representation, an embedding of its source label and, with several
-    sources, one of the source; softmax at the end (Sharma et al. 2021, Sec. 3.1).
+    sources, one of the source; softmax at the end (Sharma et al. 2021, Sec. 3.1), or what else makes a label of the
+    target's kind (`label_values`). The embedding of several labels is the sum of theirs; that of a standardized number
+    is the number times one vector.
 
     Args:
         width: of a representation.
-        num_labels: of each source, by name.
-        num_target_labels: of the target.
+        num_labels: of each source, by name: its outputs, 1 for a number.
+        num_target_labels: outputs of the target.
         label_width: of the embeddings.
         hidden: width of the two inner layers.
+        target_kind: of the target.
         corrects: add to the logits of the model instead of starting from nothing; at first it adds zero.
         has_probe: add to the logits of a linear model (`set_probe`), which stays as it is.
     """
@@ -37,11 +42,14 @@ class LabelTransferNetwork(nn.Module):
         *,
         label_width: int,
         hidden: int,
+        target_kind: Kind = "classification",
         corrects: bool = False,
         has_probe: bool = False,
     ) -> None:
         super().__init__()
         self.sources = list(num_labels)
+        self.num_labels = dict(num_labels)
+        self.target_kind = target_kind
         # Labels of all sources have one table of embeddings, those of a source from `first_label` on.
         counts = torch.tensor([0, *num_labels.values()])
         self.first_label = dict(zip(self.sources, counts.cumsum(0).tolist(), strict=False))
@@ -78,21 +86,31 @@ class LabelTransferNetwork(nn.Module):
 
         Args:
             vectors: representations, [units, width].
-            labels: label indices within the source, [units].
+            labels: of the source, without a graph: indices [units], rows of zeros and ones [units, labels], or numbers
+                [units].
             source: name of their task.
             logits: those of the target's head, [units, target labels]; read where the network `corrects`.
         """
-        index, label_ids = self.sources.index(source), labels + self.first_label[source]
-        inputs = [vectors, self.label_embedding(label_ids)]  # [units, width], [units, label_width]
+        index = self.sources.index(source)
+        # [units, width], [units, label_width]
+        inputs = [vectors, self._of_labels(self.label_embedding.weight, labels, source)]
         if self.source_embedding is not None:
-            inputs.append(self.source_embedding(torch.full_like(labels, index)))
+            inputs.append(self.source_embedding.weight[index].expand(len(vectors), -1))
         result: Tensor = self.layers(torch.cat(inputs, dim=-1))  # logits, [units, target labels]
         if self.has_probe:
             result = result + F.linear(vectors, self.probe_weight[index], self.probe_bias[index])
-            result = result + self.probe_labels[label_ids]
+            result = result + self._of_labels(self.probe_labels, labels, source)
         if self.corrects and logits is not None:
             result = result + logits
-        return result.softmax(-1)
+        return label_values(self.target_kind, result)
+
+    def _of_labels(self, table: Tensor, labels: Tensor, source: str) -> Tensor:
+        """The rows of a table that belong to labels of a source, [units, columns]."""
+        first = self.first_label[source]
+        if not labels.is_floating_point():
+            return F.embedding(labels + first, table)
+        rows = table[first : first + self.num_labels[source]]  # [labels, columns]
+        return labels.reshape(len(labels), -1).to(rows) @ rows
 
 
 def three_layers(num_inputs: int, hidden: int, num_outputs: int) -> nn.Sequential:
@@ -107,37 +125,3 @@ def start_at_zero(layers: nn.Sequential) -> None:
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-
-
-class LabelMap(nn.Module):
-    """The mean soft label of each label of a source, since the last evaluation.
-
-    Its sums are buffers, so that a run that resumes goes on with them.
-    """
-
-    sums: Tensor
-    counts: Tensor
-
-    def __init__(self, source_labels: Sequence[str], target_labels: Sequence[str]) -> None:
-        super().__init__()
-        self.source_labels = list(source_labels)
-        self.target_labels = list(target_labels)
-        self.register_buffer("sums", torch.zeros(len(source_labels), len(target_labels)))
-        self.register_buffer("counts", torch.zeros(len(source_labels)))
-
-    def add(self, soft_labels: Tensor, labels: Tensor) -> None:
-        """Add soft labels, [units, target labels], of units with these source labels, [units]."""
-        self.sums.index_add_(0, labels, soft_labels.float())
-        self.counts.index_add_(0, labels, torch.ones_like(labels, dtype=torch.float32))
-
-    def take(self, reduce: Callable[[Tensor], Tensor]) -> dict[str, dict[str, float]]:
-        """The map over all processes, by source label and target label; then it starts anew."""
-        sums, counts = reduce(self.sums), reduce(self.counts)
-        means = (sums / counts.clamp(min=1.0)[:, None]).tolist()  # [source labels, target labels]
-        rows = {}
-        for label, mean, count in zip(self.source_labels, means, counts.tolist(), strict=True):
-            if count:
-                rows[label] = dict(zip(self.target_labels, mean, strict=True))
-        self.sums.zero_()
-        self.counts.zero_()
-        return rows

@@ -1,13 +1,14 @@
 """Which sources can give a target labels, how frequent its labels are, and which of its examples are held out."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.data.examples import Kind
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared
 
@@ -15,8 +16,14 @@ if TYPE_CHECKING:
     from crosstask.data.task import Task, TaskSpec
     from crosstask.transfer.base import Moment
 
-LEVELS = {"classification": "sequence", "pair": "sequence", "tagging": "token"}
-"""Kinds of task whose labels can be carried over; only within a level."""
+LEVELS: Mapping[Kind, str] = {
+    "classification": "sequence",
+    "pair": "sequence",
+    "multilabel": "sequence",
+    "regression": "sequence",
+    "tagging": "token",
+}
+"""What a label is of: labels can be carried over only within a level."""
 
 
 class Split(NamedTuple):
@@ -54,7 +61,7 @@ def held_out_positions(target: Prepared, fraction: float) -> np.ndarray:
     All examples of an input are held out, or none.
     """
     labels = None
-    if target.spec.kind != "tagging":
+    if target.spec.kind in ("classification", "pair"):
         labels = np.asarray(target.labels).tolist()
     distinct = target.distinct_inputs
     count = min(max(1, round(fraction * len(distinct))), len(distinct) - 1)
@@ -73,14 +80,9 @@ def sample_split(moment: "Moment", target: str, held_out: np.ndarray) -> Split:
 
 def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[str]) -> list["TaskSpec"]:
     """The sources whose labels this target can be given."""
-    if target.kind not in LEVELS:
-        raise CrossTaskError(
-            f"transfer 'label-transfer' carries over classes, but the target '{target.name}' is {target.kind}. "
-            "Leave it out, or use 'stacking'."
-        )
     sources = []
     for task in tasks:
-        if task.name not in targets and LEVELS.get(task.kind) == LEVELS[target.kind]:
+        if task.name not in targets and LEVELS[task.kind] == LEVELS[target.kind]:
             sources.append(task.spec)
     if not sources:
         raise CrossTaskError(
@@ -91,8 +93,14 @@ def sources_of(target: "TaskSpec", tasks: Sequence["Task"], targets: Sequence[st
 
 
 def label_frequencies(target: "Task") -> Tensor:
-    """Relative frequency of each label in the target's training set, [labels]."""
+    """Relative frequency of each outcome of a label in the target's training set, in the shape of `outcome_weights`.
+
+    Without the axis of units: [labels], or [labels, 2] for multilabel, where the labels together have one.
+    """
     encoded = target.spec.encode(target.train)
+    if target.kind == "multilabel":
+        present = torch.from_numpy(np.asarray(encoded)).mean(0)  # [labels]
+        return torch.stack([1.0 - present, present], dim=-1) / len(present)
     flat = np.concatenate([np.atleast_1d(np.asarray(row)) for row in encoded])  # below 0: not labeled
     counts = np.bincount(flat[flat >= 0].astype(np.int64), minlength=len(target.labels))
     return torch.tensor(counts / counts.sum(), dtype=torch.float32)
