@@ -18,6 +18,8 @@ from crosstask.weighting import WEIGHTINGS
 
 WEIGHTED_PARADIGM = "normalized-joint"
 """Where weightings are tried: its starting weights favor no task."""
+AFTER_SOURCES = {"merging": "pretrain"}
+"""The paradigm of a transfer that needs a phase in which sources train alone."""
 PLAIN = ("uniform", "by-size", "fixed")
 """The paradigms' own weights, and those that somebody has to choose."""
 OPTIONS: dict[str, Section] = {
@@ -38,6 +40,7 @@ class Problem:
     - `make`: the target and the sources of a seed;
     - `prepare`: does once what takes long (features), with a bar;
     - `every_weighting`: for problems small enough to try them all;
+    - `names`: whether labels are words that the encoder can embed;
     - `tawt_every`: updates from one inspection of gradients by TAWT to the next.
     """
 
@@ -53,6 +56,7 @@ class Problem:
     make: Callable[[int], tuple[Task, list[Task]]]
     prepare: Callable[[Progress], None] = lambda progress: None
     every_weighting: bool = True
+    names: bool = False
 
     def tasks(self, seed: int) -> list[Task]:
         """The target of a seed, then its sources."""
@@ -62,18 +66,20 @@ class Problem:
     def methods(self) -> dict[str, Method]:
         """By name, in the order of the table: paradigms, with TAWT, with a transfer each, and every other weighting."""
         # 1. Paradigms alone.
-        methods = [Method(name, name, summary=paradigm.summary) for name, paradigm in PARADIGMS.items()]
+        paradigms = {name: found for name, found in PARADIGMS.items() if self.names or not found.reads_names}
+        methods = [Method(name, name, summary=paradigm.summary) for name, paradigm in paradigms.items()]
         # 2. Paradigms with TAWT, where there is something to weight.
         tawt = {"name": "tawt", "every": self.tawt_every}
-        for name, paradigm in PARADIGMS.items():
-            if paradigm.takes_weights:
+        for name, found in paradigms.items():
+            if found.takes_weights:
                 summary = f"{name} with weights learned by TAWT"
                 methods.append(Method(f"{name} + tawt", name, tawt, summary=summary))
         # 3. Transfers.
         for name, transfer in TRANSFERS.items():
             if name not in ON_LAYERS:
                 transfers: tuple[Named, ...] = ({"name": name, **OPTIONS.get(name, {})},)
-                methods.append(Method(name, WEIGHTED_PARADIGM, transfer=transfers, summary=transfer.summary))
+                paradigm = AFTER_SOURCES.get(name, WEIGHTED_PARADIGM)
+                methods.append(Method(name, paradigm, transfer=transfers, summary=transfer.summary))
         # 4. Weightings.
         for name, weighting in WEIGHTINGS.items():
             if self.every_weighting and name not in PLAIN and name != "tawt":

@@ -88,6 +88,7 @@ def sentences_problem(num_labels: int = NUM_LABELS, training: Training = TRAININ
         target="five levels",
         num_labels=num_labels,
         every_weighting=False,
+        names=True,
         summaries={
             "five levels": "mean rating of many readers, from -4 to 4, cut at -2, -0.5, 0.5 and 2",
             "polarity": "the same rating cut at -0.5 and 0.5: negative, neutral, positive",

@@ -296,6 +296,7 @@ class Paradigm:
     - `takes_weights`: whether tasks train together in it by losses, which a weighting can act on;
     - `mean_vectors`: whether a Hugging Face encoder gives the mean of its token vectors, unless `pooling` is set;
     - `needs_labels`: whether a target must have training examples;
+    - `reads_names`: whether it reads the names of labels, as only an encoder of texts can;
     - `limit_source`: reduces a source, by a seed, to the examples that the paradigm reads of it.
     """
 
@@ -308,6 +309,7 @@ class Paradigm:
     takes_weights: bool = False
     mean_vectors: bool = False
     needs_labels: bool = True
+    reads_names: bool = False
     limit_source: Callable[[Task, int], Task] | None = None
 
     @property
@@ -337,7 +339,7 @@ PARADIGMS: dict[str, Paradigm] = {
         Paradigm("probe", probe, PROBES, "stacking", uses_sources=False, frozen_features=True),
         Paradigm("stacking", stacking, STACKING, "probe", frozen_features=True, limit_source=limited_source),
         Paradigm("contrastive", contrastive, SETFIT, "contrastive", mean_vectors=True),
-        Paradigm("names", names, LABEL_TUNING, "names", mean_vectors=True, needs_labels=False),
+        Paradigm("names", names, LABEL_TUNING, "names", mean_vectors=True, needs_labels=False, reads_names=True),
     )
 }
 
