@@ -22,7 +22,8 @@ from crosstask.runs.events import DevEvaluation, Note, PhaseEnd, SkippedStep, St
 from crosstask.runs.loading import load_run
 from crosstask.runs.predictor import Decision, Inputs
 from crosstask.runs.record import Record
-from crosstask.runs.run import Metrics, PlainRecipe, Run, RunFolder
+from crosstask.runs.run import PlainRecipe, Run, RunFolder
+from crosstask.runs.run_metrics import Metrics
 from crosstask.runs.tracking import Track, check_installed, read_trackers
 from crosstask.storage import check_path
 from crosstask.training.calibration import RuleFitter

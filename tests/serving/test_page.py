@@ -2,26 +2,12 @@
 
 import json
 import shlex
-import shutil
 
 import pytest
 from running import serving
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 PATIENCE = 60_000  # milliseconds; a busy machine is no failure
 HOSTILE = "<img src=x onerror=\"alert('text')\"><script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api")
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.skip(f"there is no browser ({', '.join(PROGRAMS)})")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from crosstask.automl.leaderboard import Line, table
 from crosstask.runs.loading import load_run
-from crosstask.runs.predictor import PushOptions
+from crosstask.runs.publishing import PushOptions
 from crosstask.runs.run import Run, RunFolder
 from crosstask.storage import check_shape, explain_damage, read_json, write_text
 from crosstask.studies.method import Section

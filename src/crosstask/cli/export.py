@@ -9,7 +9,7 @@ from crosstask.cli._app import RunArgument, TaskOption, TrustOption, app, flag
 from crosstask.errors import CrossTaskError
 
 if TYPE_CHECKING:
-    from crosstask.runs.predictor import PushOptions
+    from crosstask.runs.publishing import PushOptions
 
 
 @app.command()

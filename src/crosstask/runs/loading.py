@@ -12,7 +12,8 @@ from crosstask.models.multitask import MODEL_FILE, Model, read_description
 from crosstask.runs.ensemble import ENSEMBLE_FILE, Ensemble, Member, member_folder, read_ensemble
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.record import ENVIRONMENT_FILE, METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
-from crosstask.runs.run import Metrics, Run, RunFolder, SavedMetrics, read_recipe
+from crosstask.runs.run import Run, RunFolder, read_recipe
+from crosstask.runs.run_metrics import Metrics, SavedMetrics
 from crosstask.storage import DamagedFileError, check_path, explain_damage, read_json
 from crosstask.validation import shown
 

@@ -64,7 +64,8 @@ class CardFacts:
     - `method`: paradigm, weighting and transfers, as recipes name them;
     - `label_maps`: by source the probabilities of target labels for each source label;
     - `evidence`: sentences on what the sources gave;
-    - `papers`: by their keys.
+    - `papers`: by their keys;
+    - `datasets`: of the hub, that the recipe names.
     """
 
     spec: TaskSpec
@@ -78,6 +79,7 @@ class CardFacts:
     evidence: Sequence[str] = ()
     remarks: Sequence[str] = ()
     papers: Sequence[str] = ()
+    datasets: Sequence[str] = ()
     version: str = ""
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
@@ -13,13 +13,16 @@ from crosstask.data.metrics import Predictions, score
 from crosstask.data.plain_text import has_lone_surrogate, text_of
 from crosstask.decisions.abstention import Answered
 from crosstask.errors import CrossTaskError, unknown
-from crosstask.hub import HubOptions
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import PREDICTION_BATCH, evaluate, predict_scores
 from crosstask.models.multitask import Model
 from crosstask.runs.abstaining import Abstention, are_answered
 from crosstask.storage import check_path
 from crosstask.validation import shown
+
+if TYPE_CHECKING:
+    from crosstask.runs.model_card import CardFacts
+    from crosstask.runs.publishing import PushOptions
 
 Inputs = Sequence[Any] | np.ndarray
 """Texts, pairs of texts, lists of words, or vectors."""
@@ -30,14 +33,6 @@ Probabilities = dict[LabelValue, float]
 Label = TypeVar("Label", bound=LabelValue)
 ANSWERED = "answered"
 """The fraction of examples that were not held back, beside the scores of the others."""
-
-
-class PushOptions(HubOptions, total=False):
-    """What a card says because the publisher says so, and how it gets to the hub."""
-
-    license: str
-    datasets: Sequence[str]
-    language: str | Sequence[str]
 
 
 INPUT_WORDS = {"text": "a text", "pair": "two texts", "tokens": "a list of words"}
@@ -240,7 +235,7 @@ class Predictor:
         *,
         folder: str | Path | None = None,
         evidence: Sequence[str] = (),
-        **options: Unpack[PushOptions],
+        **options: Unpack["PushOptions"],
     ) -> str:
         """Export a model of one task and push it to the hub, with a card; returns the address.
 
@@ -256,10 +251,18 @@ class Predictor:
             options: `license`, `datasets` and `language` for the card, which cannot know them; and those of
                 `hub.HubOptions`: `private`, `token`, `revision`, `message`, `create_pr`.
         """
-        from crosstask.runs.publishing import publish
+        from crosstask.runs.publishing import check_push, publish
 
         path = None if folder is None else check_path(folder, "push_to_hub")
-        return publish(self, repo_id, task, options, evidence=evidence, folder=path)
+        check_push(repo_id, options, evidence)
+        facts = self._card_facts(self.spec(task), evidence)
+        return publish(lambda folder: self.export(folder, task), facts, repo_id, options, path)
+
+    def _card_facts(self, spec: TaskSpec, evidence: Sequence[str]) -> "CardFacts":
+        """What the model card can say."""
+        from crosstask.runs.publishing import model_facts
+
+        return model_facts(spec, evidence)
 
 
 def decisions(predictions: Predictions, labels: Sequence[LabelValue]) -> list[Decision]:

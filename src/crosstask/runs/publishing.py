@@ -1,46 +1,76 @@
 """From a run to a repository of the hub: a plain model of one task, with a card."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Unpack
+from typing import Any, Protocol, Unpack
 
+from crosstask.data.examples import TaskSpec
 from crosstask.errors import CrossTaskError
-from crosstask.hub import check_repo_id, is_repo_id, push_folder
+from crosstask.hub import HubOptions, check_repo_id, is_repo_id, push_folder
 from crosstask.models.encoders import ENCODERS
 from crosstask.quoting import shown
 from crosstask.runs.environment import environment
 from crosstask.runs.events import StackingFitted, Start, TaskDescription
 from crosstask.runs.model_card import CardFacts, Publication, SourceFacts, SplitScores, number, render_card
-from crosstask.runs.predictor import Predictor, PushOptions
-from crosstask.runs.run import Run
+from crosstask.runs.record import Record
+from crosstask.runs.run_metrics import Metrics, Scores
 from crosstask.storage import write_text
 from crosstask.validation import check_options
 
 CARD_FILE = "README.md"
 
 
-def publish(
-    predictor: Predictor,
-    repo_id: str,
-    task: str | None,
-    options: PushOptions,
-    *,
-    evidence: Sequence[str] = (),
-    folder: Path | None = None,
-) -> str:
-    """Export a model, write its card and push both; see `Predictor.push_to_hub`."""
+class PushOptions(HubOptions, total=False):
+    """What a card says because the publisher says so, and how it gets to the hub."""
+
+    license: str
+    datasets: Sequence[str]
+    language: str | Sequence[str]
+
+
+class TrainedModel(Protocol):
+    """What a card reads of a run."""
+
+    metrics: Metrics
+
+    @property
+    def targets(self) -> Sequence[str]: ...
+    @property
+    def recipe(self) -> Mapping[str, Any]: ...
+    @property
+    def record(self) -> Record: ...
+    @property
+    def weights(self) -> Mapping[str, float]: ...
+    @property
+    def scores(self) -> Scores: ...
+    @property
+    def majority(self) -> Scores: ...
+    @property
+    def label_map(self) -> Mapping[str, Any]: ...
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
+def check_push(repo_id: str, options: PushOptions, evidence: Sequence[str]) -> None:
+    """Refuse what cannot be pushed before anything is exported."""
     check_repo_id(repo_id)
     check_options("push_to_hub", publish_options, dict(options))
     if isinstance(evidence, str):
         raise CrossTaskError(f"push_to_hub: `evidence` must be a list of sentences; found {shown(evidence)}.")
+
+
+def publish(
+    export: Callable[[Path], Path], facts: CardFacts, repo_id: str, options: PushOptions, folder: Path | None = None
+) -> str:
+    """Export a model, write its card and push both; see `Predictor.push_to_hub`."""
     publication = Publication(
-        repo_id, options.get("license"), options.get("datasets") or _datasets_of(predictor), options.get("language")
+        repo_id, options.get("license"), options.get("datasets") or facts.datasets, options.get("language")
     )
     with TemporaryDirectory() as scratch:
-        path = predictor.export(folder or Path(scratch) / "model", task)
-        write_text(path / CARD_FILE, render_card(facts_of(predictor, task, evidence), publication, path))
+        path = export(folder or Path(scratch) / "model")
+        write_text(path / CARD_FILE, render_card(facts, publication, path))
         return push_folder(path, repo_id, options)
 
 
@@ -48,35 +78,40 @@ def publish_options(**options: Unpack[PushOptions]) -> None:
     """The options of `publish`, to check them by."""
 
 
-def facts_of(predictor: Predictor, task: str | None, evidence: Sequence[str] = ()) -> CardFacts:
-    """What is known of a model: much of a run, little of a model alone."""
-    spec = predictor.spec(task)
-    version = str(environment()["packages"].get("crosstask", ""))
-    if not isinstance(predictor, Run):
-        return CardFacts(spec, evidence=evidence, version=version)
-    metrics = predictor.metrics
-    trained_on = metrics["trained_on"]
+def model_facts(spec: TaskSpec, evidence: Sequence[str] = ()) -> CardFacts:
+    """What is known of a model alone: its task."""
+    return CardFacts(spec, evidence=evidence, version=_version())
+
+
+def run_facts(run: TrainedModel, spec: TaskSpec, evidence: Sequence[str] = ()) -> CardFacts:
+    """What is known of a run: data, method, scores, label maps."""
+    trained_on = run.metrics["trained_on"]
     sources: list[SourceFacts] = []
     for name, count in trained_on.items():
         if name != spec.name:
-            sources.append(SourceFacts(name, count, predictor.weights.get(name)))
+            sources.append(SourceFacts(name, count, run.weights.get(name)))
     return CardFacts(
         spec=spec,
         num_examples=trained_on.get(spec.name),
-        weight=predictor.weights.get(spec.name),
+        weight=run.weights.get(spec.name),
         sources=sources,
-        encoder=_encoder_name(predictor.recipe.get("encoder")),
-        method=_methods(predictor),
-        scores=_scores(predictor, spec.name, spec.kind in ("classification", "pair")),
-        label_maps=_label_maps(predictor, spec.name),
-        evidence=[*evidence, *_stacking_evidence(predictor, spec.name)],
-        remarks=predictor.warnings,
-        papers=metrics.get("papers", []),
-        version=version,
+        encoder=_encoder_name(run.recipe.get("encoder")),
+        method=_methods(run),
+        scores=_scores(run, spec.name, spec.kind in ("classification", "pair")),
+        label_maps=_label_maps(run, spec.name),
+        evidence=[*evidence, *_stacking_evidence(run, spec.name)],
+        remarks=run.warnings,
+        papers=run.metrics.get("papers", []),
+        datasets=_datasets_of(run.recipe),
+        version=_version(),
     )
 
 
-def _scores(run: Run, task: str, has_accuracy: bool) -> list[SplitScores]:
+def _version() -> str:
+    return str(environment()["packages"].get("crosstask", ""))
+
+
+def _scores(run: TrainedModel, task: str, has_accuracy: bool) -> list[SplitScores]:
     """Scores by split, with the number of examples; accuracy with its standard error, sqrt(p (1 - p) / n)."""
     sizes: Mapping[str, int] = {}
     for described in run.record.events(TaskDescription):
@@ -100,7 +135,7 @@ def _defined(scores: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in scores.items()}
 
 
-def _methods(run: Run) -> list[str]:
+def _methods(run: TrainedModel) -> list[str]:
     """Paradigm, weighting and transfers by their names."""
     names = [f"paradigm {run.metrics['paradigm']}"]
     for start in run.record.events(Start):
@@ -112,7 +147,7 @@ def _methods(run: Run) -> list[str]:
     return names
 
 
-def _label_maps(run: Run, task: str) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+def _label_maps(run: TrainedModel, task: str) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     try:
         label_map = run.label_map
     except CrossTaskError:  # there is none
@@ -122,7 +157,7 @@ def _label_maps(run: Run, task: str) -> Mapping[str, Mapping[str, Mapping[str, f
     return label_map
 
 
-def _stacking_evidence(run: Run, task: str) -> list[str]:
+def _stacking_evidence(run: TrainedModel, task: str) -> list[str]:
     """What stacking found by cross-validation: quality with the sources, and without."""
     sentences: list[str] = []
     for fitted in run.record.events(StackingFitted):
@@ -148,9 +183,9 @@ def _encoder_name(section: Any) -> str | None:
     return "a model in a folder"
 
 
-def _datasets_of(predictor: Predictor) -> list[str]:
-    """Data sets of the hub that the recipe names."""
-    tasks = predictor.recipe.get("tasks") if isinstance(predictor, Run) else None
+def _datasets_of(recipe: Mapping[str, Any]) -> list[str]:
+    """Data sets of the hub that a recipe names."""
+    tasks = recipe.get("tasks")
     names: dict[str, None] = {}
     for options in tasks.values() if isinstance(tasks, Mapping) else ():
         if isinstance(options, Mapping) and options.get("format") == "hub":

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from typing_extensions import TypedDict
 
-from crosstask.data.examples import Examples
+from crosstask.data.examples import Examples, TaskSpec
 from crosstask.errors import CrossTaskError
 from crosstask.models.multitask import Model
 from crosstask.notebook import html_table
@@ -39,6 +38,7 @@ from crosstask.runs.record import (
     write_rows,
 )
 from crosstask.runs.remarks import warnings_of
+from crosstask.runs.run_metrics import Metrics, Scores
 from crosstask.runs.tracking import IDS_FILE, TENSORBOARD_FOLDER
 from crosstask.storage import (
     FolderExistsError,
@@ -59,54 +59,13 @@ from crosstask.storage import (
 from crosstask.storage.lock import LOCK_FILE, PATIENCE
 from crosstask.validation import shown
 
+if TYPE_CHECKING:
+    from crosstask.runs.model_card import CardFacts
+
 OTHER_RUN_FILES = (TENSORBOARD_FOLDER, IDS_FILE, LOCK_FILE)
 """What a run folder may hold beside `RUN_FILES`."""
-Scores = dict[str, dict[str, dict[str, float]]]
-"""By task, split and metric."""
 PlainRecipe = dict[str, Any]
 """A recipe as YAML holds it."""
-
-
-class Metrics(TypedDict):
-    """`metrics.json`: how a run came out.
-
-    - `uses_sources`, `papers`: of the paradigm, and keys in BibTeX; folders of version 0.1 lack both;
-    - `weights`: at the end of each phase, by its name; a solver weighs no tasks;
-    - `majority`: of each target, the scores of always answering what is most common in training;
-    - `never_predicted`: of each target and split the labels that occur there and are never predicted;
-    - `still_rising`: targets whose dev score was still rising when training ended;
-    - `trained_on`: number of training examples of each task.
-    """
-
-    targets: list[str]
-    paradigm: str
-    uses_sources: NotRequired[bool]
-    papers: NotRequired[list[str]]
-    scores: Scores
-    majority: NotRequired[Scores]
-    never_predicted: NotRequired[dict[str, dict[str, list[str]]]]
-    still_rising: NotRequired[list[str]]
-    weights: dict[str, dict[str, float]]
-    trained_on: dict[str, int]
-    set_aside: list[str]
-    seconds: float
-
-
-class SavedMetrics(TypedDict):
-    """`Metrics` as the file holds them: null for a score or weight that is not finite."""
-
-    targets: list[str]
-    paradigm: str
-    uses_sources: NotRequired[bool]
-    papers: NotRequired[list[str]]
-    scores: dict[str, dict[str, dict[str, float | None]]]
-    majority: NotRequired[dict[str, dict[str, dict[str, float | None]]]]
-    never_predicted: NotRequired[dict[str, dict[str, list[str]]]]
-    still_rising: NotRequired[list[str]]
-    weights: dict[str, dict[str, float | None]]
-    trained_on: dict[str, int]
-    set_aside: list[str]
-    seconds: float | None
 
 
 class Run(Predictor):
@@ -255,6 +214,11 @@ class Run(Predictor):
             "scores": self.metrics["scores"].get(name, {}),
         }
         return super().export(folder, name, card=card or facts, format=format, int8=int8, examples=examples)
+
+    def _card_facts(self, spec: TaskSpec, evidence: Sequence[str]) -> "CardFacts":
+        from crosstask.runs.publishing import run_facts
+
+        return run_facts(self, spec, evidence)
 
     def save(self, folder: str | Path) -> Path:
         """Write a run that was made without a folder into one."""

@@ -12,7 +12,7 @@ from crosstask.models.multitask import Model
 from crosstask.quoting import brief
 from crosstask.runs.events import DevEvaluation, Note, Row, Warned
 from crosstask.runs.prediction_log import prediction_rows
-from crosstask.runs.run import Scores
+from crosstask.runs.run_metrics import Scores
 from crosstask.training.calibration import RuleFitter
 
 MIN_EVALUATIONS = 4
