@@ -79,5 +79,5 @@ def test_a_comparison(tasks):
     assert repr(comparison) == f"Comparison({HOSTILE}: 2 methods, 2 seeds, against single)"
     html = comparison._repr_html_()
     assert "<script" not in html
-    assert [row[0] for row in cells_of(html)] == ["method", "single", "joint"]
+    assert [row[0] for row in cells_of(html)] == ["method", "single", "joint", "the same answer for all"]
     assert "| method |" in str(comparison)

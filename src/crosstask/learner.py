@@ -166,7 +166,7 @@ class Learner:
                 self._describe_start(session.record, problem, model, [*notes, *session.devices.notes()])
             trainer.run(phases, checkpoint)
             last_tasks = [problem.tasks[name] for name in phases[-1].tasks if name not in trainer.set_aside]
-            rules = RuleFitter(model, problem.target_names, self.training, session.record, trainer.held_out)
+            rules = RuleFitter(model, problem.target_names, self.training, session.record, trainer.state.held_out)
             measured = measure(model, last_tasks, dev, problem.target_names, rules)
             trainer.put_together()
             metrics = self._metrics(problem, phases, measured, session, trainer.set_aside)

@@ -59,7 +59,9 @@ def test_transfers(name, encoder, tmp_path):
     transfer = [{"name": name, **OPTIONS.get(name, {})}]
     if name == "representation-transfer":
         transfer.insert(0, {"name": "label-transfer"})
-    run = fit(encoder, transfer=transfer, output=tmp_path / "run", updates=4)  # one for each branch of a merge
+    paradigm = "pretrain" if name == "merging" else "normalized-joint"
+    settings = {"paradigm": paradigm, "updates": 4}  # one for each branch of a merge
+    run = fit(encoder, transfer=transfer, output=tmp_path / "run", **settings)
     check(run)
     texts = ["good film", "bad"]
     assert ct.load(tmp_path / "run").predict(texts) == run.predict(texts)

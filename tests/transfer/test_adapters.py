@@ -34,7 +34,14 @@ def tagging_task(size=40):
 
 
 def learner(encoder, transfer, **options):
-    settings = {"epochs": 1, "batch_size": 8, "learning_rate": 0.01, "progress": False, **options}
+    settings = {
+        "epochs": 1,
+        "batch_size": 8,
+        "learning_rate": 0.01,
+        "progress": False,
+        "calibration": "none",
+        **options,
+    }
     return ct.Learner(encoder, transfer=[transfer], **settings)
 
 

@@ -62,7 +62,7 @@ def tasks_of(encoder):
 
 
 def learner(encoder=RELU, transfer="adversarial", **settings):
-    settings = {"epochs": 2, "batch_size": 16, "progress": False, **settings}
+    settings = {"epochs": 2, "batch_size": 16, "progress": False, "calibration": "none", **settings}
     return ct.Learner(encoder, transfer=[transfer], **settings)
 
 
@@ -457,7 +457,7 @@ def test_saved_and_exported_models_say_the_same(encoder, tmp_path):
 def test_exported_beside_another_insert(encoder, order, tmp_path):
     """Word vectors are aligned for shared and private encoders alike, other inputs for the shared one alone."""
     tasks = tasks_of(encoder)
-    settings = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "progress": False}
+    settings = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "progress": False, "calibration": "none"}
     run = ct.Learner(SMALL[encoder], transfer=order, **settings).fit(tasks[0], tasks[1:])
     inputs = tasks[0].train.inputs[:7]
     alone = ct.load(run.export(tmp_path / "out")).model

@@ -41,7 +41,14 @@ def tagging_task(size=40):
 
 
 def fit(encoder, target, source, alignment, **settings):
-    settings = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "progress": False, **settings}
+    settings = {
+        "epochs": 2,
+        "batch_size": 16,
+        "learning_rate": 0.01,
+        "progress": False,
+        "calibration": "none",
+        **settings,
+    }
     return ct.Learner(encoder, transfer=[alignment], **settings).fit(target, [source])
 
 

@@ -75,7 +75,13 @@ def test_a_transformer_is_exported_as_a_stock_folder(name, star_files, tagging_f
     folder = tiny_encoder("bert")
     recipe = recipe_with(tmp_path / f"{name}.yaml", LABEL_TRANSFER)
     run = ct.Learner(
-        folder, transfer=["label-transfer"], epochs=1, batch_size=16, learning_rate=1e-3, progress=False
+        folder,
+        transfer=["label-transfer"],
+        epochs=1,
+        batch_size=16,
+        learning_rate=1e-3,
+        calibration="none",
+        progress=False,
     ).fit(*recipe.tasks())
     exported = run.export(tmp_path / "out")
     loaded = (

@@ -18,17 +18,17 @@ BALANCED = "balanced"
 LARGEST_WEIGHT = 1e6
 
 
-def with_class_weights(spec: TaskSpec, train: Examples, wanted: ClassWeights | None) -> TaskSpec:
+def with_class_weights(spec: TaskSpec, train: Examples, class_weights: ClassWeights | None) -> TaskSpec:
     """The task with weights of its classes; their mean over the training units is 1, so the task counts what it did.
 
     With "balanced" class k of K counts `n / (K n_k)`, where n_k of n units have it; each label of a multilabel task is
     a task of two classes.
     """
-    if wanted is None:
+    if class_weights is None:
         return spec
     if spec.kind == "regression":
         raise CrossTaskError(f"Task '{spec.name}': `class_weights` are for classes, and a regression task has none.")
-    factors = _factors(spec, wanted)
+    factors = _factors(spec, class_weights)
     if spec.kind == "multilabel":
         return replace(spec, class_weights=_of_label_sets(spec, train, factors))
     encoded = spec.encode(train)
@@ -43,17 +43,17 @@ def with_class_weights(spec: TaskSpec, train: Examples, wanted: ClassWeights | N
     return replace(spec, class_weights=tuple(weights.tolist()))
 
 
-def _factors(spec: TaskSpec, wanted: ClassWeights) -> np.ndarray | None:
+def _factors(spec: TaskSpec, class_weights: ClassWeights) -> np.ndarray | None:
     """The weights that the user names, 1 for the others; None for balanced ones."""
-    if wanted == BALANCED:
+    if class_weights == BALANCED:
         return None
-    if not isinstance(wanted, Mapping):
+    if not isinstance(class_weights, Mapping):
         raise CrossTaskError(
             f"Task '{spec.name}': `class_weights` is 'balanced' or maps labels to weights, as in {{rare: 5}}; found "
-            f"{shown(wanted)}."
+            f"{shown(class_weights)}."
         )
     factors = np.ones(len(spec.labels))
-    for key, weight in wanted.items():
+    for key, weight in class_weights.items():
         label = text_of(key)
         if label not in spec.labels:
             raise CrossTaskError(

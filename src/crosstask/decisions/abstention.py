@@ -40,8 +40,8 @@ class HeldOutDecisions:
         order = np.argsort(-probabilities, kind="stable")
         if len(order) > MAX_KEPT:
             order = order[np.linspace(0, len(order) - 1, MAX_KEPT).round().astype(np.int64)]
-        kept = probabilities[order].round(6)
-        return cls(tuple(kept.tolist()), tuple(is_right[order].astype(bool).tolist()))
+        ordered = probabilities[order].round(6)
+        return cls(tuple(ordered.tolist()), tuple(is_right[order].astype(bool).tolist()))
 
     def at(self, threshold: float) -> Answered:
         """What is answered at a threshold."""

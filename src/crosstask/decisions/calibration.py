@@ -63,8 +63,8 @@ def missing_classes(labels: np.ndarray, held_out_labels: np.ndarray, num_classes
     counts = np.bincount(labels.astype(np.int64), minlength=num_classes)
     is_rare = counts <= 1
     alone = float((counts == 1).sum() / max(len(labels), 1))
-    seen = float(is_rare[held_out_labels.astype(np.int64)].mean()) if len(held_out_labels) else 0.0
-    missing = min(alone - seen, MAX_MISSING)
+    rare_share = float(is_rare[held_out_labels.astype(np.int64)].mean()) if len(held_out_labels) else 0.0
+    missing = min(alone - rare_share, MAX_MISSING)
     if missing <= 0.0:
         return None
     return missing * is_rare / is_rare.sum()

@@ -66,20 +66,20 @@ class Problem:
     def methods(self) -> dict[str, Method]:
         """By name, in the order of the table: paradigms, with TAWT, with a transfer each, and every other weighting."""
         # 1. Paradigms alone.
-        paradigms = {name: found for name, found in PARADIGMS.items() if self.names or not found.reads_names}
+        paradigms = {name: paradigm for name, paradigm in PARADIGMS.items() if self.names or not paradigm.reads_names}
         methods = [Method(name, name, summary=paradigm.summary) for name, paradigm in paradigms.items()]
         # 2. Paradigms with TAWT, where there is something to weight.
         tawt = {"name": "tawt", "every": self.tawt_every}
-        for name, found in paradigms.items():
-            if found.takes_weights:
+        for name, paradigm in paradigms.items():
+            if paradigm.takes_weights:
                 summary = f"{name} with weights learned by TAWT"
                 methods.append(Method(f"{name} + tawt", name, tawt, summary=summary))
         # 3. Transfers.
         for name, transfer in TRANSFERS.items():
             if name not in ON_LAYERS:
                 transfers: tuple[Named, ...] = ({"name": name, **OPTIONS.get(name, {})},)
-                paradigm = AFTER_SOURCES.get(name, WEIGHTED_PARADIGM)
-                methods.append(Method(name, paradigm, transfer=transfers, summary=transfer.summary))
+                paradigm_name = AFTER_SOURCES.get(name, WEIGHTED_PARADIGM)
+                methods.append(Method(name, paradigm_name, transfer=transfers, summary=transfer.summary))
         # 4. Weightings.
         for name, weighting in WEIGHTINGS.items():
             if self.every_weighting and name not in PLAIN and name != "tawt":

@@ -13,6 +13,7 @@ from crosstask.ensembles.weights import Rule, cross_fitted, learn_weights, loss,
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
 from crosstask.progress import make_progress, shown, step_by_step
+from crosstask.quoting import shown as quoted
 from crosstask.runs.ensemble import Ensemble, Member
 from crosstask.training.paradigms import find_paradigm
 from crosstask.training.problem import without_overlap
@@ -146,7 +147,9 @@ def _check(learners: Mapping[str, Learner], target: Task, folds: int) -> None:
         if not isinstance(learner, Learner):
             raise CrossTaskError(f"fit_ensemble: '{name}' must be a `Learner`.")
     if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= MAX_FOLDS:
-        raise CrossTaskError(f"fit_ensemble: `folds` must be a whole number from 2 to {MAX_FOLDS}, found {folds!r}.")
+        raise CrossTaskError(
+            f"fit_ensemble: `folds` must be a whole number from 2 to {MAX_FOLDS}, found {quoted(folds)}."
+        )
 
 
 def _sources_of(learner: Learner, sources: Sequence[Task]) -> Sequence[Task]:

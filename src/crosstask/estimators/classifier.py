@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 
 from crosstask.data.examples import Kind
 from crosstask.estimators.base import CrossTaskEstimator, InputError
+from crosstask.quoting import shown
 
 
 class CrossTaskClassifier(ClassifierMixin, CrossTaskEstimator):
@@ -64,7 +65,7 @@ class CrossTaskClassifier(ClassifierMixin, CrossTaskEstimator):
             return self._fit(inputs, labels, sources, kind="multilabel", label_names=self.classes_.tolist())
         self.classes_, indices = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise InputError(f"y has only one class, {self.classes_[0]!r}; a classifier needs at least two.")
+            raise InputError(f"y has only one class, {shown(self.classes_[0])}; a classifier needs at least two.")
         names = _names(self.classes_)
         kind: Kind = "pair" if isinstance(inputs[0], tuple) else "classification"
         return self._fit(inputs, [names[index] for index in indices], sources, kind=kind, label_names=names)

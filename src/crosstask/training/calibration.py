@@ -80,6 +80,8 @@ class RuleFitter:
         missing = None
         if task.kind in ("classification", "pair"):
             trained = np.asarray(task.spec.encode(task.train))
+            if trained.ndim == 2:  # soft labels of a teacher
+                trained = trained.argmax(axis=1)
             missing = missing_classes(trained, labels, len(task.labels))
         return " and ".join(parts), HeldOutLogits(task.kind, logits, labels, missing)
 

@@ -6,9 +6,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crosstask.decisions.fit import HeldOutLogits
 from crosstask.gradients.optimizer_state import numbered_parameters
 from crosstask.models.multitask import Model
 from crosstask.runs.record import Record
@@ -21,8 +23,8 @@ from crosstask.training.sharding import all_finite
 from crosstask.transfer.base import Transfer
 from crosstask.weighting.base import Weighting
 
-GROUPS = {"model", "transfers", "transfer_optimizers", "optimizer", "weighting", "best", "random"}
-"""Of tensors in a checkpoint."""
+GROUPS = {"model", "transfers", "transfer_optimizers", "optimizer", "weighting", "best", "random", "held_out"}
+"""Of tensors in a checkpoint. Version 0.2 wrote none of "held_out"."""
 ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
 """What Adam keeps of a parameter that it has stepped."""
 
@@ -46,7 +48,8 @@ class TrainingState:
     - `skipped_updates`: in a row, since no part of the gradient could be used;
     - `recent_losses`: by task, losses since the last row of the record;
     - `best`: the model of the best evaluation of the phase; `selection`: that evaluation;
-    - `learning_names`: names of the model's tensors that any phase trains.
+    - `learning_names`: names of the model's tensors that any phase trains;
+    - `held_out`: by task, what a solver's cross-validation held out in the last phase, for calibration.
     """
 
     def __init__(self, model: Model, transfers: Sequence[Transfer], devices: Devices, recipe_digest: str = "") -> None:
@@ -60,6 +63,7 @@ class TrainingState:
         self.set_aside: set[str] = set()
         self.failures: dict[str, int] = {}
         self.skipped_updates = 0
+        self.held_out: dict[str, HeldOutLogits] = {}
         self.start_phase()
 
     def start_phase(self) -> None:
@@ -99,6 +103,7 @@ class TrainingState:
             "weighting": weighting_tensors,
             "best": self.best,
             "random": self._random_states(),
+            "held_out": self._held_out_tensors(),
         }
         state: CheckpointState = {
             "number": self.num_checkpoints,
@@ -121,8 +126,9 @@ class TrainingState:
         state, tensors = checkpoint.state, checkpoint.tensors
         if state.get("recipe_digest", self.recipe_digest) != self.recipe_digest:
             raise DamagedFileError("it is of a run with another recipe")
-        if tensors.keys() != GROUPS:
-            raise DamagedFileError(f"it lacks tensors: {', '.join(sorted(GROUPS ^ tensors.keys()))}")
+        groups = tensors.keys() | {"held_out"}
+        if groups != GROUPS:
+            raise DamagedFileError(f"it lacks tensors: {', '.join(sorted(GROUPS ^ groups))}")
         if state["number"] < 0 or state["phase"] < 0 or state["history_rows"] < 0 or (state["updates"] or 0) < 0:
             raise DamagedFileError("a number in it is negative")
         _check_same("model", tensors["model"], self.model.trainable_state(self.learning_names))
@@ -177,6 +183,7 @@ class TrainingState:
         self.transfer_modules.load_state_dict(transfers)
         checkpoints.restore_optimizers(self._transfer_optimizers(), checkpoint.tensors["transfer_optimizers"])
         self.set_aside = set(checkpoint.state["set_aside"])
+        self._restore_held_out(_complete(checkpoint.tensors.get("held_out", {})))
         return int(checkpoint.state["phase"])
 
     def restore_phase(
@@ -209,6 +216,19 @@ class TrainingState:
         torch.set_rng_state(states[f"cpu.{rank}"])
         if f"cuda.{rank}" in states and device.type == "cuda":
             torch.cuda.set_rng_state(states[f"cuda.{rank}"], device)
+
+    def _held_out_tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+        for task, held_out in self.held_out.items():
+            tensors[f"{task}.logits"] = torch.from_numpy(np.ascontiguousarray(held_out.logits))
+            tensors[f"{task}.labels"] = torch.from_numpy(np.ascontiguousarray(held_out.labels))
+        return tensors
+
+    def _restore_held_out(self, tensors: Mapping[str, Tensor]) -> None:
+        for task, spec in self.model.specs.items():
+            if f"{task}.logits" in tensors and f"{task}.labels" in tensors:
+                logits, labels = tensors[f"{task}.logits"].numpy(), tensors[f"{task}.labels"].numpy()
+                self.held_out[task] = HeldOutLogits(spec.kind, logits, labels)
 
     def _transfer_optimizers(self) -> list[torch.optim.Optimizer | None]:
         return [transfer.optimizer for transfer in self.transfers]

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from crosstask.baton import clock
 from crosstask.data.metrics import Metric, chosen_metric, score
-from crosstask.decisions.fit import HeldOutLogits
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
@@ -201,7 +200,6 @@ class Trainer:
         self.query: dict[str, Prepared] = {}
         self.part_of: dict[str, np.ndarray] = {}  # of examples of targets, where parts judge weights in turn
         self.initial_heads: dict[str, dict[str, Tensor]] = {}  # of tasks whose heads will be reset
-        self.held_out: dict[str, HeldOutLogits] = {}  # of the last phase, where a solver cross-validates
 
     @property
     def set_aside(self) -> set[str]:
@@ -269,7 +267,7 @@ class Trainer:
         # 1. Data, optimizer and state, from the phase's beginning or from the checkpoint.
         settings = phase.settings
         devices = self.devices
-        self.held_out = {}
+        self.state.held_out = {}
         phase.weighting.connect(devices.sum, devices.num_ranks, devices.scatter, devices.rank)
         self._split_data(phase)
         self.stepper.transfers = self.transfers if phase.objective is None else []
@@ -347,7 +345,7 @@ class Trainer:
             advance=lambda: self.progress.advance(next(num_fitted)),
         )
         solve(session)
-        self.held_out = session.held_out
+        self.state.held_out = session.held_out
         if not self._is_finite():
             raise _not_finite(f"In phase '{phase.name}' a solver found weights that are not finite")
         self._evaluate_on_dev(phase, 1, 0, started)

@@ -91,20 +91,20 @@ def find_labels(
     """
     if isinstance(label, str) and label.lower().endswith(".xml") and label not in header.names:
         return LabelAttributes(_listed_in(source, header, label, required=True))
-    declared, place = _declared(source, header)
+    declared, origin = _declared(source, header)
     if label is not None:
-        chosen = _named(source, header, label)
+        columns = _named(source, header, label)
     else:
-        chosen = declared or _last(source, header)
-    others = [name for name in declared if name not in listed(chosen)]
+        columns = declared or _last(source, header)
+    others = [name for name in declared if name not in listed(columns)]
     note = None
     if others:
-        note = f"{len(others)} other label{'s' * (len(others) > 1)} that {place} lists: left out of the features"
+        note = f"{len(others)} other label{'s' * (len(others) > 1)} that {origin} lists: left out of the features"
     elif label is None and declared:
-        note = f"{len(declared)} labels for each example, as {place} lists them"
+        note = f"{len(declared)} labels for each example, as {origin} lists them"
     elif asks and not declared:
-        _ask(source, header, listed(chosen))
-    return LabelAttributes(chosen, others, note)
+        _ask(source, header, listed(columns))
+    return LabelAttributes(columns, others, note)
 
 
 def _named(source: Source, header: Header, label: Column | Sequence[str]) -> str | Sequence[str]:
@@ -141,15 +141,15 @@ def _last(source: Source, header: Header) -> str:
     return last.name
 
 
-def _ask(source: Source, header: Header, chosen: Sequence[Column]) -> None:
+def _ask(source: Source, header: Header, columns: Sequence[Column]) -> None:
     """Attributes beside the labels that look just like them are an error: they may be labels too."""
     indicators = header.indicators_at_the_end
-    others = [name for name in indicators if name not in chosen]
+    others = [name for name in indicators if name not in columns]
     if not others or len(others) == len(indicators) or len(indicators) == len(header.attributes):
         return
-    beside = f"its {len(chosen)} labels"
-    if len(chosen) == 1:
-        beside = f"its label '{brief(str(chosen[0]))}'"
+    beside = f"its {len(columns)} labels"
+    if len(columns) == 1:
+        beside = f"its label '{brief(str(columns[0]))}'"
     raise source.error(
         f"has {len(others)} more attribute{'s' * (len(others) > 1)} of the classes 0 and 1 beside {beside}, such as "
         f"'{brief(others[0])}', which may be labels too. `label: {len(indicators)}` takes all of them as labels, "
@@ -205,8 +205,8 @@ def _listed_in(source: Source, header: Header, name: str, *, required: bool) -> 
             )
     if required and not labels:
         raise xml.error("lists no labels.")
-    known = set(labels)
-    return [attribute for attribute in header.names if attribute in known]
+    names = set(labels)
+    return [attribute for attribute in header.names if attribute in names]
 
 
 def _labels_in(xml: Source, content: bytes, required: bool) -> list[str]:
