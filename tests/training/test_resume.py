@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from command_line import crosstask
+from stopped_run import RECIPE, stopped_run, write_problem
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
 
@@ -57,3 +58,17 @@ def test_killed_in_a_process_of_its_own(star_files):
     assert process.wait() == -signal.SIGKILL
     subprocess.run(command(recipe, broken, "--resume"), check=True, env=ENVIRONMENT, capture_output=True)
     assert outcome(broken) == outcome(star_files / "whole")
+
+
+def test_a_stopped_probe_keeps_its_calibration(tmp_path):
+    """Its rule comes from what cross-validation held out, which a run that goes on does not solve again."""
+    words = [f"w{i} {i % 3 - 1} {i % 2} 1" for i in range(7)] + [f"z{i} 0 {i} {i % 2}" for i in range(3)]
+    (tmp_path / "vectors.txt").write_text("\n".join(words) + "\n")
+    recipe = RECIPE.replace("dimension: 4", "vectors: vectors.txt").replace("joint\nweighting: tawt", "probe")
+    recipe = write_problem(tmp_path, recipe)
+    assert crosstask("train", recipe, "-o", tmp_path / "whole", "--quiet").code == 0
+    stopped_run(recipe, tmp_path / "stopped", number=1)
+    assert crosstask("train", recipe, "-o", tmp_path / "stopped", "--resume", "--quiet").code == 0
+    description = json.loads((tmp_path / "whole" / "model" / "crosstask.json").read_text())
+    assert description["decisions"]["a"]["temperature"] != 1.0
+    assert json.loads((tmp_path / "stopped" / "model" / "crosstask.json").read_text()) == description
