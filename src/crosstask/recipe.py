@@ -323,9 +323,9 @@ class RecipeFile:
         teacher = load(str(self._absolute(self.teacher.folder)))
         return [distilled_task(teacher, targets[0], sources, options=self.teacher.options)], []
 
-    def task(self, name: str) -> Task:
-        """One task, read from its files."""
-        options = {"seed": self.recipe.seed, **self.recipe.tasks[name]}
+    def task(self, name: str, section: Mapping[str, Any] | None = None) -> Task:
+        """One task, read from its files; by another section where one is given."""
+        options = {"seed": self.recipe.seed, **(self.recipe.tasks[name] if section is None else section)}
         return Task.read(name, folder=self.path.parent, **options)
 
     def learner(self, *, progress: bool | None = None) -> Learner:

@@ -1,30 +1,82 @@
-"""What is tried: the target alone and with its sources, by solver, by small networks, and by fine-tuning."""
+"""What is tried: the target alone and with its sources, by solver, by training an encoder, and by fine-tuning one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from crosstask.data.examples import KINDS, Kind
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.build import class_and_options, feature_section
 from crosstask.studies.method import Method, Section
 from crosstask.training.config import Training
+from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer.label_transfer.splits import sources_of
 from crosstask.validation import name_and_options
 
-Level = Literal["solved", "network", "fine-tuned"]
-LEVELS: tuple[Level, ...] = ("solved", "network", "fine-tuned")
-"""From cheap to costly: linear models by a solver; layers trained step by step; a pretrained encoder as a whole."""
+Level = Literal["solved", "fine-tuned", "network"]
+LEVELS: tuple[Level, ...] = ("solved", "fine-tuned", "network")
+"""Linear models by a solver; a pretrained encoder that learns; layers that learn from nothing, or on its features. Of a
+pretrained encoder that can be fine-tuned in the time, no layers on its features are tried."""
 HIDDEN = 128
 """Width of the shared layer on the features of a pretrained encoder that stays as it is."""
-UPDATES: dict[Level, int] = {"network": 400, "fine-tuned": 200}
-"""Of a network whose number of updates the settings leave open; cross-validation may find that fewer are better."""
 NETWORK_RATE = 3e-3
-NUM_EVALUATIONS = 10
-"""Evaluations on what a fold holds out, evenly over the updates."""
+MAX_BATCH, SMALL_BATCH = 16, 8
+"""Examples of a task in a step of fine-tuning, since labels are few; and where time is short."""
 NOTHING_SHARED = ("vectors", "words")
 """Encoders without a layer that learns: sources help them only by stacking."""
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """A method of the portfolio.
+
+    - `name`: as the bench calls it, which the prior knows it by;
+    - `learner`: options of `Method`; `training`: settings of the loop that differ;
+    - `passes`: what an update costs beside the passes of its batches through the encoder: 1 for plain training;
+    - `kinds`: of targets; `levels`: that it is worth trying at.
+    """
+
+    name: str
+    paradigm: str
+    weighting: Named | None = None
+    transfer: tuple[Named, ...] = ()
+    training: Section = field(default_factory=dict)
+    passes: float = 1.0
+    kinds: tuple[Kind, ...] = KINDS
+    levels: tuple[Level, ...] = ("fine-tuned", "network")
+
+    @property
+    def uses_sources(self) -> bool:
+        """Whether it reads the sources."""
+        return PARADIGMS[self.paradigm].uses_sources and self.name != "contrastive"
+
+
+LABEL_TRANSFER = Portfolio(
+    "label-transfer", "normalized-joint", transfer=({"name": "label-transfer", "start": "probe"},), passes=2.5
+)
+CONTRAST: Section = {"name": "contrast", "loss": "cosine", "tasks": "targets"}
+PORTFOLIO: tuple[Portfolio, ...] = (
+    Portfolio("probe", "probe", levels=("solved",)),
+    Portfolio("stacking", "stacking", levels=("solved",)),
+    Portfolio("single", "single"),
+    Portfolio("single-probed", "single", training={"head": "probe"}),
+    Portfolio("sources-first", "normalized-joint", training={"head": "probe"}),
+    Portfolio("pretrain-probed", "pretrain", training={"head": "probe"}),
+    LABEL_TRANSFER,
+    Portfolio("normalized-joint", "normalized-joint"),
+    Portfolio("tawt", "normalized-joint", weighting="tawt", passes=1.1, levels=("network",)),
+    Portfolio(
+        "contrastive",
+        "contrastive",
+        transfer=(CONTRAST,),
+        passes=2.0,
+        kinds=("classification",),
+        levels=("fine-tuned",),
+    ),
+)
+"""From simple to complex: of two that are expected to be as good the first is chosen."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +84,16 @@ class Candidate:
     """A way to a model of the target.
 
     - `method`: with an encoder of its own;
+    - `prior_name`: what the prior knows it by;
     - `sources`: names of those that it learns from, none for the target alone;
-    - `trusted`: whether the ranking called every one of them helpful.
+    - `passes`: as of `Portfolio`.
     """
 
     method: Method
     level: Level
+    prior_name: str
     sources: tuple[str, ...] = ()
-    trusted: bool = False
+    passes: float = 1.0
 
     @property
     def name(self) -> str:
@@ -52,6 +106,21 @@ class Candidate:
         assert self.method.encoder is not None
         return self.method.encoder
 
+    @property
+    def num_phases(self) -> int:
+        """Phases that each take the updates of the settings."""
+        return 2 if self.method.paradigm == "pretrain" else 1
+
+    @property
+    def batches(self) -> float:
+        """Batches that go through the encoder in a mean update, whatever else it costs."""
+        num_sources = len(self.sources)
+        if self.method.paradigm == "pretrain":  # half of the updates the sources, half the target
+            return self.passes * (num_sources + 1) / 2.0
+        if self.method.training.get("head") == "probe":  # the target in half of them
+            return self.passes * (num_sources + 0.5 + 0.5 * (not num_sources))
+        return self.passes * (num_sources + 1)
+
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -61,8 +130,8 @@ class Candidate:
             "paradigm": self.method.paradigm,
             "weighting": self.method.weighting,
             "transfer": list(self.method.transfer),
+            "training": dict(self.method.training),
             "sources": list(self.sources),
-            "trusted": self.trusted,
         }
 
 
@@ -71,131 +140,141 @@ def is_pretrained(encoder: Named) -> bool:
     return class_and_options(encoder)[0].is_pretrained
 
 
-def evaluate_every(updates: int) -> int:
-    """Updates from one evaluation on what a fold holds out to the next."""
-    return max(1, updates // NUM_EVALUATIONS)
+@dataclass(frozen=True)
+class FineTuning:
+    """How a pretrained encoder is fine-tuned: what follows from the time.
+
+    - `frozen_layers`: layers that stay as they are, their outputs kept; 0 for none;
+    - `max_length`: of texts in word pieces, None for what the user's encoder has.
+    """
+
+    frozen_layers: int = 0
+    max_length: int | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a task in a step, at most."""
+        return SMALL_BATCH if self.frozen_layers else MAX_BATCH
+
+    def section(self, encoder: Section) -> Section:
+        """The user's encoder with these options, as far as the user has not set them."""
+        changes: dict[str, Any] = {}
+        if self.frozen_layers and not encoder.get("freeze"):
+            changes["freeze"] = self.frozen_layers
+        if self.max_length is not None and "max_length" not in encoder:
+            changes["max_length"] = self.max_length
+        return {**encoder, **changes}
+
+    def learning_rate(self, updates: int) -> float:
+        """More for few updates, and more where the lower layers stay (`benchmarks/partial_freeze.py`)."""
+        if self.frozen_layers:
+            return 1e-3 if updates <= 200 else 5e-4
+        return 2e-4 if updates <= 200 else 1e-4
 
 
-def training_of(candidate: Candidate, training: Training, updates: int) -> Training:
+def training_of(candidate: Candidate, training: Training, updates: int, fine_tuning: FineTuning) -> Training:
     """Settings of one run.
 
-    The learning rate does not fall, so that the model after some updates of a longer run is the model that a run of so
-    many updates gives. A rate that the user chose is meant for the user's encoder, not for a layer on its features.
+    A rate that the user chose is meant for the user's encoder, not for a layer on its features.
     """
+    training = replace(training, **candidate.method.training)
     if candidate.level == "solved":
         return training
-    learning_rate = training.learning_rate
-    if candidate.level == "network" and (learning_rate is None or is_pretrained(candidate.encoder)):
+    learning_rate, batch_size = training.learning_rate, training.batch_size
+    if candidate.level == "fine-tuned":
+        batch_size = min(batch_size, fine_tuning.batch_size)
+        learning_rate = learning_rate or fine_tuning.learning_rate(updates)
+    elif learning_rate is None or is_pretrained(candidate.encoder):
         learning_rate = NETWORK_RATE
+    updates = max(1, updates // candidate.num_phases)
     return replace(
         training,
         updates=updates,
-        evaluate_every=evaluate_every(updates),
+        evaluate_every=updates,
+        batch_size=batch_size,
         learning_rate=learning_rate,
-        decay="none",
         keep="last",
         schedule="parallel",
         patience=None,
     )
 
 
-def make_candidates(
-    target: Task, helpful: Sequence[Task], usable: Sequence[Task], encoder: Named, *, trusted: bool
-) -> tuple[list[Candidate], list[str]]:
-    """Candidates from cheap to costly, and notes on what does not go with these tasks.
+@dataclass(frozen=True)
+class Makings:
+    """What candidates are made of.
 
     Args:
         target: the task that matters.
-        helpful: the sources that the ranking selected.
+        selected: sources by the ranking, the most promising first.
         usable: those and the others that could be used; they get one candidate, in case the ranking is wrong.
         encoder: as a recipe names it.
-        trusted: whether the ranking called the selected sources helpful.
+        num_sources: how many of the selected ones fine-tuning can afford.
+        fine_tuning: how it is done, None where there is no time for it.
     """
-    name, options = name_and_options("encoder", encoder)
-    section = {"name": name, **options}
-    network = _Maker("network", section, target, helpful, usable, trusted)
-    candidates: list[Candidate] = []
-    notes: list[str] = []
-    makers = [network]
-    try:
-        features, _ = feature_section(section)
-    except CrossTaskError as error:
-        notes.append(f"probe and stacking were not tried: {error}")
-    else:
-        candidates += replace(network, level="solved").solved()
-        if is_pretrained(section):
-            # On features that stay as they are, and then fine-tuned.
-            hidden = options.get("hidden") or HIDDEN
-            makers = [replace(network, encoder={**features, "hidden": hidden})]
-            if options.get("freeze") is not True:
-                makers.append(replace(network, level="fine-tuned"))
-    for maker in makers:
-        candidates += maker.trained(notes, with_all=not candidates)
-    return candidates, list(dict.fromkeys(notes))
 
-
-@dataclass(frozen=True)
-class _Maker:
-    """The candidates of one level."""
-
-    level: Level
-    encoder: Section
     target: Task
-    helpful: Sequence[Task]
+    selected: Sequence[Task]
     usable: Sequence[Task]
-    trusted: bool
+    encoder: Named
+    num_sources: int
+    fine_tuning: FineTuning | None
 
-    def solved(self) -> list[Candidate]:
-        """Linear models by a solver."""
-        stacking = Method("stacking", "stacking")
-        return [self._alone("probe"), *self._with_helpful(stacking), *self._with_all(stacking)]
+    def candidates(self) -> tuple[list[Candidate], list[str]]:
+        """Candidates from simple to complex, and notes on what does not go with these tasks."""
+        name, options = name_and_options("encoder", self.encoder)
+        section: Section = {"name": name, **options}
+        notes: list[str] = []
+        candidates: list[Candidate] = []
+        try:
+            features, _ = feature_section(section)
+        except CrossTaskError as error:
+            notes.append(f"probe and stacking were not tried: {error}")
+        else:
+            candidates += self._of_level("solved", section, notes)
+        if not is_pretrained(section):
+            candidates += self._of_level("network", section, notes)
+        elif self.fine_tuning is not None and options.get("freeze") is not True:
+            candidates += self._of_level("fine-tuned", self.fine_tuning.section(section), notes)
+        else:
+            on_features = {**features, "hidden": options.get("hidden") or HIDDEN}
+            candidates += self._of_level("network", on_features, notes)
+        return candidates, list(dict.fromkeys(notes))
 
-    def trained(self, notes: list[str], *, with_all: bool) -> list[Candidate]:
-        """Networks; `with_all` asks for one with all sources."""
-        candidates = [self._alone("single")]
-        # Without a shared layer, training with sources is training without them.
-        if self.encoder["name"] in NOTHING_SHARED:
-            return candidates
-        tawt = Method("joint + tawt", "joint", {"name": "tawt"})
-        candidates += self._with_helpful(Method("normalized-joint", "normalized-joint"))
-        candidates += self._with_helpful(tawt)
-        if with_all:
-            candidates += self._with_all(tawt)
-        # Of most words a plain probe says that they have no tag, which the source's own tag sets right; where the
-        # encoder learns it was no better (`results/metaxt-tagging`).
-        start = "probe"
-        if self.target.kind == "tagging" and self.encoder.get("freeze") is True:
-            start = "stacked"
-        label_transfer = ({"name": "label-transfer", "start": start},)
-        if self.helpful:
-            try:
-                sources_of(self.target.spec, self.helpful, [self.target.name])
-            except CrossTaskError as error:
-                notes.append(f"label transfer was not tried: {error}")
-            else:
-                candidates += self._with_helpful(Method("label-transfer", "normalized-joint", transfer=label_transfer))
+    def _of_level(self, level: Level, encoder: Section, notes: list[str]) -> list[Candidate]:
+        candidates: list[Candidate] = []
+        sources = self.selected[: self.num_sources] if level == "fine-tuned" else self.selected
+        for item in PORTFOLIO:
+            if level not in item.levels or self.target.kind not in item.kinds:
+                continue
+            if not item.uses_sources:
+                candidates.append(self._make(item, level, encoder, ()))
+            # Without a shared layer, training with sources is training without them.
+            elif sources and (level == "solved" or encoder["name"] not in NOTHING_SHARED):
+                if item is LABEL_TRANSFER and not self._goes_with(sources, notes):
+                    continue
+                candidates.append(self._make(item, level, encoder, sources))
+                if item.name == "stacking" and len(self.usable) > len(sources):
+                    candidates.append(self._make(item, level, encoder, self.usable, ", all sources"))
         return candidates
 
-    def _alone(self, paradigm: str) -> Candidate:
-        return Candidate(self._finished(Method(paradigm, paradigm)), self.level)
+    def _goes_with(self, sources: Sequence[Task], notes: list[str]) -> bool:
+        """Whether labels can be carried over from one of these sources at least."""
+        try:
+            sources_of(self.target.spec, sources, [self.target.name])
+        except CrossTaskError as error:
+            notes.append(f"label transfer was not tried: {error}")
+            return False
+        return True
 
-    def _with_helpful(self, method: Method) -> list[Candidate]:
-        if not self.helpful:
-            return []
-        names = tuple(task.name for task in self.helpful)
-        return [Candidate(self._finished(method), self.level, names, self.trusted)]
-
-    def _with_all(self, method: Method) -> list[Candidate]:
-        # The same as with the helpful ones, where those are all.
-        names = tuple(task.name for task in self.usable)
-        if not names or len(names) == len(self.helpful):
-            return []
-        method = replace(method, name=f"{method.name}, all sources")
-        return [Candidate(self._finished(method), self.level, names)]
-
-    def _finished(self, method: Method) -> Method:
-        """With the encoder, and a name that says where it is fine-tuned."""
-        name = method.name
-        if self.level == "fine-tuned":
-            name = f"{name}, fine-tuned"
-        return replace(method, name=name, encoder=self.encoder)
+    def _make(
+        self, item: Portfolio, level: Level, encoder: Section, sources: Sequence[Task], addition: str = ""
+    ) -> Candidate:
+        transfer = item.transfer
+        # Of most words a plain probe says that they have no tag, which the source's own tag sets right; where the
+        # encoder learns it was no better (`results/metaxt-tagging`).
+        if item is LABEL_TRANSFER and self.target.kind == "tagging" and encoder.get("freeze") is True:
+            transfer = ({"name": "label-transfer", "start": "stacked"},)
+        method = Method(
+            item.name + addition, item.paradigm, item.weighting, transfer, training=item.training, encoder=encoder
+        )
+        return Candidate(method, level, item.name, tuple(task.name for task in sources), item.passes)

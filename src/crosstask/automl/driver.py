@@ -2,24 +2,27 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from crosstask.automl.budget import Clock
-from crosstask.automl.candidates import Candidate, make_candidates
+from crosstask.automl.candidates import Candidate, FineTuning, Level, Makings
+from crosstask.automl.encoder_speed import EncoderSpeed, measure_speed
 from crosstask.automl.evaluator import Evaluator
+from crosstask.automl.expectations import base_of, expectations
+from crosstask.automl.fine_tuning import FineTuningPlan, plan_fine_tuning
 from crosstask.automl.folds import check_labels, pooled, with_note_on_repeats
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
 from crosstask.automl.search import AXES, FoldRow, Search
-from crosstask.automl.selection import Choice
 from crosstask.automl.source_selection import (
     FEATURE_FRACTION,
+    SHORT_OF_TIME,
     Selection,
     SourceSelector,
     compute_features,
-    features_per_second,
+    drawn,
     limited_target,
 )
 from crosstask.data.subsets import NUM_FOLDS
@@ -39,6 +42,8 @@ from crosstask.training.problem import overlap_notes, without_overlap
 
 WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
 """To write a run and its export: little, but for the weights of a pretrained encoder."""
+NETWORK_UPDATES = 400
+"""Of layers that learn from nothing, or on features."""
 FACT_NAMES = {"settings": "encoder, training or seed", "data": "the data of task '{}'"}
 
 
@@ -48,6 +53,7 @@ class Request:
 
     - `unreadable`: sources that could not be read, and why;
     - `recipe`: what to write down as the recipe of the last run, beside what was chosen;
+    - `limits`: examples of a task that are used at most, drawn at random;
     - `drop_overlap`: whether sources go without the inputs of the target's test set.
     """
 
@@ -60,20 +66,33 @@ class Request:
     clock: Clock
     unreadable: Mapping[str, str] = field(default_factory=dict)
     recipe: Section | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
     drop_overlap: bool = True
 
     @cached_property
     def pooled_target(self) -> Task:
         """The target with its dev labels among those to train on."""
-        return pooled(self.target)
+        return self.drawn(pooled(self.target))
+
+    @cached_property
+    def limited_sources(self) -> list[Task]:
+        """The sources with no more examples than the user allows."""
+        return [self.drawn(source) for source in self.sources]
+
+    def drawn(self, task: Task, affordable: int | None = None) -> Task:
+        """A task with no more examples than the user allows, nor than the time does."""
+        limit = self.limits.get(task.name)
+        if affordable is not None and (limit is None or affordable < limit):
+            return drawn(task, affordable, self.seed, SHORT_OF_TIME)
+        return drawn(task, limit, self.seed, "its `limit`")
 
     def usable_sources(self) -> tuple[list[Task], dict[str, str]]:
         """Sources that share no input with the target's test set, and why each of the others cannot be used."""
         if not self.drop_overlap:
-            return list(self.sources), dict(self.unreadable)
+            return self.limited_sources, dict(self.unreadable)
         sources: list[Task] = []
         problems = dict(self.unreadable)
-        for source in self.sources:
+        for source in self.limited_sources:
             try:
                 sources += without_overlap([source], [self.pooled_target])
             except CrossTaskError as error:
@@ -135,39 +154,47 @@ class _Driver:
 
         # 1. Which sources: by their ranking, on as many labels as can be read.
         board.working("how fast the encoder is")
-        speed = features_per_second(request.pooled_target, request.encoder)
-        target = with_note_on_repeats(limited_target(request.pooled_target, speed, clock, request.seed))
+        speed = measure_speed(request.pooled_target, request.encoder)
+        examples_per_second = None if speed is None else speed.examples_per_second
+        target = with_note_on_repeats(limited_target(request.pooled_target, examples_per_second, clock, request.seed))
         check_labels(target)
         board.working("ranking of the sources")
         usable_sources, problems = request.usable_sources()
-        selection = self._selection(target, usable_sources, problems, speed)
+        selection = self._selection(target, usable_sources, problems, examples_per_second)
         times.end("ranking")
 
-        # 2. Which candidates, and the features that they share.
-        sources = tasks_by_name(usable_sources)
-        evaluator = Evaluator(
-            target, sources, selection, request.training, request.seed, drop_overlap=request.drop_overlap
+        # 2. Which candidates, what is expected of each, and the features that they share.
+        fine_tuning = self._fine_tuning(speed, len(selection.selected))
+        sources = tasks_by_name(request.sources)
+        makings = Makings(
+            target,
+            [sources[name] for name in selection.selected],
+            [sources[name] for name in selection.usable],
+            request.encoder,
+            0 if fine_tuning is None else fine_tuning.num_sources,
+            None if fine_tuning is None else fine_tuning.fine_tuning,
         )
-        helpful = [sources[name] for name in selection.selected]
-        usable = [sources[name] for name in selection.usable]
-        candidates, notes = make_candidates(target, helpful, usable, request.encoder, trusted=selection.trusted)
+        candidates, notes = makings.candidates()
+        base = base_of(candidates)
+        expected = expectations(candidates, target, base, selection.selected if selection.promising else ())
+        evaluator = self._evaluator(target, sources, selection, fine_tuning)
         board.working("features")
         if speed is not None:
             compute_features([target, *evaluator.sources["solved"].values()], request.encoder)
         times.end("features")
 
         # 3. The search, which leaves time to measure and write the last model.
-        finish, measures_test = self._finish_seconds(target, speed)
-        if not measures_test:
-            notes.append("the test set is too large to be measured in this time: `crosstask evaluate` does it")
-        search = Search(evaluator, candidates, self.grid, clock, board, finish=finish, speed=speed)
+        finish = self._finish_seconds(target, examples_per_second)
+        search = Search(evaluator, candidates, expected, base, self.grid, clock, board, finish=finish)
         search.run()
         times.end("search")
 
         # 4. The winner on all labels.
-        choice = search.choice() or _choice_without_evidence(candidates)
+        choice = search.choice()
+        assert choice is not None  # the simplest candidate can always be fitted
         board.working(f"{choice.winner} on all labels")
-        run, updates = self._last_fit(search, choice, measures_test)
+        winner = search.candidates[choice.winner]
+        run = self._last_fit(evaluator, winner)
         times.end("last fit")
 
         # 5. What was found, and why.
@@ -178,17 +205,22 @@ class _Driver:
             "labels": len(target.train),
             "winner": choice.winner,
             "sources_help": choice.sources_help,
-            "sources": list(search.candidates[choice.winner].sources),
+            "sources": list(winner.sources),
             "why": choice.why,
             "left_out": dict(selection.left_out),
             "notes": [*self._new_notes(target), *self._overlap_notes(), *selection.notes, *notes],
             "leaderboard": [line.to_json() for line in search.leaderboard(choice.winner).lines],
             "candidates": {name: candidate.to_json() for name, candidate in search.candidates.items()},
+            "base": base,
+            "expected": {name: asdict(expectation) for name, expectation in expected.items()},
             "ranking": selection.ranking,
-            "source_examples": {name: len(task.train) for name, task in evaluator.sources["solved"].items()},
-            "features_per_second": speed,
+            "source_examples": {
+                level: {name: len(task.train) for name, task in by_name.items()}
+                for level, by_name in evaluator.sources.items()
+            },
+            "examples_per_second": examples_per_second,
+            "fine_tuning": None if fine_tuning is None else fine_tuning.to_row(),
             "updates": evaluator.updates,
-            "last_fit_updates": updates,
             "scores": run.scores.get(target.name, {}),
             "times": {step: round(seconds, 1) for step, seconds in times.seconds.items()},
             "seconds": round(clock.spent, 1),
@@ -210,47 +242,76 @@ class _Driver:
         self.grid.record.append(selection.to_row())
         return selection
 
-    def _finish_seconds(self, target: Task, speed: float | None) -> tuple[float, bool]:
-        """What the last model takes after its fit, and whether that can include the test set."""
+    def _fine_tuning(self, speed: EncoderSpeed | None, num_sources: int) -> FineTuningPlan | None:
+        """As a call that was stopped planned it, or anew: its runs were trained like that."""
+        rows = self.grid.record.of("fine-tuning")
+        if rows:
+            with explain_damage(f"the plan of fine-tuning in '{self.grid.record.path}'"):
+                return FineTuningPlan.of_row(rows[-1])
         if speed is None:
-            return WRITING_SECONDS, True
+            return None
+        plan = plan_fine_tuning(speed, num_sources, self.request.training.updates, self.request.clock.remaining)
+        if plan is not None:
+            self.grid.record.append(plan.to_row())
+        return plan
+
+    def _evaluator(
+        self,
+        target: Task,
+        sources: Mapping[str, Task],
+        selection: Selection,
+        fine_tuning: FineTuningPlan | None,
+    ) -> Evaluator:
+        """The runs of this search, each level with as many of the sources' examples as it can read."""
+        request = self.request
+        by_level: dict[Level, dict[str, Task]] = {"solved": {}, "fine-tuned": {}}
+        for name in selection.usable:
+            source = replace(sources[name], dev=None, test=None)
+            by_level["solved"][name] = request.drawn(source, selection.max_examples(name))
+        by_level["network"] = by_level["solved"]
+        if fine_tuning is not None:
+            for name in selection.selected[: fine_tuning.num_sources]:
+                source = replace(sources[name], dev=None, test=None)
+                by_level["fine-tuned"][name] = request.drawn(source, fine_tuning.max_examples)
+        updates: dict[Level, int] = {"network": request.training.updates or NETWORK_UPDATES}
+        if fine_tuning is not None:
+            updates["fine-tuned"] = fine_tuning.updates
+        return Evaluator(
+            target,
+            by_level,
+            request.training,
+            FineTuning() if fine_tuning is None else fine_tuning.fine_tuning,
+            updates,
+            request.seed,
+            drop_overlap=request.drop_overlap,
+        )
+
+    def _finish_seconds(self, target: Task, examples_per_second: float | None) -> float:
+        """What the last model takes after its fit; a test set that was given is always measured."""
+        if examples_per_second is None:
+            return WRITING_SECONDS
         test_seconds = 0.0
         if target.test is not None:
-            test_seconds = len(target.test) / speed
-        if test_seconds > FEATURE_FRACTION * self.request.clock.seconds:
-            return PRETRAINED_WRITING_SECONDS, False
-        return PRETRAINED_WRITING_SECONDS + test_seconds, True
+            test_seconds = len(target.test) / examples_per_second
+        return PRETRAINED_WRITING_SECONDS + min(test_seconds, FEATURE_FRACTION * self.request.clock.seconds)
 
-    def _last_fit(self, search: Search, choice: Choice, measures_test: bool) -> tuple[Run, int | None]:
-        """The winner on all labels, written and exported; also its number of updates, where it has one."""
-        candidate = search.candidates[choice.winner]
-        updates = None
-        if candidate.level != "solved":
-            updates = search.best_updates(choice.winner)
+    def _last_fit(self, evaluator: Evaluator, candidate: Candidate) -> Run:
+        """The winner on all labels, written and exported."""
         folder, output = self.request.folder, None
         if folder is not None:
             output = folder / RUN_FOLDER
             # What is there is of a call that was stopped in the midst of this.
             shutil.rmtree(folder / EXPORT_FOLDER, ignore_errors=True)
-        run = search.evaluator.fit_on_all_labels(
-            candidate, updates or 1, test=measures_test, output=output, recipe=self.request.recipe
-        )
+        run = evaluator.fit_on_all_labels(candidate, output=output, recipe=self.request.recipe)
         if folder is not None:
             run.export(folder / EXPORT_FOLDER)
-        return run, updates
+        return run
 
     def _overlap_notes(self) -> Sequence[str]:
         if not self.request.drop_overlap:
             return ()
-        return overlap_notes(self.request.sources, [self.request.pooled_target])
+        return overlap_notes(self.request.limited_sources, [self.request.pooled_target])
 
     def _new_notes(self, target: Task) -> Sequence[str]:
         """What the search says of the target, beyond what it says itself."""
         return target.notes[len(self.request.pooled_target.notes) :]
-
-
-def _choice_without_evidence(candidates: Sequence[Candidate]) -> Choice:
-    """The simplest model, where there was no time to measure any."""
-    first = candidates[0].name
-    why = f"there was no time to try anything: '{first}' is the simplest model of the target alone."
-    return Choice(first, first, why, {})

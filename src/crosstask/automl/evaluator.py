@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
 from crosstask.automl.budget import Cost
-from crosstask.automl.candidates import LEVELS, UPDATES, Candidate, Level, training_of
+from crosstask.automl.candidates import Candidate, FineTuning, Level, training_of
 from crosstask.automl.folds import Folds
-from crosstask.automl.source_selection import Selection, limited
-from crosstask.data.metrics import chosen_metric
+from crosstask.automl.recipe import limited_section
+from crosstask.data.metrics import Predictions, chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
@@ -20,100 +22,114 @@ from crosstask.runs.run import PlainRecipe, Run, RunFolder
 from crosstask.storage import DamagedFileError
 from crosstask.studies.method import Section
 from crosstask.training.config import Training
+from crosstask.training.problem import without_overlap
 
-TIMED_UPDATES, TIMED_EVERY = 6, 2
-"""Of the run that measures what an update costs, and from one evaluation in it to the next."""
+TIMED_UPDATES = (4, 12)
+"""Of the two runs whose difference tells what an update costs."""
+MAX_OUTPUTS = 200_000
+"""Numbers that a fold's predictions may have to be kept for an ensemble."""
 
 
 class Evaluator:
     """What all runs of a search have in common: folds, sources and settings.
 
-    `updates` are those of each level of candidates, the same for all of a level; they depend on the time that there is.
-    `drop_overlap` is for the last fit: folds always hold out inputs from the sources too.
+    Args:
+        target: with all labels in `train`.
+        sources: by level and name, cut to what is read of them in the time. Folds have them without inputs of
+            the target's test set, as the last fit takes them out itself.
+        training: the user's settings of the loop.
+        fine_tuning: how a pretrained encoder is fine-tuned.
+        updates: of each level's runs.
+        seed: of folds and starts.
+        drop_overlap: for the last fit; folds always hold out inputs from the sources too.
     """
 
     def __init__(
         self,
         target: Task,
-        sources: Mapping[str, Task],
-        selection: Selection,
+        sources: Mapping[Level, Mapping[str, Task]],
         training: Training,
+        fine_tuning: FineTuning,
+        updates: Mapping[Level, int],
         seed: int,
         *,
         drop_overlap: bool = True,
     ) -> None:
-        self.target, self.training, self.seed, self.drop_overlap = target, training, seed, drop_overlap
+        self.target, self.sources = target, sources
+        self.training, self.fine_tuning, self.updates = training, fine_tuning, dict(updates)
+        self.seed, self.drop_overlap = seed, drop_overlap
         self.folds = Folds(target, seed)
         self.metric = chosen_metric(target.spec)
-        self.updates: dict[Level, int] = {}
-        # Fine-tuning reads no more examples than its updates take.
-        max_examples = training.batch_size * training.accumulate * self.max_updates("fine-tuned")
-        self.sources: dict[Level, dict[str, Task]] = {level: {} for level in LEVELS}
-        for name in selection.usable:
-            on_features = selection.limited(sources[name], seed)
-            self.sources["solved"][name] = self.sources["network"][name] = on_features
-            self.sources["fine-tuned"][name] = limited(sources[name], max_examples, seed)
-
-    def max_updates(self, level: Level) -> int:
-        """As many as the settings say, or as are usual."""
-        return self.training.updates or UPDATES[level]
+        self._clean_sources: dict[tuple[Level, str], Task] = {}
 
     def run(self, candidate: Candidate, fold: int) -> Row:
-        """Train on all but the held-out examples of a fold, and score those; a network at every evaluation."""
+        """Train on all but the held-out examples of a fold, and score those."""
         started = time.perf_counter()
         target, sources = self.folds.tasks(fold, self._sources(candidate))
-        learner = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold)
-        # What a fold holds out judges: it must not choose thresholds too.
-        learner.training = replace(learner.training, calibration="none", thresholds=False)
-        run = learner.fit(target, sources)
-        row: Row = {}
-        if candidate.level == "solved":
-            row["score"] = self._signed(run.scores[target.name]["dev"])
-        else:
-            row["curve"] = [self._signed(evaluation["scores"]) for evaluation in run.record.of("dev")]
+        run = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold).fit(target, sources)
+        assert target.dev is not None
+        row: Row = {"score": self._signed(run.scores[target.name]["dev"])}
+        outputs = run.predictions(target.dev.inputs, target.name).outputs
+        if sum(map(np.size, outputs)) <= MAX_OUTPUTS:
+            row["outputs"] = [np.round(np.asarray(output, dtype=np.float64), 4).tolist() for output in outputs]
         return {**row, "seconds": round(time.perf_counter() - started, 3)}
 
+    def held_out_predictions(self, outputs: Mapping[int, Sequence[float]]) -> Predictions:
+        """What was kept of folds, by fold, next to the true labels."""
+        from crosstask.ensembles.out_of_fold import OutOfFold
+
+        collected = OutOfFold(self.target.spec, self.target.train)
+        for fold, values in outputs.items():
+            collected.add("model", self.folds.held_out(fold), values)
+        return collected.of("model")
+
     def measure_cost(self, candidate: Candidate) -> Cost:
-        """What an update costs, and what comes before the first: a few updates, evaluated on two examples."""
-        started = time.perf_counter()
+        """What an update costs, and what comes before the first: two short runs, evaluated on two examples."""
         target, sources = self.folds.tasks(0, self._sources(candidate))
         assert target.dev is not None
         target = replace(target, dev=target.dev.take(range(min(2, len(target.dev)))))
-        # The time between two evaluations is that of the updates in between, if evaluating takes none.
-        learner = self._learner(candidate, TIMED_UPDATES, self.seed)
-        learner.training = replace(learner.training, evaluate_every=TIMED_EVERY)
-        run = learner.fit(target, sources)
-        first, *_, last = run.record.of("dev")
-        setup = time.perf_counter() - started - last["seconds"]
-        return Cost(setup, (last["seconds"] - first["seconds"]) / (TIMED_UPDATES - TIMED_EVERY))
+        seconds: list[float] = []
+        for updates in TIMED_UPDATES:
+            started = time.perf_counter()
+            self._learner(candidate, updates, self.seed).fit(target, sources)
+            seconds.append(time.perf_counter() - started)
+        update = max(0.0, seconds[1] - seconds[0]) / (TIMED_UPDATES[1] - TIMED_UPDATES[0])
+        # The first run loads what later ones find loaded.
+        return Cost(max(0.0, seconds[1] - TIMED_UPDATES[1] * update), update)
 
-    def fit_on_all_labels(
-        self, candidate: Candidate, updates: int, *, test: bool, output: Path | None, recipe: Section | None
-    ) -> Run:
-        """The model: the candidate on all labels, with as many updates as the folds found best."""
+    def fit_on_all_labels(self, candidate: Candidate, *, output: Path | None, recipe: Section | None) -> Run:
+        """The model: the candidate on all labels."""
         target = self.target
-        if not test:
-            target = replace(target, test=None)
-        sources = self._sources(candidate)
-        learner = self._learner(candidate, updates, self.seed)
+        sources = [self.sources[candidate.level][name] for name in candidate.sources]
+        learner = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed, is_last=True)
         if output is None:
             return learner.fit(target, sources)
         tasks = {task.name: task for task in (target, *sources)}
         plain_recipe = learner.describe(candidate.method.paradigm, tasks)
         if recipe is not None:
-            plain_recipe = dict(_recipe_of(recipe, candidate, list(tasks), learner.training))
+            plain_recipe = dict(self._recipe(recipe, candidate, tasks, learner.training))
         try:
             return learner.fit(target, sources, output=_folder_to_fit_in(output, plain_recipe))
         except DamagedFileError:  # what is left of a call that was stopped is of no use
             shutil.rmtree(output, ignore_errors=True)
             return learner.fit(target, sources, output=RunFolder.checked(output, plain_recipe))
 
-    def _learner(self, candidate: Candidate, updates: int, seed: int) -> Learner:
-        training = training_of(candidate, self.training, updates)
+    def _learner(self, candidate: Candidate, updates: int, seed: int, *, is_last: bool = False) -> Learner:
+        training = training_of(candidate, self.training, updates, self.fine_tuning)
+        if not is_last:
+            # What a fold holds out judges: it must not choose thresholds too.
+            training = replace(training, calibration="none", thresholds=False)
         return candidate.method.learner(candidate.encoder, training, seed, drop_overlap=self.drop_overlap)
 
     def _sources(self, candidate: Candidate) -> Sequence[Task]:
-        return [self.sources[candidate.level][name] for name in candidate.sources]
+        sources: list[Task] = []
+        for name in candidate.sources:
+            key = (candidate.level, name)
+            if key not in self._clean_sources:
+                source = self.sources[candidate.level][name]
+                self._clean_sources[key] = without_overlap([source], [self.target])[0] if self.drop_overlap else source
+            sources.append(self._clean_sources[key])
+        return sources
 
     def _signed(self, scores: Mapping[str, float | None]) -> float | None:
         """The score that chooses, higher being better; None where it is not defined."""
@@ -123,6 +139,27 @@ class Evaluator:
         if self.metric.greater_is_better:
             return score
         return -score
+
+    def _recipe(self, recipe: Section, candidate: Candidate, tasks: Mapping[str, Task], training: Training) -> Section:
+        """The user's recipe with what trains this candidate, on the very examples that it was trained on."""
+        method = candidate.method
+        sections: dict[str, Section] = {}
+        for name, section in recipe["tasks"].items():
+            if name == self.target.name:
+                sections[name] = limited_section(section, len(self.target.train))
+            elif name in tasks:
+                sections[name] = limited_section(section, len(self.sources[candidate.level][name].train))
+        return {
+            **recipe,
+            "tasks": sections,
+            "encoder": candidate.encoder,
+            "paradigm": method.paradigm,
+            "weighting": method.weighting,
+            "transfer": list(method.transfer),
+            "training": asdict(training),
+            "drop_overlap": self.drop_overlap,
+            "seed": self.seed,
+        }
 
 
 def _folder_to_fit_in(path: Path, recipe: PlainRecipe) -> RunFolder:
@@ -135,18 +172,3 @@ def _folder_to_fit_in(path: Path, recipe: PlainRecipe) -> RunFolder:
         shutil.rmtree(path)
         return RunFolder.checked(path, recipe)
     return RunFolder.checked(path, recipe, resume=True)
-
-
-def _recipe_of(recipe: Section, candidate: Candidate, tasks: Sequence[str], training: Training) -> Section:
-    """The user's recipe with what trains this candidate."""
-    method = candidate.method
-    sections = {name: section for name, section in recipe["tasks"].items() if name in tasks}
-    return {
-        **recipe,
-        "tasks": sections,
-        "encoder": candidate.encoder,
-        "paradigm": method.paradigm,
-        "weighting": method.weighting,
-        "transfer": list(method.transfer),
-        "training": asdict(training),
-    }

@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from crosstask.automl.selection import FIRST_FOLDS, OVERLAP
+from crosstask.automl.choice import OVERLAP
 from crosstask.runs.estimate import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HEADINGS = ("candidate", "folds", "score", "over target alone", "seconds", "")
+HEADINGS = ("candidate", "folds", "score", "expected gain", "80% interval", "seconds", "")
 LEFT_ALIGNED = ("candidate", "")
 
 
@@ -21,42 +21,54 @@ class Line:
     """A line of the leaderboard.
 
     - `score`: mean over its folds, as the metric counts it;
-    - `margin`: over the best of the target alone, higher being better whatever the metric, on the folds of both;
-    - `margin_needed`: standard errors that a candidate with sources must be ahead by;
-    - `folds`: the score of each, by number; `updates`: where cross-validation stops a network.
+    - `margin`: over the base, the simplest model of the target alone, higher being better whatever the metric, on the
+      folds of both;
+    - `gain`: over the base, by its folds and what such methods have brought elsewhere, and the `interval` in which it
+      lies four times of five; None in searches of version 0.1;
+    - `folds`: the score of each, by number; `updates`: of a run that learns step by step.
     """
 
     candidate: str
     sources: tuple[str, ...]
     score: Estimate
     margin: Estimate | None
-    margin_needed: float
     folds: dict[int, float]
     updates: int | None
     seconds: float
+    gain: float | None = None
+    interval: tuple[float, float] | None = None
     note: str = ""
     is_winner: bool = False
 
     @property
-    def position(self) -> tuple[bool, bool, float]:
-        """By which lines are sorted: the best first, those with too few folds after them, those not tried last."""
-        lead = 0.0
-        if self.margin is not None and self.margin.count:
-            lead = self.margin.mean
-        return not self.folds, len(self.folds) < FIRST_FOLDS, -lead
+    def position(self) -> tuple[bool, float]:
+        """By which lines are sorted: the best first, those not tried last."""
+        gain = self.gain
+        if gain is None:
+            gain = self.margin.mean if self.margin is not None and self.margin.count else 0.0
+        return not self.folds, -gain
 
     def cells(self) -> tuple[str, ...]:
         """As a row for people."""
-        lead, seconds, remark = "", "", ""
-        if self.margin is not None and self.margin.count:
-            lead = self.margin.text("standard_error", signed=True)
+        gain, interval, seconds, remark = "", "", "", ""
         if self.folds:
             seconds = f"{self.seconds:.1f}"
+            if self.gain is not None and self.interval is not None and self.margin is not None:
+                low, high = self.interval
+                gain, interval = f"{self.gain:+.3f}", f"{low:+.3f} to {high:+.3f}"
         if self.is_winner:
             remark = "chosen"
         elif self.note and not self.folds:
             remark = "not tried"
-        return (self.candidate, str(len(self.folds)), self.score.text("standard_error"), lead, seconds, remark)
+        return (
+            self.candidate,
+            str(len(self.folds)),
+            self.score.text("standard_error"),
+            gain,
+            interval,
+            seconds,
+            remark,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As plain data; `from_json` reads it back."""
@@ -74,6 +86,9 @@ class Line:
         fields["score"] = Estimate.from_json(data["score"])
         if data["margin"] is not None:
             fields["margin"] = Estimate.from_json(data["margin"], overlap=OVERLAP)
+        fields.pop("margin_needed", None)  # of version 0.1
+        if data.get("interval") is not None:
+            fields["interval"] = tuple(data["interval"])
         fields["folds"] = {int(fold): score for fold, score in data["folds"].items()}
         return cls(**fields)
 

@@ -1,16 +1,19 @@
-"""The search: candidates on folds, cheap ones first, as long as time allows."""
+"""The search: candidates on folds, those of which most is expected first, as long as time allows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import NotRequired
+from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
 from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affordable_updates
-from crosstask.automl.candidates import LEVELS, NUM_EVALUATIONS, Candidate, Level, evaluate_every
+from crosstask.automl.candidates import LEVELS, Candidate, Level
+from crosstask.automl.choice import FIRST_FOLDS, Choice, Gain, Standing, better_half, choose, margin, posteriors
 from crosstask.automl.evaluator import Evaluator
+from crosstask.automl.expectations import by_expectation
+from crosstask.automl.fine_tuning import MIN_UPDATES, NUM_CANDIDATES, TIME_FRACTION
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
-from crosstask.automl.selection import FIRST_FOLDS, Choice, Standing, better_half, choose, stopped
+from crosstask.automl.prior import Expectation
 from crosstask.data.subsets import NUM_FOLDS
 from crosstask.errors import CrossTaskError
 from crosstask.runs.estimate import Estimate
@@ -18,28 +21,23 @@ from crosstask.runs.events import Row
 from crosstask.studies.grid import Grid, RunKey, duration
 
 AXES = ("candidate", "fold")
+ROUNDS = (NUM_FOLDS, 2 * NUM_FOLDS)
+"""Folds after each further round: of the better half, and of the better half of that."""
+FIRST_FRACTION = 0.1
+"""Of all time: what a run may take of which nothing is known yet."""
+SURE_HELD_OUT = 0.25
+"""A difference of scores has in one fold of n held-out examples at least the deviation `SURE_HELD_OUT / sqrt(n)`: that
+of an accuracy is at most twice as much."""
 
 
 class FoldRow(TypedDict):
-    """The row of a run: its key, and its score, or that of each evaluation; null where it is not defined."""
+    """The row of a run: its key, score (null where it is not defined) and outputs on the held-out examples."""
 
     candidate: str
     fold: int
-    score: NotRequired[float | None]
-    curve: NotRequired[list[float | None]]
+    score: float | None
+    outputs: NotRequired[list[Any]]
     seconds: float
-
-
-ROUNDS = (NUM_FOLDS, 2 * NUM_FOLDS, 4 * NUM_FOLDS)
-"""Folds after each further round: of all candidates, of the better half, and of the better half of that."""
-LEVEL_FRACTION = 0.6
-"""Of the remaining time, for the first folds of a level; the rest is for costlier levels and further rounds."""
-MIN_UPDATES = 40
-"""With fewer a network has not learned enough to be judged."""
-FIRST_FRACTION = 0.1
-"""Of all time: what a run may take of which nothing is known yet."""
-UPDATE_PASSES = 3.0
-"""What an update costs for each example in it, in forward passes."""
 
 
 class Search:
@@ -47,60 +45,57 @@ class Search:
 
     Args:
         evaluator: runs a candidate on a fold.
-        candidates: from cheap to costly.
+        candidates: from simple to complex.
+        expected: what is expected of each, by name, over the base.
+        base: the candidate that gains are over.
         grid: where finished runs, and the number of updates that was settled, are kept.
         clock: the time.
         board: shows how candidates stand.
         finish: seconds to measure and write the last model.
-        speed: features a second of a pretrained encoder, if there is one.
     """
 
     def __init__(
         self,
         evaluator: Evaluator,
         candidates: Sequence[Candidate],
+        expected: Mapping[str, Expectation],
+        base: str,
         grid: Grid,
         clock: Clock,
         board: Board,
         *,
         finish: float,
-        speed: float | None,
     ) -> None:
         self.evaluator, self.grid, self.clock, self.board = evaluator, grid, clock, board
         self.candidates = {candidate.name: candidate for candidate in candidates}
-        self.finish, self.speed = finish, speed
+        self.expected, self.base, self.finish = expected, base, finish
         # By candidate and then by fold, beginning with those of calls before.
         self.rows: dict[str, dict[int, Row]] = {}
         for key, row in grid.rows.items():
             self.rows.setdefault(key["candidate"], {})[key["fold"]] = row
-        self.costs: dict[str, Cost] = {}
+        self.costs: dict[Level, Cost] = {}  # of a run with one batch a step
         self.dropped: dict[str, str] = {}
         self.short_of_time: set[str] = set()
+        num_labels = len(evaluator.target.train)
+        self.floor = SURE_HELD_OUT / max(1.0, num_labels / NUM_FOLDS) ** 0.5
+        if not evaluator.metric.greater_is_better:
+            self.floor = 0.0  # an error in units of its own
 
     def run(self) -> None:
-        """All levels on the first folds, then round after round for the better half."""
-        # 1. The first folds, level by level from cheap to costly.
+        """First folds of all, then round after round for the better half."""
+        # 1. The first folds: solvers, and then what learns, in the order of what is expected.
         for level in LEVELS:
             group = [candidate for candidate in self.candidates.values() if candidate.level == level]
-            names = [candidate.name for candidate in group]
             if group and level != "solved":
-                names = self._plan_level(level, group)
-            for name in names:
-                for fold in range(FIRST_FOLDS):
-                    self._run_fold(name, fold)
-        # 2. More folds, for fewer candidates from round to round.
-        names = []
-        for standing in self.standings():
-            if standing.scores:
-                names.append(standing.name)
-        for index, num_folds in enumerate(ROUNDS):
-            if index:
-                contenders = [standing for standing in self.standings() if standing.name in names]
-                names = better_half(contenders)
-            # Fold by fold, so that what time allows are pairs.
-            for fold in range(num_folds):
-                for name in names:
-                    self._run_fold(name, fold)
+                group = by_expectation(group, self.expected)
+                self._settle_updates(level, group)
+            for candidate in group:
+                self._run_folds([candidate.name], FIRST_FOLDS)
+        # 2. More folds for fewer candidates.
+        for num_folds in ROUNDS:
+            standings = [standing for standing in self.standings() if standing.name not in self.dropped]
+            names = better_half(standings, self.gains(), self.base)
+            self._run_folds(names, num_folds)
         if not self.rows and len(self.dropped) == len(self.candidates):
             raise CrossTaskError(next(iter(self.dropped.values())))
 
@@ -108,41 +103,49 @@ class Search:
         """How candidates stand, from simple to complex."""
         standings: list[Standing] = []
         for name, candidate in self.candidates.items():
-            standings.append(Standing(name, self.scores(name), bool(candidate.sources), candidate.trusted))
+            standings.append(Standing(name, self.scores(name), self.expected[name], bool(candidate.sources)))
         return standings
 
+    def gains(self) -> dict[str, Gain]:
+        """Over the base, by what was expected and what the folds say."""
+        return posteriors(self.standings(), self.base, self.floor)
+
     def choice(self) -> Choice | None:
-        """What the folds say so far."""
-        return choose(self.standings())
+        """What is best so far, of those that were not given up."""
+        standings = [standing for standing in self.standings() if standing.scores]
+        if not standings:
+            standings = [standing for standing in self.standings() if self._can_be_fitted(standing.name)]
+        return choose(standings, self.base, self.floor)
 
     def leaderboard(self, winner: str | None = None) -> Leaderboard:
         """All candidates, the best first; those that were not tried last."""
-        choice = self.choice()
+        gains = self.gains()
         lines: list[Line] = []
         for standing in self.standings():
-            lines.append(self._line(standing, choice, standing.name == winner))
+            lines.append(self._line(standing, gains[standing.name], standing.name == winner))
         lines.sort(key=lambda line: line.position)
         milestones = (FIRST_FOLDS, *ROUNDS)
         return Leaderboard(lines, self.evaluator.metric.name, milestones, self.clock.remaining)
 
-    def _line(self, standing: Standing, choice: Choice | None, is_winner: bool) -> Line:
+    def _line(self, standing: Standing, gain: Gain, is_winner: bool) -> Line:
         name, candidate = standing.name, self.candidates[standing.name]
         sign = 1.0 if self.evaluator.metric.greater_is_better else -1.0
-        margin = None
-        if choice is not None and name != choice.target_only:
-            margin = choice.margins.get(name)
-        updates = None
-        if candidate.level != "solved" and standing.scores:
-            updates = self.best_updates(name)
         folds: dict[int, float] = {}
         for fold, score in sorted(standing.scores.items()):
             folds[fold] = sign * score
+        updates = None
+        if candidate.level != "solved" and standing.scores:
+            updates = self.evaluator.updates.get(candidate.level)
+        lead = None
+        if name != self.base:
+            lead = margin(standing.scores, self.scores(self.base))
         return Line(
             candidate=name,
             sources=candidate.sources,
             score=Estimate.of(folds.values()),
-            margin=margin,
-            margin_needed=standing.margin_needed,
+            margin=lead,
+            gain=gain.mean,
+            interval=gain.interval,
             folds=folds,
             updates=updates,
             seconds=round(sum(self._seconds(name)), 1),
@@ -151,26 +154,16 @@ class Search:
         )
 
     def scores(self, name: str) -> dict[int, float]:
-        """By fold; of a network where the other folds stop it."""
-        curves = self._curves(name)
-        if curves:
-            return stopped(curves)[0]
+        """By fold."""
         scores: dict[int, float] = {}
         for fold, row in self.rows_of(name).items():
             if row.get("score") is not None:
                 scores[fold] = row["score"]
         return scores
 
-    def best_updates(self, name: str) -> int:
-        """After how many updates the folds would stop a network."""
-        level = self.candidates[name].level
-        if level == "solved":
-            return 1
-        updates = self.evaluator.updates.get(level, min(MIN_UPDATES, self.evaluator.max_updates(level)))
-        curves = self._curves(name)
-        if not curves:
-            return updates
-        return min(updates, (stopped(curves)[1] + 1) * evaluate_every(updates))
+    def outputs(self, name: str) -> dict[int, list[Any]]:
+        """What was kept of a candidate's predictions, by fold."""
+        return {fold: row["outputs"] for fold, row in self.rows_of(name).items() if "outputs" in row}
 
     def note(self, name: str) -> str:
         """Why a candidate was given up, or not even begun."""
@@ -182,28 +175,25 @@ class Search:
         """The rows of a candidate by fold."""
         return self.rows.get(name, {})
 
-    def _curves(self, name: str) -> dict[int, list[float]]:
-        """Scores at every evaluation by fold, of a network; without folds where one is not defined."""
-        curves: dict[int, list[float]] = {}
-        for fold, row in self.rows_of(name).items():
-            if "curve" in row and None not in row["curve"]:
-                curves[fold] = row["curve"]
-        return curves
-
     def _seconds(self, name: str) -> list[float]:
         """How long each fold of a candidate took."""
         return [row["seconds"] for row in self.rows_of(name).values()]
 
     # Running
 
+    def _run_folds(self, names: Sequence[str], num_folds: int) -> None:
+        """Fold by fold, so that what time allows are pairs."""
+        for fold in range(num_folds):
+            for name in names:
+                self._run_fold(name, fold)
+
     def _run_fold(self, name: str, fold: int) -> None:
         """Run a candidate on a fold, if that is missing and time allows."""
         if name in self.dropped or fold in self.rows_of(name):
             return
         key = RunKey.of(candidate=name, fold=fold)
-        candidate = self.candidates[name]
         # With no time to spare the grid runs nothing.
-        spare = self.clock.remaining - self._expected_seconds(candidate) - self._reserve(candidate)
+        spare = self.clock.remaining - self.fold_seconds(name) - self._reserve(name)
         try:
             rows = self.grid.run(self._evaluate, [key], minutes=max(0.0, spare / 60.0), progress=False)
         except CrossTaskError as error:
@@ -224,130 +214,95 @@ class Search:
         self.dropped[name] = why
         self.board.show(self.leaderboard())
 
-    def _expected_seconds(self, candidate: Candidate) -> float:
-        """Of a fold: as measured, else by the cost of its updates, else by those that were measured of its level."""
-        if self.rows_of(candidate.name):
-            return SAFETY_FACTOR * max(self._seconds(candidate.name))
-        if candidate.name in self.costs:
-            return self.costs[candidate.name].of(self.evaluator.updates[candidate.level])
+    def fold_seconds(self, name: str) -> float:
+        """What a fold should take: as measured, else by what its updates cost, else by others of its level."""
+        candidate = self.candidates[name]
+        if self.rows_of(name):
+            # The first run of all loads what the others find loaded.
+            return SAFETY_FACTOR * min(self._seconds(name)[-2:])
+        if candidate.level in self.costs:
+            return self._cost(candidate).of(self.evaluator.updates[candidate.level])
         # A solver fits a linear model to each task, and one with sources at several fractions of their examples.
         per_task: list[float] = []
-        for name in self.rows:
-            if self.candidates[name].level == "solved":
-                per_task.append(max(self._seconds(name)) / (1 + len(self.candidates[name].sources)))
+        for other in self.rows:
+            if other in self.candidates and self.candidates[other].level == "solved":
+                per_task.append(min(self._seconds(other)) / (1 + len(self.candidates[other].sources)))
         if not per_task:
             return FIRST_FRACTION * self.clock.seconds
         return SAFETY_FACTOR * max(per_task) * (1 + 2 * len(candidate.sources))
 
-    def _reserve(self, candidate: Candidate | None = None) -> float:
+    def _cost(self, candidate: Candidate) -> Cost:
+        """Seconds of a run, by the batches that it takes through the encoder."""
+        cost = self.costs[candidate.level]
+        return Cost(cost.setup, cost.update * candidate.batches)
+
+    def _reserve(self, name: str | None = None) -> float:
         """Seconds for the last fit of the costliest candidate so far, or of this one, and what comes after it."""
-        names = set(self.rows)
-        if candidate is not None:
-            names.add(candidate.name)
+        names = {each for each in self.rows if each in self.candidates}
+        if name is not None:
+            names.add(name)
         if not names:
             return ALL_LABELS * FIRST_FRACTION * self.clock.seconds + self.finish
-        costliest = 0.0
-        for name in names:
-            costliest = max(costliest, self._expected_seconds(self.candidates[name]))
-        return ALL_LABELS * costliest + self.finish
+        return ALL_LABELS * max(self.fold_seconds(each) for each in names) + self.finish
 
-    # How many updates the networks of a level make
+    def _can_be_fitted(self, name: str) -> bool:
+        """Whether a candidate of which no fold was run could be fitted in what remains; the simplest always."""
+        if name in self.dropped:
+            return False
+        if name == next(iter(self.candidates)):
+            return True
+        return name in self.short_of_time and self._reserve(name) < self.clock.remaining
 
-    def _plan_level(self, level: Level, group: Sequence[Candidate]) -> list[str]:
-        """Names of the candidates of a level that fit into the time, after settling how many updates they make.
+    # How many updates a level makes
 
-        All have the same number. Where too few would fit, the costliest candidate is given up.
-        """
+    def _settle_updates(self, level: Level, group: Sequence[Candidate]) -> None:
+        """Measure what updates cost, and settle how many the runs of a level make: all of it the same number."""
         for row in self.grid.record.of("plan"):
-            if row["level"] == level:
-                return self._restore_plan(level, row)
-        max_updates = self.evaluator.max_updates(level)
-        min_updates = min(MIN_UPDATES, max_updates)
-        # 1. Measure what an update of each costs.
-        group = self._worth_measuring(level, group, min_updates, self._level_seconds())
-        if level == "network" and group:
-            # Twice: the first run of all loads what the others find loaded.
-            self._measure_cost(group[0])
-        for candidate in group:
-            self._measure_cost(candidate)
-        # 2. Settle the number of updates.
-        seconds = self._level_seconds()
-        costs: dict[str, Cost] = {}
-        for candidate in group:
-            if candidate.name in self.costs:
-                costs[candidate.name] = self.costs[candidate.name]
-        while costs:
-            # All candidates of a level make the same number.
-            updates = min(max_updates, affordable_updates(list(costs.values()), FIRST_FOLDS, seconds))
-            if updates >= min_updates:
-                # A multiple, so that the last evaluation is after the last update.
-                if updates >= NUM_EVALUATIONS:
-                    updates = updates // NUM_EVALUATIONS * NUM_EVALUATIONS
-                self.evaluator.updates[level] = updates
-                self._write_plan(level, costs)
-                return list(costs)
-            # Too few: one candidate less leaves more for the others.
-            costliest = max(costs, key=lambda name: costs[name].of(min_updates))
-            self._give_up(costliest, costs.pop(costliest), min_updates)
-        return []
-
-    def _level_seconds(self) -> float:
-        return LEVEL_FRACTION * (self.clock.remaining - self._reserve())
-
-    def _write_plan(self, level: Level, costs: Mapping[str, Cost]) -> None:
-        row: Row = {
-            "event": "plan",
-            "level": level,
-            "updates": self.evaluator.updates[level],
-            "costs": {},
-            "dropped": {},
-        }
-        for name, cost in costs.items():
-            row["costs"][name] = asdict(cost)
-        # What was given up in this level stays so in the next call.
-        for name, why in self.dropped.items():
-            if self.candidates[name].level == level:
-                row["dropped"][name] = why
-        self.grid.record.append(row)
-
-    def _restore_plan(self, level: Level, plan: Row) -> list[str]:
-        """As a call that was stopped settled it: runs with another number of updates would make no pairs with it."""
-        self.evaluator.updates[level] = plan["updates"]
-        self.dropped |= plan["dropped"]
-        for name, cost in plan["costs"].items():
-            self.costs[name] = Cost(**cost)
-        return list(plan["costs"])
-
-    def _worth_measuring(
-        self, level: Level, group: Sequence[Candidate], min_updates: int, seconds: float
-    ) -> list[Candidate]:
-        """Those that might fit, as far as a forward pass tells: even a few updates of a large encoder take long."""
-        if level != "fine-tuned" or self.speed is None:
-            return list(group)
-        training = self.evaluator.training
-        worth_measuring: list[Candidate] = []
-        for candidate in group:
-            examples = training.batch_size * training.accumulate * (1 + len(candidate.sources))
-            cost = Cost(0.0, UPDATE_PASSES * examples / self.speed)
-            if affordable_updates([cost], FIRST_FOLDS, seconds) >= min_updates:
-                worth_measuring.append(candidate)
-            else:
-                self._give_up(candidate.name, cost, min_updates)
-        return worth_measuring
-
-    def _measure_cost(self, candidate: Candidate) -> None:
+            if row["level"] == level:  # as a call that was stopped settled it
+                self.evaluator.updates[level] = row["updates"]
+                self.costs[level] = Cost(**row["cost"])
+                return
         if self.clock.remaining < FIRST_FRACTION * self.clock.seconds + self._reserve():
-            self.short_of_time.add(candidate.name)
+            self.short_of_time.update(candidate.name for candidate in group)
+            for candidate in group:
+                self._drop(candidate.name, "no time was left for it")
             return
-        self.board.working(f"{candidate.name}, a few updates to see what they cost")
-        try:
-            self.costs[candidate.name] = self.evaluator.measure_cost(candidate)
-        except CrossTaskError as error:
-            self._drop(candidate.name, f"it does not go with these tasks: {error}")
+        # 1. What one batch a step costs, by the first candidate that goes with these tasks.
+        for candidate in group:
+            self.board.working(f"{candidate.name}, a few updates to see what they cost")
+            try:
+                cost = self.evaluator.measure_cost(candidate)
+            except CrossTaskError as error:
+                self._drop(candidate.name, f"it does not go with these tasks: {error}")
+                continue
+            self.costs[level] = Cost(cost.setup, cost.update / candidate.batches)
+            break
+        else:
+            return
+        # 2. As many updates as were planned, or as leave time for some candidates; else for one.
+        planned = self.evaluator.updates[level]
+        group = [candidate for candidate in group if candidate.name not in self.dropped]
+        seconds = TIME_FRACTION * (self.clock.remaining - self.finish)
+        for count in (NUM_CANDIDATES, 2, 1):
+            costs = [self._cost(candidate) for candidate in group[:count]]
+            updates = min(planned, affordable_updates(costs, FIRST_FOLDS, seconds))
+            if updates >= min(MIN_UPDATES, planned):
+                break
+        else:
+            for candidate in group:
+                self._give_up(candidate, min(MIN_UPDATES, planned))
+            updates = min(MIN_UPDATES, planned)
+        self.evaluator.updates[level] = updates
+        self.grid.record.append(
+            {"event": "plan", "level": level, "updates": updates, "cost": asdict(self.costs[level])}
+        )
 
-    def _give_up(self, name: str, cost: Cost, updates: int) -> None:
+    def _give_up(self, candidate: Candidate, updates: int) -> None:
+        seconds = self._cost(candidate).of(updates)
+        if FIRST_FOLDS * seconds + ALL_LABELS * seconds + self.finish < self.clock.remaining:
+            return  # it fits after all, alone
         self._drop(
-            name,
-            f"{FIRST_FOLDS} folds of {updates} updates take some {duration(FIRST_FOLDS * cost.of(updates))}, and the "
-            f"last fit {duration(cost.of(updates))} more: too long for the time",
+            candidate.name,
+            f"{FIRST_FOLDS} folds of {updates} updates take some {duration(FIRST_FOLDS * seconds)}, and the "
+            f"last fit {duration(ALL_LABELS * seconds)} more: too long for the time",
         )

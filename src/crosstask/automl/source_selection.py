@@ -1,15 +1,12 @@
 """Which sources are used, by their ranking, and how many of their examples the time allows."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from crosstask.automl.budget import Clock
-from crosstask.automl.candidates import is_pretrained
-from crosstask.automl.folds import strata_of
-from crosstask.data.subsets import random_subset, stratified_cut
+from crosstask.data.subsets import random_subset
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
@@ -18,26 +15,14 @@ from crosstask.probing.stacking import MAX_SOURCE_EXAMPLES
 from crosstask.runs.events import Row
 from crosstask.studies.method import Section
 from crosstask.transferability.rank import EXAMPLES_TO_ENCODE, rank
-from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN
+from crosstask.transferability.table import RankRow
+from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, UNSURE, is_chance
 
 FEATURE_FRACTION = 0.25
 """Of all time, for features of a pretrained encoder."""
-TIMED_EXAMPLES = 32
+SHORT_OF_TIME = "more do not fit into the time"
 MIN_EXAMPLES = 100
 """With fewer of each source a ranking means nothing."""
-
-
-def features_per_second(target: Task, encoder: Named) -> float | None:
-    """How many of the target's examples a pretrained encoder reads in a second; None if there is none to run."""
-    if not is_pretrained(encoder):
-        return None
-    section, _ = feature_section(encoder)
-    frozen = build_encoder({**section, "cache": False}, [target])  # features on disk would tell nothing of speed
-    inputs = target.train.inputs[:TIMED_EXAMPLES]
-    frozen.prepare(inputs[:2], target.spec.form)  # the first call allocates memory
-    started = time.monotonic()
-    frozen.prepare(inputs, target.spec.form)
-    return len(inputs) / max(time.monotonic() - started, 1e-6)
 
 
 def compute_features(tasks: Sequence[Task], encoder: Named) -> None:
@@ -49,29 +34,24 @@ def compute_features(tasks: Sequence[Task], encoder: Named) -> None:
 
 
 def limited_target(task: Task, speed: float | None, clock: Clock, seed: int) -> Task:
-    """The target, or as many of its labels, class by class, as a pretrained encoder can read in the time."""
+    """The target, or as many of its labels as a pretrained encoder can read in the time, drawn as `limit` does."""
     count = len(task.train)
     if speed is None:
         return task
     max_examples = max(MIN_EXAMPLES, int(FEATURE_FRACTION * clock.seconds * speed))
     if count <= max_examples:
         return task
-    strata = strata_of(task.kind, task.train.labels)
-    positions, _ = stratified_cut(strata, count, count - max_examples, np.random.default_rng(seed))
-    note = (
-        f"only {len(positions):,} of {count:,} labels are used: more do not fit into the time, so give it more minutes"
-    )
-    return replace(task, train=task.train.take(positions), notes=(*task.notes, note))
+    return drawn(task, max_examples, seed, f"{SHORT_OF_TIME}, so give it more minutes")
 
 
 @dataclass(frozen=True)
 class Selection:
     """Names of the sources that are used and of all that could be, with the ranking behind them.
 
-    - `selected`: those that candidates learn from;
+    - `selected`: those that candidates learn from, the most promising first;
     - `usable`: those and the ones that were left out, but for what cannot be used at all;
     - `left_out`: why, by name;
-    - `trusted`: whether the selected ones are likely to help;
+    - `promising`: whether the ranking does not speak against the selected ones;
     - `examples`: of each selected source at most, where features take time;
     - `ranking`: as `RankResult.to_data` gives it, or None.
     """
@@ -79,7 +59,7 @@ class Selection:
     selected: tuple[str, ...]
     usable: tuple[str, ...]
     left_out: Mapping[str, str]
-    trusted: bool = False
+    promising: bool = True
     examples: int | None = None
     ranking: Section | None = None
     notes: tuple[str, ...] = ()
@@ -99,34 +79,30 @@ class Selection:
             fields[name] = tuple(fields[name])
         return cls(**fields)
 
-    def limited(self, task: Task, seed: int) -> Task:
-        """A source as candidates on features have it; of one that was left out, what the ranking read."""
-        if self.examples is None or task.name in self.selected or self.ranking is None:
-            return limited(task, self.examples, seed)
+    def max_examples(self, source: str) -> int | None:
+        """Of a source, as candidates on features have it; of one that was left out, what the ranking read."""
+        if self.examples is None or source in self.selected or self.ranking is None:
+            return self.examples
         # Its features are on disk already.
         for row in self.ranking["rows"]:
-            if row["source"] == task.name:
-                return limited(task, row["examples"], seed)
-        return limited(task, None, seed)
+            if row["source"] == source and row["examples"] is not None:
+                return int(row["examples"])
+        return None
 
 
-def limited(task: Task, max_examples: int | None, seed: int) -> Task:
-    """A source's training examples alone, a random sample of them where there are more than time allows."""
-    count = len(task.train)
-    train_only = replace(task, dev=None, test=None)
-    if max_examples is None or count <= max_examples:
-        return train_only
-    # Sampled as for the ranking, so that features are used again.
-    positions = random_subset(count, max_examples, np.random.default_rng(seed))
-    note = (
-        f"{max_examples:,} of its {count:,} training examples are used, drawn at random: more do not fit into the time"
-    )
-    return replace(train_only, train=task.train.take(positions), notes=(*task.notes, note))
+def drawn(task: Task, count: int | None, seed: int, why: str) -> Task:
+    """The task with so many training examples, drawn at random as `limit` draws them, and a note that says why."""
+    total = len(task.train)
+    if count is None or total <= count:
+        return task
+    positions = random_subset(total, count, np.random.default_rng(seed))
+    note = f"{count:,} of its {total:,} training examples are used, drawn at random: {why}"
+    return replace(task, train=task.train.take(positions), notes=(*task.notes, note))
 
 
 @dataclass(frozen=True)
 class SourceSelector:
-    """Ranks sources and selects those that are likely to help.
+    """Ranks sources and selects those that may help.
 
     - `speed`: features a second, where features take time;
     - `seed`: of samples.
@@ -140,9 +116,10 @@ class SourceSelector:
     def select(self, target: Task, sources: Sequence[Task], unreadable: Mapping[str, str]) -> Selection:
         """The sources to use; `unreadable` are those that could not be read, and why.
 
-        Where none is likely to help, those that are probably useless are tried all the same; one that may hurt is for
-        the candidate with all sources alone. Where the encoder gives no features to rank by, all are selected, and
-        nothing is trusted.
+        Those that are likely to help and those of which few labels cannot tell are selected; where there is none, those
+        that are probably useless are tried all the same. One that may hurt is for the candidate with all sources alone,
+        and one with labels that cannot be told from random ones for none. Where the encoder gives no
+        features to rank by, all are selected.
         """
         names = tuple(source.name for source in sources)
         if not sources:
@@ -167,20 +144,19 @@ class SourceSelector:
             return Selection(names, names, dict(unreadable), examples=examples, notes=(note,))
         result = result.with_failures(unreadable)
         # 3. The selection by verdicts.
-        verdicts = {row.source: row.verdict for row in result.rows}
         usable: list[str] = []
-        helpful: list[str] = []
+        promising: list[str] = []
         harmless: list[str] = []
-        for name in names:
-            if verdicts[name] != UNKNOWN:
-                usable.append(name)
-            if verdicts[name] == HELPS:
-                helpful.append(name)
-            if verdicts[name] not in (UNKNOWN, HURTS):
-                harmless.append(name)
-        selected = helpful
+        for row in result.rows:  # the best first
+            if row.verdict != UNKNOWN and not _has_random_labels(row):
+                usable.append(row.source)
+            if row.verdict in (HELPS, UNSURE):
+                promising.append(row.source)
+            if row.verdict not in (UNKNOWN, HURTS):
+                harmless.append(row.source)
+        selected = promising
         notes: list[str] = []
-        if not helpful:
+        if not promising:
             # The ranking may be wrong, and folds will tell.
             selected = harmless
             notes.append("no source is likely to help, by the ranking")
@@ -193,7 +169,7 @@ class SourceSelector:
             selected=tuple(selected),
             usable=tuple(usable),
             left_out=left_out,
-            trusted=bool(helpful),
+            promising=bool(promising),
             examples=_examples_each(affordable, len(selected)),
             ranking=result.to_data(),
             notes=tuple(notes),
@@ -204,6 +180,12 @@ class SourceSelector:
         if self.speed is None:
             return None
         return max(0, int(FEATURE_FRACTION * self.clock.remaining * self.speed) - len(target.train))
+
+
+def _has_random_labels(row: RankRow) -> bool:
+    """Whether all that could be learned from a source is noise; no candidate has it, not even the one with all."""
+    correlation = row.scores.get("learnable")
+    return correlation is not None and is_chance(correlation, row.examples or 1)
 
 
 def _examples_each(affordable: int | None, num_sources: int) -> int | None:

@@ -71,15 +71,29 @@ def check_task_name(file: "RecipeFile", name: str, what: str = "task") -> None:
         raise unknown(what, name, file.recipe.tasks)
 
 
-def read_tasks(file: "RecipeFile", targets: Sequence[str], *, quiet: bool = False) -> RecipeTasks:
-    """Read all tasks of a recipe. A target must be readable; a broken source is skipped, the others may help."""
+def read_tasks(
+    file: "RecipeFile",
+    targets: Sequence[str],
+    *,
+    sections: Mapping[str, Mapping[str, Any]] | None = None,
+    quiet: bool = False,
+) -> RecipeTasks:
+    """Read all tasks of a recipe. A target must be readable; a broken source is skipped, the others may help.
+
+    Args:
+        file: the recipe.
+        targets: names of those that must be readable.
+        sections: of all tasks, where they are read by others than the recipe's.
+        quiet: show no progress.
+    """
+    sections = sections or file.recipe.tasks
     tasks: dict[str, Task] = {}
     failures: dict[str, str] = {}
     sources = [name for name in file.recipe.tasks if name not in targets]
     with shown(make_progress(show_progress(quiet))):
         for name in step_by_step("read tasks", [*targets, *sources]):
             try:
-                tasks[name] = file.task(name)
+                tasks[name] = file.task(name, sections[name])
             except CrossTaskError as error:
                 if name in targets:
                     raise

@@ -46,13 +46,15 @@ def auto(
     from crosstask.automl.budget import Clock
     from crosstask.automl.driver import Request, find_model
     from crosstask.automl.leaderboard import make_board
+    from crosstask.automl.recipe import sections_to_read
     from crosstask.automl.result import AUTO_FILE, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
 
     check_minutes(minutes)
     file = read_recipe(recipe, seed, quiet=quiet)
     target = _single_target(file, target)
     folder = folder_beside(file, output, "auto")
-    tasks = read_tasks(file, [target], quiet=quiet)
+    sections, limits = sections_to_read(file.recipe.tasks, target)
+    tasks = read_tasks(file, [target], sections=sections, quiet=quiet)
     # Standard output is for the result alone.
     board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
     request = Request(
@@ -65,6 +67,7 @@ def auto(
         clock=Clock(minutes, started),
         unreadable=tasks.failures,
         recipe=_final_recipe(file, target),
+        limits=limits,
         drop_overlap=file.recipe.drop_overlap,
     )
     result = find_model(request, board)
@@ -92,9 +95,9 @@ def _single_target(file: "RecipeFile", name: str | None) -> str:
 
 
 def _final_recipe(file: "RecipeFile", target: str) -> dict[str, Any]:
-    """The recipe of the last run: all labels train, so that a dev set is not cut."""
+    """The recipe of the last run, whose tasks are read as the search reads them."""
+    from crosstask.automl.recipe import sections_to_read
+
     recipe = file.resolved()
-    section = dict(recipe["tasks"][target])
-    if not isinstance(section.get("dev"), str):
-        section["dev"] = False
-    return {**recipe, "target": target, "tasks": {**recipe["tasks"], target: section}}
+    sections, _ = sections_to_read(recipe["tasks"], target)
+    return {**recipe, "target": target, "tasks": sections}

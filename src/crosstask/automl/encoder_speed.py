@@ -1,0 +1,64 @@
+"""How fast a pretrained encoder is on this machine, once it is warm."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from crosstask.automl.candidates import is_pretrained
+from crosstask.data.task import Task
+from crosstask.methods import Named
+from crosstask.models.build import build_encoder, feature_section
+from crosstask.models.encoders.frozen import FrozenEncoder
+from crosstask.models.encoders.layer_split import layer_list
+
+FIRST_EXAMPLES = 16
+ENOUGH_SECONDS = 0.5
+"""A pass that takes this long says how fast the encoder is; shorter ones are mostly what precedes it."""
+MAX_EXAMPLES = 2048
+
+
+@dataclass(frozen=True)
+class EncoderSpeed:
+    """A pretrained encoder's speed.
+
+    - `examples_per_second`: a forward pass over the target's inputs, tokenized;
+    - `num_layers`: of the transformer, 0 where they cannot be told apart.
+    """
+
+    examples_per_second: float
+    num_layers: int = 0
+
+
+def measure_speed(target: Task, encoder: Named) -> EncoderSpeed | None:
+    """How many of the target's inputs a pretrained encoder reads in a second; None if there is none to run.
+
+    The first pass of all loads and compiles what later ones find ready, so it is not timed. Inputs are doubled until a
+    pass takes `ENOUGH_SECONDS`: a fast card is idle most of the time with few.
+    """
+    if not is_pretrained(encoder):
+        return None
+    section, _ = feature_section(encoder)
+    frozen = build_encoder({**section, "cache": False}, [target])  # features on disk would tell nothing of speed
+    assert isinstance(frozen, FrozenEncoder)
+    inputs = target.train.inputs
+    frozen.prepare(_repeated(inputs, FIRST_EXAMPLES), target.spec.form)
+    count, speed = FIRST_EXAMPLES, 0.0
+    while count <= MAX_EXAMPLES:
+        started = time.monotonic()
+        frozen.prepare(_repeated(inputs, count), target.spec.form)
+        seconds = time.monotonic() - started
+        speed = max(speed, count / max(seconds, 1e-6))
+        if seconds >= ENOUGH_SECONDS:
+            break
+        count *= 2
+    body = frozen.inner.body
+    layers = layer_list(body) if isinstance(body, nn.Module) else None
+    return EncoderSpeed(speed, len(layers or ()))
+
+
+def _repeated(inputs: Any, count: int) -> Sequence[Any]:
+    """So many inputs, each as often as it takes."""
+    return [inputs[number % len(inputs)] for number in range(count)]

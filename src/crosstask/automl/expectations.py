@@ -1,0 +1,80 @@
+"""What is expected of each candidate before any fold, from what its method has brought on other targets."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from crosstask.automl.candidates import Candidate, is_pretrained
+from crosstask.automl.prior import WEAK_DEVIATION, Expectation, Prior
+from crosstask.data.metrics import chosen_metric
+from crosstask.data.task import Task
+
+BASES = ("probe", "single")
+DOUBT = 0.02
+"""What is taken off the gain where the ranking speaks against the sources that a candidate has."""
+
+
+def base_of(candidates: Sequence[Candidate]) -> str:
+    """The candidate that gains are over: the cheapest model of the target alone, which every round can measure."""
+    names = [candidate.name for candidate in candidates]
+    for name in BASES:
+        if name in names:
+            return name
+    return next(candidate.name for candidate in candidates if not candidate.sources)
+
+
+def expectations(
+    candidates: Sequence[Candidate], target: Task, base: str, promising: Sequence[str], prior: Prior | None = None
+) -> dict[str, Expectation]:
+    """The gain over the base of each candidate by name, in units of the metric.
+
+    Args:
+        candidates: of one search.
+        target: with all its labels in `train`.
+        base: as `base_of` says.
+        promising: sources that the ranking speaks for. With others alone, a gain elsewhere promises nothing.
+        prior: what is known of methods; the package's own when left out.
+    """
+    prior = prior or Prior.load()
+
+    def expect(candidate: Candidate) -> Expectation:
+        # Layers on the features of a pretrained encoder are a network without one.
+        return prior.expect(
+            candidate.prior_name,
+            kind=target.kind,
+            pretrained=candidate.level != "network" and is_pretrained(candidate.encoder),
+            num_labels=len(target.train),
+            has_sources=bool(candidate.sources),
+        )
+
+    scale = gain_scale(target)
+    of_base = expect(next(candidate for candidate in candidates if candidate.name == base))
+    expected: dict[str, Expectation] = {}
+    for candidate in candidates:
+        if candidate.name == base:
+            expected[candidate.name] = Expectation(0.0, 0.0)
+            continue
+        of_candidate = expect(candidate)
+        gain = of_candidate.gain - of_base.gain
+        if not set(candidate.sources) <= set(promising):
+            gain = min(gain, 0.0) - DOUBT
+        deviation = of_candidate.deviation or of_base.deviation or WEAK_DEVIATION  # none for what the prior calls base
+        expected[candidate.name] = Expectation(scale * gain, scale * deviation)
+    return expected
+
+
+def gain_scale(target: Task) -> float:
+    """What a gain of 1 is in the target's metric: 1 for scores, the labels' standard deviation for an error."""
+    if chosen_metric(target.spec).greater_is_better:
+        return 1.0
+    return float(np.std(np.asarray(target.train.labels, dtype=np.float64))) or 1.0
+
+
+def by_expectation(candidates: Sequence[Candidate], expected: Mapping[str, Expectation]) -> list[Candidate]:
+    """Those first of which most is expected; of the target alone the best comes second, to compare with."""
+    order = sorted(candidates, key=lambda candidate: -expected[candidate.name].gain)
+    alone = [candidate for candidate in order if not candidate.sources]
+    if alone and order[0].sources:
+        order.remove(alone[0])
+        order.insert(1, alone[0])
+    return order

@@ -1,0 +1,108 @@
+"""How a pretrained encoder is fine-tuned in the time that there is: whole, or its upper layers on shorter texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from crosstask.automl.candidates import FineTuning
+from crosstask.automl.choice import FIRST_FOLDS
+from crosstask.automl.encoder_speed import EncoderSpeed
+
+TRAINING_PASSES = 3.0
+"""What a step costs for each example in it, in forward passes: forward, and twice that backward."""
+FROZEN_FRACTION = 2.0 / 3.0
+"""Of the layers that stay as they are where time is short: 4 of MiniLM's 6, which cost no points (`benchmarks/`)."""
+SHORT_TEXTS = 64
+"""Word pieces of a text then."""
+FULL_UPDATES, FEW_UPDATES, MIN_UPDATES = 300, 150, 40
+"""Of a whole encoder; of upper layers, whose rate is larger; and the fewest that teach an encoder anything."""
+NUM_CANDIDATES = 4
+"""That should go through their first folds, of those with the most to be expected."""
+MAX_SOURCES, FEW_SOURCES = 5, 2
+"""Each source adds a batch to every step."""
+TIME_FRACTION = 0.6
+"""Of the remaining time, for the first folds of these candidates and the last fit."""
+
+
+@dataclass(frozen=True)
+class FineTuningPlan:
+    """What is affordable: how, with how many sources and updates, and how many examples of each source are read."""
+
+    fine_tuning: FineTuning
+    num_sources: int
+    updates: int
+
+    @property
+    def max_examples(self) -> int:
+        """Of a source: no more than its batches hold, nor than a short run sees."""
+        return self.fine_tuning.batch_size * self.updates
+
+    def to_row(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "event": "fine-tuning",
+            "frozen_layers": self.fine_tuning.frozen_layers,
+            "max_length": self.fine_tuning.max_length,
+            "sources": self.num_sources,
+            "updates": self.updates,
+        }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "FineTuningPlan":
+        """Read what `to_row` made."""
+        return cls(FineTuning(row["frozen_layers"], row["max_length"]), row["sources"], row["updates"])
+
+
+def plan_fine_tuning(
+    speed: EncoderSpeed, num_sources: int, max_updates: int | None, seconds: float
+) -> FineTuningPlan | None:
+    """The best plan that fits: the whole encoder where that is affordable, then its upper layers, then fewer updates.
+
+    None where not even one candidate could go through its folds with `MIN_UPDATES`.
+
+    Args:
+        speed: of the encoder.
+        num_sources: that are promising.
+        max_updates: a number that the user set.
+        seconds: what remains.
+    """
+    many, few = min(num_sources, MAX_SOURCES), min(num_sources, FEW_SOURCES)
+    lighter = FineTuning(round(FROZEN_FRACTION * speed.num_layers), SHORT_TEXTS)
+    plans = [(FineTuning(), many, FULL_UPDATES), (FineTuning(), few, FULL_UPDATES)]
+    if speed.num_layers > 1:
+        plans += [(lighter, many, FEW_UPDATES), (lighter, few, FEW_UPDATES)]
+    for fine_tuning, sources, updates in plans:
+        updates = min(updates, max_updates or updates)
+        if _num_runs(NUM_CANDIDATES) * run_seconds(speed, fine_tuning, sources, updates) <= TIME_FRACTION * seconds:
+            return FineTuningPlan(fine_tuning, sources, updates)
+    # Fewer updates, and then fewer candidates.
+    fine_tuning, sources, updates = plans[-1]
+    updates = min(updates, max_updates or updates)
+    for num_candidates in (NUM_CANDIDATES, 2, 1):
+        setup = run_seconds(speed, fine_tuning, sources, 0)
+        per_update = run_seconds(speed, fine_tuning, sources, 1) - setup
+        affordable = int((TIME_FRACTION * seconds / _num_runs(num_candidates) - setup) / per_update)
+        if affordable >= min(MIN_UPDATES, updates):
+            return FineTuningPlan(fine_tuning, sources, min(updates, affordable))
+    return None
+
+
+def _num_runs(num_candidates: int) -> int:
+    """Their first folds, and the last fit."""
+    return FIRST_FOLDS * num_candidates + 1
+
+
+def run_seconds(speed: EncoderSpeed, fine_tuning: FineTuning, num_sources: int, updates: int) -> float:
+    """A guess at what a run takes, before any: its steps, and what it reads before the first."""
+    trained = 1.0
+    if fine_tuning.frozen_layers:
+        # Layers that stay run once, and nothing goes back through them.
+        trained = 1.0 - fine_tuning.frozen_layers / speed.num_layers
+    step = TRAINING_PASSES * trained * fine_tuning.batch_size * (num_sources + 1) / speed.examples_per_second
+    return SETUP_SECONDS + updates * max(step, LEAST_STEP)
+
+
+SETUP_SECONDS = 1.0
+"""To make a model, prepare inputs, evaluate."""
+LEAST_STEP = 0.01
+"""Seconds; on a fast card a step waits for the host."""
