@@ -1,4 +1,4 @@
-"""The choice: paired, with what sources have to show, and without a look at what is held out."""
+"""The choice: what was expected of a method, updated by paired folds, and without a look at what is held out."""
 
 import json
 import math
@@ -7,15 +7,27 @@ import numpy as np
 import pytest
 
 from crosstask.automl.budget import Cost, affordable_updates
+from crosstask.automl.choice import Standing, better_half, choose, margin, posterior, posteriors
 from crosstask.automl.leaderboard import Line
-from crosstask.automl.selection import Standing, better_half, choose, margin, stopped
+from crosstask.automl.prior import Expectation
+
+NOTHING = Expectation(0.0, 0.05)
+BASE = Expectation(0.0, 0.0)
 
 
 def scores(*values):
     return dict(enumerate(values))
 
 
-ALONE = Standing("alone", scores(0.5, 0.6, 0.5, 0.6), False)
+ALONE = Standing("alone", scores(0.5, 0.6, 0.5, 0.6), BASE, uses_sources=False)
+
+
+def helped(*values, expected=NOTHING, name="helped"):
+    return Standing(name, scores(*values), expected, uses_sources=True)
+
+
+def winner(*standings, floor=0.05):
+    return choose(standings, "alone", floor).winner
 
 
 def test_the_margin_is_that_of_nadeau_and_bengio():
@@ -28,58 +40,105 @@ def test_the_margin_is_that_of_nadeau_and_bengio():
     assert margin({0: 1.0}, {1: 1.0}).count == 0
 
 
-def test_sources_must_earn_their_place():
-    ahead = scores(0.6, 0.7, 0.6, 0.72)  # +0.105 ± 0.007
-    assert choose([ALONE, Standing("helped", ahead, True)]).winner == "helped"
-    barely = scores(0.52, 0.6, 0.5, 0.6)  # +0.005 ± 0.007: enough with evidence of the ranking, not without
-    assert choose([ALONE, Standing("helped", barely, True, trusted=True)]).winner == "helped"
-    found = choose([ALONE, Standing("helped", barely, True)])
-    assert (found.winner, found.sources_help) == ("alone", False)
+def test_the_posterior_is_that_of_two_normal_distributions():
+    """By the densities on a fine grid, multiplied."""
+    expected, deviation = Expectation(0.03, 0.04), 0.06
+    lead = margin(scores(0.7, 0.75, 0.6), scores(0.6, 0.6, 0.65))
+    found = posterior(expected, lead, deviation)
+    grid = np.linspace(-1.0, 1.0, 200_001)
+    error = deviation * math.sqrt(1 / 3 + 1 / 4)
+    density = np.exp(-0.5 * ((grid - 0.03) / 0.04) ** 2 - 0.5 * ((grid - lead.mean) / error) ** 2)
+    density /= density.sum()
+    mean = float((grid * density).sum())
+    assert found.mean == pytest.approx(mean, abs=1e-6)
+    assert found.deviation == pytest.approx(math.sqrt(float((grid**2 * density).sum()) - mean**2), abs=1e-6)
+    low, high = found.interval
+    assert density[(grid >= low) & (grid <= high)].sum() == pytest.approx(0.8, abs=1e-3)
+
+
+def test_a_deviation_from_few_folds_is_drawn_to_that_of_all():
+    still = helped(0.6, 0.7, 0.6, 0.7, name="still")  # always +0.1
+    lively = helped(0.3, 0.8, 0.7, 0.4, name="lively")
+    gains = posteriors([ALONE, still, lively], "alone", 0.01)
+    assert gains["alone"].deviation == 0.0
+    differences = np.array([-0.2, 0.2, 0.2, -0.2])
+    common = (0.0 + differences.var(ddof=1)) / 2
+    error = math.sqrt((3 * 0.0 + 3 * common) / 6 * (1 / 4 + 1 / 4))
+    assert gains["still"].mean == pytest.approx(0.1 / error**2 / (1 / error**2 + 1 / 0.05**2))
+    assert gains["still"].deviation < gains["lively"].deviation
+
+
+def test_folds_move_what_was_expected():
+    assert winner(ALONE, helped(0.6, 0.7, 0.6, 0.72)) == "helped"
+    assert winner(ALONE, helped(0.4, 0.5, 0.4, 0.52)) == "alone"
+    # What has helped elsewhere is chosen on a slight lag of a few folds, and not on a large one.
+    much = Expectation(0.06, 0.04)
+    assert winner(ALONE, helped(0.49, 0.6, 0.5, 0.59, expected=much)) == "helped"
+    assert winner(ALONE, helped(0.3, 0.4, 0.3, 0.4, expected=much)) == "alone"
+    # What has not helped elsewhere must show it.
+    little = Expectation(-0.03, 0.03)
+    assert winner(ALONE, helped(0.52, 0.6, 0.5, 0.6, expected=little)) == "alone"
+    assert winner(ALONE, helped(0.7, 0.8, 0.7, 0.8, expected=little)) == "helped"
+
+
+def test_equal_ones_keep_the_simpler_model():
+    again = Standing("again", ALONE.scores, NOTHING, uses_sources=False)
+    assert winner(ALONE, again, helped(0.5, 0.6, 0.5, 0.6)) == "alone"
+
+
+def test_what_was_not_measured_wins_only_if_nothing_was():
+    promising = helped(expected=Expectation(0.1, 0.02))
+    assert winner(ALONE, promising) == "alone"
+    nothing = Standing("alone", {}, BASE, uses_sources=False)
+    found = choose([nothing, promising], "alone", 0.05)
+    assert found.winner == "helped"
+    assert "no time to try anything" in found.why
+    assert choose([], "alone", 0.05) is None
+
+
+def test_the_reason_says_what_sources_bring():
+    found = choose([ALONE, helped(0.6, 0.7, 0.6, 0.72)], "alone", 0.05)
+    assert found.sources_help
+    assert "the sources earn their place" in found.why
+    assert "+0.105 ± " in found.why
+    found = choose([ALONE, helped(0.4, 0.5, 0.4, 0.5)], "alone", 0.05)
+    assert not found.sources_help
     assert "do not help enough" in found.why
-
-
-def test_equal_scores_keep_the_simpler_model():
-    again = Standing("again", ALONE.scores, False)
-    helped = Standing("helped", ALONE.scores, True, trusted=True)
-    assert choose([ALONE, again, helped]).winner == "alone"
-
-
-def test_too_few_folds_cannot_win():
-    lucky = Standing("lucky", scores(1.0, 1.0), True, trusted=True)
-    assert choose([ALONE, lucky]).winner == "alone"
-    assert choose([Standing("alone", scores(0.1, 0.2), False), lucky]).winner == "lucky"  # nothing has more
-    assert choose([Standing("alone", {}, False)]) is None
+    assert "-0.100 ± " in found.why
+    assert "learns from the target's labels alone" in choose([ALONE], "alone", 0.05).why
 
 
 def test_leads_are_compared_on_common_folds():
     """A candidate that saw only hard folds is not worse for it."""
-    all_folds = Standing("alone", scores(0.1, 0.1, 0.1, 0.9, 0.9), False)
-    hard_ones = Standing("better", scores(0.2, 0.2, 0.2), False)
-    assert choose([all_folds, hard_ones]).winner == "better"
+    all_folds = Standing("alone", scores(0.1, 0.1, 0.1, 0.9, 0.9), BASE, uses_sources=False)
+    hard_ones = Standing("better", scores(0.2, 0.2, 0.2), NOTHING, uses_sources=False)
+    assert winner(all_folds, hard_ones) == "better"
 
 
-def test_a_network_must_be_ahead_of_the_simplest_model():
-    assert choose([ALONE, Standing("network", scores(0.5, 0.6, 0.5, 0.7), False)]).winner == "alone"  # +0.025 ± 0.035
-    assert choose([ALONE, Standing("network", scores(0.6, 0.7, 0.6, 0.8), False)]).winner == "network"
-
-
-def test_a_fold_does_not_choose_its_own_stop():
-    """On noise, the score at the stop that the other folds choose has no bias; the best look of each fold has."""
+def test_on_noise_the_gain_that_is_said_is_none():
+    """The best of several candidates that are all as good as the base is said to be hardly ahead of it."""
     rng = np.random.default_rng(0)
-    nested = [
-        np.mean(list(stopped(dict(enumerate(rng.normal(size=(5, 10)).tolist())))[0].values())) for _ in range(300)
+    said = []
+    for _ in range(300):
+        draws = rng.normal(0.5, 0.1, size=(5, 5))
+        standings = [Standing("alone", scores(*draws[0]), BASE, uses_sources=False)]
+        standings += [helped(*draw, name=str(number)) for number, draw in enumerate(draws[1:])]
+        choice = choose(standings, "alone", 0.05)
+        said.append(choice.gains[choice.winner].mean)
+    best_fold_means = 0.1 * math.sqrt(2 / 5)  # about what the best of four means is ahead by
+    assert 0.0 <= np.mean(said) < best_fold_means / 2
+
+
+def test_the_better_half_keeps_the_base_and_the_best_of_the_target_alone():
+    standings = [ALONE] + [
+        Standing(f"network {number}", scores(*[0.1 * number] * 4), NOTHING, uses_sources=False) for number in range(5)
     ]
-    assert abs(np.mean(nested)) < 3 * np.std(nested) / math.sqrt(300)
-    assert stopped({0: [0.1, 0.5]}) == ({0: 0.5}, 1)
-    assert stopped({0: [0.5, 0.5, 0.2], 1: [0.5, 0.5, 0.2]})[1] == 1  # of equal looks the latest
-
-
-def test_the_better_half_keeps_the_best_of_both_sorts():
-    standings = [ALONE] + [Standing(f"net {i}", scores(*[0.1 * i] * 4), False) for i in range(5)]
-    standings.append(Standing("helped", scores(0.0, 0.0, 0.0, 0.0), True))
-    kept = better_half(standings)
-    assert len(kept) == 4
-    assert {"alone", "helped"} <= set(kept)
+    standings += [helped(*[0.9] * 4, name=f"helped {number}") for number in range(4)]
+    kept = better_half(standings, posteriors(standings, "alone", 0.05), "alone")
+    assert {"alone", "network 4", "helped 0", "helped 1", "helped 2", "helped 3"} >= set(kept)
+    assert {"alone", "helped 0", "helped 1", "helped 2", "helped 3"} <= set(kept)
+    behind = [ALONE, helped(0.1, 0.1, 0.1, 0.1, name="behind"), helped(0.2, 0.2, 0.2, 0.2, name="less far")]
+    assert better_half(behind, posteriors(behind, "alone", 0.05), "alone") == ["alone", "less far"]
 
 
 def test_updates_that_fit():

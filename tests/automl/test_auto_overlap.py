@@ -60,14 +60,15 @@ def test_sources_go_without_the_test_inputs_from_the_ranking_to_the_last_fit(dro
     target, source, _ = sharing()
     held_out = {row.tobytes() for row in target.test.inputs}
     seen = []
-    fit = ct.Learner.fit
+    make_model = ct.Learner._make_model
 
-    def watch(self, own, others=(), **more):
-        for other in others:
-            seen.append(sum(row.tobytes() in held_out for row in other.train.inputs))
-        return fit(self, own, others, **more)
+    def watch(self, tasks, section):
+        for task in tasks:
+            if task.name != "target":
+                seen.append(sum(row.tobytes() in held_out for row in task.train.inputs))
+        return make_model(self, tasks, section)
 
-    monkeypatch.setattr(ct.Learner, "fit", watch)
+    monkeypatch.setattr(ct.Learner, "_make_model", watch)
     options = {} if drop else {"drop_overlap": False}
     result = ct.auto(target, [source], **QUICK, **options)
     assert seen

@@ -21,9 +21,9 @@ from crosstask.automl.source_selection import (
     SHORT_OF_TIME,
     Selection,
     SourceSelector,
-    compute_features,
     drawn,
     limited_target,
+    read_features,
 )
 from crosstask.data.subsets import NUM_FOLDS
 from crosstask.data.task import Task
@@ -152,18 +152,15 @@ class _Driver:
         times = _Stopwatch(clock)
         times.end("reading")
 
-        # 1. Which sources: by their ranking, on as many labels as can be read.
+        # 1. Which sources: by their ranking, on as many labels as can be read; and their features.
         board.working("how fast the encoder is")
         speed = measure_speed(request.pooled_target, request.encoder)
         examples_per_second = None if speed is None else speed.examples_per_second
         target = with_note_on_repeats(limited_target(request.pooled_target, examples_per_second, clock, request.seed))
         check_labels(target)
-        board.working("ranking of the sources")
-        usable_sources, problems = request.usable_sources()
-        selection = self._selection(target, usable_sources, problems, examples_per_second)
-        times.end("ranking")
+        selection = self._selection(target, examples_per_second, times)
 
-        # 2. Which candidates, what is expected of each, and the features that they share.
+        # 2. Which candidates, and what is expected of each.
         fine_tuning = self._fine_tuning(speed, len(selection.selected))
         sources = tasks_by_name(request.sources)
         makings = Makings(
@@ -178,10 +175,6 @@ class _Driver:
         base = base_of(candidates)
         expected = expectations(candidates, target, base, selection.selected if selection.promising else ())
         evaluator = self._evaluator(target, sources, selection, fine_tuning)
-        board.working("features")
-        if speed is not None:
-            compute_features([target, *evaluator.sources["solved"].values()], request.encoder)
-        times.end("features")
 
         # 3. The search, which leaves time to measure and write the last model.
         finish = self._finish_seconds(target, examples_per_second)
@@ -229,16 +222,24 @@ class _Driver:
         result.write()
         return result
 
-    def _selection(
-        self, target: Task, sources: Sequence[Task], problems: Mapping[str, str], speed: float | None
-    ) -> Selection:
+    def _selection(self, target: Task, speed: float | None, times: _Stopwatch) -> Selection:
         """As a call that was stopped made it, or anew: its runs were with these sources."""
         rows = self.grid.record.of("selection")
         if rows:
             with explain_damage(f"the selection of sources in '{self.grid.record.path}'"):
                 return Selection.of_row(rows[-1])
-        selector = SourceSelector(self.request.encoder, speed, self.request.clock, self.request.seed)
-        selection = selector.select(target, sources, problems)
+        request, clock = self.request, self.request.clock
+        self.board.working("ranking of the sources")
+        usable_sources, problems = request.usable_sources()
+        selection = SourceSelector(request.encoder, speed, clock, request.seed).select(target, usable_sources, problems)
+        times.end("ranking")
+        if selection.examples is not None:
+            self.board.working("features of texts")
+            sources = [source for source in request.sources if source.name in selection.selected]
+            seconds = FEATURE_FRACTION * clock.remaining
+            read = read_features(target, sources, request.encoder, request.drawn, selection.examples, seconds)
+            selection = replace(selection, examples=read)
+        times.end("features")
         self.grid.record.append(selection.to_row())
         return selection
 

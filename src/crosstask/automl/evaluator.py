@@ -66,7 +66,9 @@ class Evaluator:
         """Train on all but the held-out examples of a fold, and score those."""
         started = time.perf_counter()
         target, sources = self.folds.tasks(fold, self._sources(candidate))
-        run = self._learner(candidate, self.updates.get(candidate.level, 1), self.seed + fold).fit(target, sources)
+        # A start for each fold; a solver has none, and finds what it fitted to the sources before.
+        seed = self.seed if candidate.level == "solved" else self.seed + fold
+        run = self._learner(candidate, self.updates.get(candidate.level, 1), seed).fit(target, sources)
         assert target.dev is not None
         row: Row = {"score": self._signed(run.scores[target.name]["dev"])}
         outputs = run.predictions(target.dev.inputs, target.name).outputs
@@ -83,19 +85,27 @@ class Evaluator:
             collected.add("model", self.folds.held_out(fold), values)
         return collected.of("model")
 
-    def measure_cost(self, candidate: Candidate) -> Cost:
-        """What an update costs, and what comes before the first: two short runs, evaluated on two examples."""
+    def measure_cost(self, candidate: Candidate, seconds: float) -> Cost:
+        """What an update costs, and what comes before the first: two short runs, evaluated on two examples.
+
+        Where the first has taken so long that both would take more than these seconds, it must do.
+        """
         target, sources = self.folds.tasks(0, self._sources(candidate))
         assert target.dev is not None
         target = replace(target, dev=target.dev.take(range(min(2, len(target.dev)))))
-        seconds: list[float] = []
-        for updates in TIMED_UPDATES:
-            started = time.perf_counter()
-            self._learner(candidate, updates, self.seed).fit(target, sources)
-            seconds.append(time.perf_counter() - started)
-        update = max(0.0, seconds[1] - seconds[0]) / (TIMED_UPDATES[1] - TIMED_UPDATES[0])
+        first, second = TIMED_UPDATES
+        first_seconds = self._timed(candidate, first, target, sources)
+        if first_seconds * (1.0 + second / first) > seconds:
+            return Cost(0.0, first_seconds / first)
+        second_seconds = self._timed(candidate, second, target, sources)
+        update = max(0.0, second_seconds - first_seconds) / (second - first)
         # The first run loads what later ones find loaded.
-        return Cost(max(0.0, seconds[1] - TIMED_UPDATES[1] * update), update)
+        return Cost(max(0.0, second_seconds - second * update), update)
+
+    def _timed(self, candidate: Candidate, updates: int, target: Task, sources: Sequence[Task]) -> float:
+        started = time.perf_counter()
+        self._learner(candidate, updates, self.seed).fit(target, sources)
+        return time.perf_counter() - started
 
     def fit_on_all_labels(self, candidate: Candidate, *, output: Path | None, recipe: Section | None) -> Run:
         """The model: the candidate on all labels."""

@@ -10,7 +10,7 @@ from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affo
 from crosstask.automl.candidates import LEVELS, Candidate, Level
 from crosstask.automl.choice import FIRST_FOLDS, Choice, Gain, Standing, better_half, choose, margin, posteriors
 from crosstask.automl.evaluator import Evaluator
-from crosstask.automl.expectations import by_expectation
+from crosstask.automl.expectations import by_expectation, gain_scale
 from crosstask.automl.fine_tuning import MIN_UPDATES, NUM_CANDIDATES, TIME_FRACTION
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
 from crosstask.automl.prior import Expectation
@@ -27,7 +27,7 @@ FIRST_FRACTION = 0.1
 """Of all time: what a run may take of which nothing is known yet."""
 SURE_HELD_OUT = 0.25
 """A difference of scores has in one fold of n held-out examples at least the deviation `SURE_HELD_OUT / sqrt(n)`: that
-of an accuracy is at most twice as much."""
+of an accuracy is at most twice as much. An error counts in standard deviations of the labels."""
 
 
 class FoldRow(TypedDict):
@@ -77,9 +77,7 @@ class Search:
         self.dropped: dict[str, str] = {}
         self.short_of_time: set[str] = set()
         num_labels = len(evaluator.target.train)
-        self.floor = SURE_HELD_OUT / max(1.0, num_labels / NUM_FOLDS) ** 0.5
-        if not evaluator.metric.greater_is_better:
-            self.floor = 0.0  # an error in units of its own
+        self.floor = gain_scale(evaluator.target) * SURE_HELD_OUT / max(1.0, num_labels / NUM_FOLDS) ** 0.5
 
     def run(self) -> None:
         """First folds of all, then round after round for the better half."""
@@ -271,7 +269,7 @@ class Search:
         for candidate in group:
             self.board.working(f"{candidate.name}, a few updates to see what they cost")
             try:
-                cost = self.evaluator.measure_cost(candidate)
+                cost = self.evaluator.measure_cost(candidate, FIRST_FRACTION * self.clock.remaining)
             except CrossTaskError as error:
                 self._drop(candidate.name, f"it does not go with these tasks: {error}")
                 continue

@@ -1,6 +1,7 @@
 """Which sources are used, by their ranking, and how many of their examples the time allows."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -20,17 +21,48 @@ from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, UNSURE, is_
 
 FEATURE_FRACTION = 0.25
 """Of all time, for features of a pretrained encoder."""
+READING_STEPS = 6
+"""In which the examples of sources are read, all sources alike."""
 SHORT_OF_TIME = "more do not fit into the time"
 MIN_EXAMPLES = 100
 """With fewer of each source a ranking means nothing."""
 
 
-def compute_features(tasks: Sequence[Task], encoder: Named) -> None:
-    """Have the features of all tasks on disk, so that no fold is slower than another for want of them."""
+def read_features(
+    target: Task,
+    sources: Sequence[Task],
+    encoder: Named,
+    draw: Callable[[Task, int], Task],
+    examples: int,
+    seconds: float,
+) -> int:
+    """Have features of all tasks on disk, so that no fold is slower than another for want of them.
+
+    Returns how many examples of each source were read: as many as were wanted, or as the time allowed on a machine that
+    has become slower.
+
+    Args:
+        target: all of its examples are read.
+        sources: the selected ones.
+        encoder: pretrained.
+        draw: the source with so many examples at most; more have the fewer ones among them.
+        examples: wanted of each source.
+        seconds: for all of this.
+    """
     section, _ = feature_section(encoder)
-    frozen = build_encoder(section, tasks)
-    for task in tasks:
-        frozen.prepare(task.train.inputs, task.spec.form)
+    frozen = build_encoder(section, [target, *sources])
+    end = time.monotonic() + seconds
+    frozen.prepare(target.train.inputs, target.spec.form)
+    read = 0
+    for step in range(1, READING_STEPS + 1):
+        started = time.monotonic()
+        read = -(-examples * step // READING_STEPS)
+        for source in sources:
+            frozen.prepare(draw(source, read).train.inputs, source.spec.form)
+        now = time.monotonic()
+        if now + (now - started) > end:  # another such step would end too late
+            break
+    return read
 
 
 def limited_target(task: Task, speed: float | None, clock: Clock, seed: int) -> Task:

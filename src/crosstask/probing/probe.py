@@ -13,16 +13,8 @@ from crosstask.models.batches import Prepared
 from crosstask.models.stacked_head import outputs
 from crosstask.probing.features import MAX_WORDS, collect, shared_examples
 from crosstask.probing.heads import fill, linear_layer
-from crosstask.probing.linear_models import (
-    Fold,
-    LinearModel,
-    Units,
-    choose_penalty,
-    fit,
-    fit_subsets,
-    held_out_logits,
-    penalty_grid,
-)
+from crosstask.probing.known_fits import KNOWN_FITS
+from crosstask.probing.linear_models import Fold, LinearModel, Units, fit_subsets, held_out_logits
 from crosstask.runs.events import Event, ProbeFitted
 
 if TYPE_CHECKING:
@@ -116,10 +108,10 @@ def fit_probes(session: SolverSession) -> None:
 def fit_probe(session: SolverSession, task: str) -> Probe:
     """Choose the penalty of a task's probe by cross-validation on its training labels, fit it, and fill the head."""
     units, choice_units = session.units(task)
-    penalty, result = choose_penalty(choice_units, penalty_grid(units.features.shape[1]), seed=session.seed)
-    probe = Probe(session.model.specs[task], units, penalty, fit(units, [penalty])[0])
+    found = KNOWN_FITS.fit(units, choice_units, session.seed)
+    probe = Probe(session.model.specs[task], units, found.inverse_penalty, found.model)
     fill(linear_layer(session.model, task), probe.model)
-    session.hold_out(task, choice_units, penalty)
-    session.write(ProbeFitted(task, penalty, len(units), result.facts()))
+    session.hold_out(task, choice_units, found.inverse_penalty)
+    session.write(ProbeFitted(task, found.inverse_penalty, len(units), found.result.facts()))
     session.advance()
     return probe

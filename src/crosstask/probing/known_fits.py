@@ -1,0 +1,58 @@
+"""Probes that were fitted before: folds and candidates of a search have the same sources, whose probes are the same."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import blake2b
+from threading import Lock
+
+import numpy as np
+
+from crosstask.probing.linear_models import CrossValidation, LinearModel, Units, choose_penalty, fit, penalty_grid
+
+MAX_FITS = 64
+"""That are remembered, the latest ones: each is no more than a linear model."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeFit:
+    """A linear model with the inverse penalty that cross-validation chose, and what it said of it."""
+
+    inverse_penalty: float
+    result: CrossValidation
+    model: LinearModel
+
+
+class KnownFits:
+    """Fits by their content: units, the sample of them that chooses, and the seed of its folds."""
+
+    def __init__(self) -> None:
+        self._fits: OrderedDict[bytes, ProbeFit] = OrderedDict()
+        self._lock = Lock()
+
+    def fit(self, units: Units, choice_units: Units, seed: int) -> ProbeFit:
+        """Choose a penalty and fit, or what that gave before."""
+        key = _key(units, choice_units, seed)
+        with self._lock:
+            if key in self._fits:
+                self._fits.move_to_end(key)
+                return self._fits[key]
+        penalty, result = choose_penalty(choice_units, penalty_grid(units.features.shape[1]), seed=seed)
+        found = ProbeFit(penalty, result, fit(units, [penalty])[0])
+        with self._lock:
+            self._fits[key] = found
+            while len(self._fits) > MAX_FITS:
+                self._fits.popitem(last=False)
+        return found
+
+
+KNOWN_FITS = KnownFits()
+"""Of this process."""
+
+
+def _key(units: Units, choice_units: Units, seed: int) -> bytes:
+    digest = blake2b(repr((units.kind, units.num_outputs, units.device, seed)).encode(), digest_size=16)
+    for array in (units.features, units.labels, units.examples, choice_units.examples, units.class_weights):
+        if array is not None:
+            digest.update(repr((array.shape, array.dtype.str)).encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
