@@ -18,7 +18,7 @@ from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import FineTuning, Makings
 from crosstask.automl.driver import Request, find_model
 from crosstask.automl.leaderboard import Line, TerminalBoard
-from crosstask.automl.source_selection import SourceSelector
+from crosstask.automl.source_selection import HOPE, SourceSelector, read_features
 from crosstask.runs.run import RunFolder
 from crosstask.training import checkpoints
 
@@ -162,11 +162,25 @@ def test_sources_are_cut_to_what_the_encoder_can_read_in_the_time():
     target, sources = helpful()
     clock = StillClock(1.0)
     few = SourceSelector(QUICK["encoder"], 20.0, clock, seed=0).select(target, sources, {})
-    assert few.examples == (0.25 * 60 * 20 - 32) // 2
+    assert few.examples == HOPE * (0.25 * 60 * 20 - 32) // 2
     assert few.max_examples("left") == few.examples
     none = SourceSelector(QUICK["encoder"], 5.0, clock, seed=0).select(target, sources, {})
     assert none.selected == ()
     assert "cannot read 100 examples of each source" in none.left_out["up"]
+
+
+@pytest.mark.parametrize(("seconds", "read"), [(0.0, 5), (1e9, 50)])
+def test_features_are_read_as_long_as_there_is_time(tiny_encoder, seconds, read):
+    target, sources, _ = kinds("classification")
+    draws = []
+
+    def draw(source, count):
+        draws.append(count)
+        return replace(source, train=source.train.take(range(min(count, len(source.train)))))
+
+    assert read_features(target, sources, tiny_encoder("bert"), draw, 50, seconds) == read
+    assert draws == sorted(draws)
+    assert draws[-1] == read
 
 
 @pytest.mark.parametrize("where", ["in a fold", "in the last fit"])

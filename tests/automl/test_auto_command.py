@@ -1,9 +1,12 @@
 """`crosstask auto` as people call it."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import crosstask as ct
 from command_line import crosstask, refused
 from crosstask.automl import search
 
@@ -33,10 +36,29 @@ def test_from_a_recipe_to_predictions(stars):
     again = crosstask("auto", stars / "stars.yaml", "--minutes", 5, "--json", "--quiet")
     assert json.loads(again.out) == facts  # it had finished
     assert again.err == ""
-    recipe = (folder / "run" / "recipe.yaml").read_text()
-    assert "dev: false" in recipe
-    retrained = crosstask("train", folder / "run" / "recipe.yaml", "-o", stars / "again")
-    assert retrained.code == 0, retrained
+
+
+TEXTS = ["good great shoe", "awful", "the film was fine and the shoe bad"]
+
+
+@pytest.mark.parametrize("winner", ["single", "single-probed", "sources-first", "pretrain-probed", "label-transfer"])
+@pytest.mark.parametrize("dev", ["limit: 60", "dev: other.csv"])
+def test_the_recipe_that_is_written_is_the_model(stars, monkeypatch, winner, dev):
+    choose = search.choose
+    monkeypatch.setattr(search, "choose", lambda *given: replace(choose(*given), winner=winner))
+    lines = (stars / "stars.csv").read_text().splitlines(keepends=True)
+    (stars / "other.csv").write_text(lines[0] + "".join(lines[-20:]))
+    recipe = stars / "stars.yaml"
+    recipe.write_text(recipe.read_text().replace("limit: 60", dev))
+    folder = stars / "runs" / "stars-auto"
+    assert crosstask("auto", recipe, "--quiet").code == 0
+    assert "dev: false" in (folder / "run" / "recipe.yaml").read_text()
+    outcome = crosstask("train", folder / "run" / "recipe.yaml", "-o", stars / "again", "--quiet")
+    assert outcome.code == 0, outcome
+    found, again = ct.load(folder / "run"), ct.load(stars / "again")
+    predictions = [np.stack(run.predictions(TEXTS).outputs) for run in (found, again)]
+    np.testing.assert_array_equal(*predictions)
+    assert found.metrics["trained_on"] == again.metrics["trained_on"]
 
 
 def test_a_source_that_cannot_be_read_is_left_out(stars):

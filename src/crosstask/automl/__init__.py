@@ -46,10 +46,10 @@ def auto(
     """Find the best model of a target within some minutes, with nothing to choose.
 
     Sources are ranked without training, and those that are likely to help are selected. Candidates (probe, stacking,
-    single, normalized-joint, joint with TAWT, label transfer; on features as they are, then fine-tuned) go through the
-    same folds of the target's labels, cheap ones first. The best model of the target alone is kept, unless a candidate
-    with sources beats it by a margin in standard errors of the paired difference (`selection.choose`). The winner is
-    fitted on all labels.
+    the target alone, sources first, label transfer and others, see `candidates.PORTFOLIO`) go through the same folds of
+    the target's labels, those first of which most is expected by what they have brought on other targets. The one with
+    the largest gain wins, by what was expected and what the folds say (`choice.posterior`), and is fitted on all
+    labels.
 
     Dev labels join the training labels, since cross-validation chooses. Test labels measure the last model alone. Of an
     input that is repeated a fold holds out all examples, and no source is trained on what a fold or the test set holds.

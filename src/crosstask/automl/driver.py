@@ -14,6 +14,7 @@ from crosstask.automl.expectations import base_of, expectations
 from crosstask.automl.fine_tuning import FineTuningPlan, plan_fine_tuning
 from crosstask.automl.folds import check_labels, pooled, with_note_on_repeats
 from crosstask.automl.leaderboard import Board
+from crosstask.automl.prior import Prior
 from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
 from crosstask.automl.search import AXES, FoldRow, Search
 from crosstask.automl.source_selection import (
@@ -54,7 +55,8 @@ class Request:
     - `unreadable`: sources that could not be read, and why;
     - `recipe`: what to write down as the recipe of the last run, beside what was chosen;
     - `limits`: examples of a task that are used at most, drawn at random;
-    - `drop_overlap`: whether sources go without the inputs of the target's test set.
+    - `drop_overlap`: whether sources go without the inputs of the target's test set;
+    - `prior`: what is known of methods, instead of what the package knows.
     """
 
     target: Task
@@ -68,6 +70,7 @@ class Request:
     recipe: Section | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     drop_overlap: bool = True
+    prior: Prior | None = None
 
     @cached_property
     def pooled_target(self) -> Task:
@@ -173,7 +176,8 @@ class _Driver:
         )
         candidates, notes = makings.candidates()
         base = base_of(candidates)
-        expected = expectations(candidates, target, base, selection.selected if selection.promising else ())
+        promising = selection.selected if selection.promising else ()
+        expected = expectations(candidates, target, base, promising, request.prior)
         evaluator = self._evaluator(target, sources, selection, fine_tuning)
 
         # 3. The search, which leaves time to measure and write the last model.

@@ -88,14 +88,14 @@ class Evaluator:
     def measure_cost(self, candidate: Candidate, seconds: float) -> Cost:
         """What an update costs, and what comes before the first: two short runs, evaluated on two examples.
 
-        Where the first has taken so long that both would take more than these seconds, it must do.
+        Where the first has taken more than these seconds, it must do, although it is slower than later ones.
         """
         target, sources = self.folds.tasks(0, self._sources(candidate))
         assert target.dev is not None
         target = replace(target, dev=target.dev.take(range(min(2, len(target.dev)))))
         first, second = TIMED_UPDATES
         first_seconds = self._timed(candidate, first, target, sources)
-        if first_seconds * (1.0 + second / first) > seconds:
+        if first_seconds > seconds:
             return Cost(0.0, first_seconds / first)
         second_seconds = self._timed(candidate, second, target, sources)
         update = max(0.0, second_seconds - first_seconds) / (second - first)

@@ -25,6 +25,8 @@ ROUNDS = (NUM_FOLDS, 2 * NUM_FOLDS)
 """Folds after each further round: of the better half, and of the better half of that."""
 FIRST_FRACTION = 0.1
 """Of all time: what a run may take of which nothing is known yet."""
+TRIAL_FRACTION = 0.2
+"""Of the remaining time: what the first few updates may take, else there are no more to see what later ones cost."""
 SURE_HELD_OUT = 0.25
 """A difference of scores has in one fold of n held-out examples at least the deviation `SURE_HELD_OUT / sqrt(n)`: that
 of an accuracy is at most twice as much. An error counts in standard deviations of the labels."""
@@ -269,7 +271,7 @@ class Search:
         for candidate in group:
             self.board.working(f"{candidate.name}, a few updates to see what they cost")
             try:
-                cost = self.evaluator.measure_cost(candidate, FIRST_FRACTION * self.clock.remaining)
+                cost = self.evaluator.measure_cost(candidate, TRIAL_FRACTION * self.clock.remaining)
             except CrossTaskError as error:
                 self._drop(candidate.name, f"it does not go with these tasks: {error}")
                 continue

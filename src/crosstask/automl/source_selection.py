@@ -21,8 +21,11 @@ from crosstask.transferability.verdict import HELPS, HURTS, UNKNOWN, UNSURE, is_
 
 FEATURE_FRACTION = 0.25
 """Of all time, for features of a pretrained encoder."""
-READING_STEPS = 6
-"""In which the examples of sources are read, all sources alike."""
+READING_STEPS = 12
+"""In which the examples of sources are read, all sources alike, until the time for it is over."""
+HOPE = 2.0
+"""So many times the examples that the measured speed allows are read if that is faster in the end: features that are on
+disk already take no time, and other programs end."""
 SHORT_OF_TIME = "more do not fit into the time"
 MIN_EXAMPLES = 100
 """With fewer of each source a ranking means nothing."""
@@ -84,7 +87,8 @@ class Selection:
     - `usable`: those and the ones that were left out, but for what cannot be used at all;
     - `left_out`: why, by name;
     - `promising`: whether the ranking does not speak against the selected ones;
-    - `examples`: of each selected source at most, where features take time;
+    - `examples`: of each selected source at most, where features take time: first as many as are wanted, then as many
+      as were read;
     - `ranking`: as `RankResult.to_data` gives it, or None.
     """
 
@@ -223,4 +227,4 @@ def _has_random_labels(row: RankRow) -> bool:
 def _examples_each(affordable: int | None, num_sources: int) -> int | None:
     if affordable is None:
         return None
-    return min(MAX_SOURCE_EXAMPLES, max(MIN_EXAMPLES, affordable // max(num_sources, 1)))
+    return min(MAX_SOURCE_EXAMPLES, max(MIN_EXAMPLES, int(HOPE * affordable) // max(num_sources, 1)))
