@@ -25,12 +25,15 @@ class AutoOptions(TrainingSettings, total=False):
     - `encoder`: as for `Learner`;
     - `training`: settings of the loop, as far as they do not follow from the time;
     - `drop_overlap`: as for `Learner`; what a fold holds out is never in the sources, whatever this says;
+    - `ensemble`: keep all candidates that the winner is better with, as one model in the folder `ensemble`; the
+      winner stays in `run` and `model`;
     - `progress`: show a table that fills; by default when the error stream is a terminal.
     """
 
     encoder: Named
     training: Training | Section | None
     drop_overlap: bool
+    ensemble: bool
     progress: bool | None
 
 
@@ -62,7 +65,7 @@ def auto(
         seed: of folds, samples and starts.
         output: folder for what is found. A call that was stopped goes on there, with minutes of its own.
         options: `encoder` ("minilm" when left out), `training` or single settings of it by name (`batch_size=16`),
-            `drop_overlap` and `progress`; see `AutoOptions`.
+            `drop_overlap`, `ensemble` and `progress`; see `AutoOptions`.
     """
     check_minutes(minutes)
     check_value("auto", "seed", Seed, seed)
@@ -70,13 +73,25 @@ def auto(
     encoder = options.pop("encoder", "minilm")
     progress = options.pop("progress", None)
     drop_overlap = options.pop("drop_overlap", True)
+    ensemble = options.pop("ensemble", False)
     check_value("auto", "drop_overlap", bool, drop_overlap)
+    check_value("auto", "ensemble", bool, ensemble)
     training = make_training(options.pop("training", None), dict(options))
     folder = None if output is None else check_path(output, "`output`")
     targets, sources = items_of("auto", "target", target, Task), items_of("auto", "sources", sources, Task)
     if len(targets) != 1:
         raise CrossTaskError(f"auto: `target` must be a `Task`, the one that matters; found {shown(target)}.")
-    request = Request(targets[0], sources, encoder, training, seed, folder, clock, drop_overlap=drop_overlap)
+    request = Request(
+        targets[0],
+        sources,
+        encoder,
+        training,
+        seed,
+        folder,
+        clock,
+        drop_overlap=drop_overlap,
+        ensemble=ensemble,
+    )
     return find_model(request, make_board(progress))
 
 

@@ -169,11 +169,11 @@ def _why(
         return "there was no time to try anything: it is what has been best elsewhere, and could still be fitted."
     if winner.uses_sources:
         lead = margin(winner.scores, alone.scores)
-        found = f"{lead.text('standard_error', signed=True)} on {lead.count} folds" if lead.count else "no common folds"
+        folds = f"{lead.text('standard_error', signed=True)} on {lead.count} folds" if lead.count else "no common folds"
         expected = gains[winner.name].mean - gains[alone.name].mean
         return (
             f"the sources earn their place: it should be ahead of the best model of the target alone ('{alone.name}') "
-            f"by {expected:+.3f}, by what these folds say ({found}) and what such methods have brought elsewhere."
+            f"by {expected:+.3f}, by what these folds say ({folds}) and what such methods have brought elsewhere."
         )
     helped = [standing for standing in candidates if standing.uses_sources]
     if not helped:

@@ -6,16 +6,18 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from crosstask.automl.budget import Clock
+from crosstask.automl.budget import ALL_LABELS, Clock
 from crosstask.automl.candidates import Candidate, FineTuning, Level, Makings
+from crosstask.automl.choice import Choice
 from crosstask.automl.encoder_speed import EncoderSpeed, measure_speed
 from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.expectations import base_of, expectations
 from crosstask.automl.fine_tuning import FineTuningPlan, plan_fine_tuning
 from crosstask.automl.folds import check_labels, pooled, with_note_on_repeats
 from crosstask.automl.leaderboard import Board
+from crosstask.automl.members import MAX_MEMBERS, choose_members
 from crosstask.automl.prior import Prior
-from crosstask.automl.result import EXPORT_FOLDER, RUN_FOLDER, Found, read_found
+from crosstask.automl.result import ENSEMBLE_FOLDER, EXPORT_FOLDER, RUN_FOLDER, Found, read_found
 from crosstask.automl.search import AXES, FoldRow, Search
 from crosstask.automl.source_selection import (
     FEATURE_FRACTION,
@@ -32,6 +34,7 @@ from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.build import trusts_remote_code
 from crosstask.report import write_missing_page
+from crosstask.runs.ensemble import Ensemble, Member
 from crosstask.runs.record import finite
 from crosstask.runs.run import Run
 from crosstask.storage import explain_damage
@@ -56,6 +59,7 @@ class Request:
     - `recipe`: what to write down as the recipe of the last run, beside what was chosen;
     - `limits`: examples of a task that are used at most, drawn at random;
     - `drop_overlap`: whether sources go without the inputs of the target's test set;
+    - `ensemble`: whether candidates that are better together are all kept;
     - `prior`: what is known of methods, instead of what the package knows.
     """
 
@@ -70,6 +74,7 @@ class Request:
     recipe: Section | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
     drop_overlap: bool = True
+    ensemble: bool = False
     prior: Prior | None = None
 
     @cached_property
@@ -182,7 +187,10 @@ class _Driver:
 
         # 3. The search, which leaves time to measure and write the last model.
         finish = self._finish_seconds(target, examples_per_second)
-        search = Search(evaluator, candidates, expected, base, self.grid, clock, board, finish=finish)
+        last_fits = MAX_MEMBERS if request.ensemble else 1
+        search = Search(
+            evaluator, candidates, expected, base, self.grid, clock, board, finish=finish, last_fits=last_fits
+        )
         search.run()
         times.end("search")
 
@@ -192,6 +200,7 @@ class _Driver:
         board.working(f"{choice.winner} on all labels")
         winner = search.candidates[choice.winner]
         run = self._last_fit(evaluator, winner)
+        ensemble, of_ensemble = self._ensemble(search, choice, run) if request.ensemble else (None, None)
         times.end("last fit")
 
         # 5. What was found, and why.
@@ -219,10 +228,11 @@ class _Driver:
             "fine_tuning": None if fine_tuning is None else fine_tuning.to_row(),
             "updates": evaluator.updates,
             "scores": run.scores.get(target.name, {}),
+            "ensemble": of_ensemble,
             "times": {step: round(seconds, 1) for step, seconds in times.seconds.items()},
             "seconds": round(clock.spent, 1),
         }
-        result = Found(run, finite(facts), request.folder)
+        result = Found(run, finite(facts), request.folder, ensemble)
         result.write()
         return result
 
@@ -311,6 +321,37 @@ class _Driver:
         if folder is not None:
             run.export(folder / EXPORT_FOLDER)
         return run
+
+    def _ensemble(self, search: Search, choice: Choice, run: Run) -> tuple[Ensemble | None, Section | None]:
+        """The winner with the candidates that it is better with, each fitted on all labels, as time allows."""
+        request, evaluator = self.request, search.evaluator
+        outputs = {name: search.outputs(name) for name in search.candidates}
+        members = choose_members(evaluator, outputs, choice.gains, choice.winner)
+        if members is None:
+            return None, None
+        fitted: list[Member] = []
+        for name, weight in members.weights.items():
+            if name == choice.winner:
+                fitted.append(Member(name, weight, run))
+            elif ALL_LABELS * search.fold_seconds(name) < request.clock.remaining:
+                self.board.working(f"{name} on all labels, for the ensemble")
+                other = evaluator.fit_on_all_labels(search.candidates[name], output=None, recipe=None)
+                fitted.append(Member(name, weight, other))
+        if len(fitted) < 2:
+            return None, None
+        ensemble = Ensemble(fitted, evaluator.target.name)
+        test = evaluator.target.test
+        sign = 1.0 if evaluator.metric.greater_is_better else -1.0
+        facts = {
+            "weights": ensemble.weights,
+            "score": sign * members.score,
+            "winner_score": sign * members.winner_score,
+            "test": None if test is None else ensemble.score(test),
+        }
+        if request.folder is not None:
+            shutil.rmtree(request.folder / ENSEMBLE_FOLDER, ignore_errors=True)
+            ensemble.save(request.folder / ENSEMBLE_FOLDER)
+        return ensemble, facts
 
     def _overlap_notes(self) -> Sequence[str]:
         if not self.request.drop_overlap:

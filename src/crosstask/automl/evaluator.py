@@ -13,7 +13,7 @@ from crosstask.automl.budget import Cost
 from crosstask.automl.candidates import Candidate, FineTuning, Level, training_of
 from crosstask.automl.folds import Folds
 from crosstask.automl.recipe import limited_section
-from crosstask.data.metrics import Predictions, chosen_metric
+from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
@@ -75,15 +75,6 @@ class Evaluator:
         if sum(map(np.size, outputs)) <= MAX_OUTPUTS:
             row["outputs"] = [np.round(np.asarray(output, dtype=np.float64), 4).tolist() for output in outputs]
         return {**row, "seconds": round(time.perf_counter() - started, 3)}
-
-    def held_out_predictions(self, outputs: Mapping[int, Sequence[float]]) -> Predictions:
-        """What was kept of folds, by fold, next to the true labels."""
-        from crosstask.ensembles.out_of_fold import OutOfFold
-
-        collected = OutOfFold(self.target.spec, self.target.train)
-        for fold, values in outputs.items():
-            collected.add("model", self.folds.held_out(fold), values)
-        return collected.of("model")
 
     def measure_cost(self, candidate: Candidate, seconds: float) -> Cost:
         """What an update costs, and what comes before the first: two short runs, evaluated on two examples.

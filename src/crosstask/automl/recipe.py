@@ -19,8 +19,8 @@ def sections_to_read(tasks: Mapping[str, Section], target: str) -> tuple[dict[st
     """
     sections: dict[str, Section] = {}
     limits: dict[str, int] = {}
-    for name, given in tasks.items():
-        section = dict(given)
+    for name, user_section in tasks.items():
+        section = dict(user_section)
         limit = section.get("limit")
         count = _count(limit)
         if count is not None and not any(key in section for key in WHAT_A_LIMIT_DRAWS):

@@ -9,13 +9,14 @@ from typing import Any, Unpack
 from typing_extensions import TypedDict
 
 from crosstask.automl.leaderboard import Line, table
-from crosstask.runs.loading import load_run
+from crosstask.runs.loading import load, load_run
+from crosstask.runs.predictor import Predictor
 from crosstask.runs.publishing import PushOptions
 from crosstask.runs.run import Run, RunFolder
 from crosstask.storage import check_shape, explain_damage, read_json, write_text
 from crosstask.studies.method import Section
 
-RUN_FOLDER, EXPORT_FOLDER = "run", "model"
+RUN_FOLDER, EXPORT_FOLDER, ENSEMBLE_FOLDER = "run", "model", "ensemble"
 LEADERBOARD_FILE, AUTO_FILE = "leaderboard.json", "auto.json"
 
 
@@ -40,12 +41,14 @@ class Found:
     """The model that was found, and why.
 
     - `run`: fitted on all labels, with its record and, where there is a test set, its score;
-    - `facts`: all that `auto.json` holds: ranking, scores of every fold, times, choice.
+    - `facts`: all that `auto.json` holds: ranking, scores of every fold, times, choice;
+    - `ensemble`: with candidates that it is better with, where they were asked for; it predicts then.
     """
 
     run: Run
     facts: Section
     folder: Path | None = None
+    ensemble: Predictor | None = None
 
     @property
     def winner(self) -> str:
@@ -64,7 +67,8 @@ class Found:
 
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Labels for new inputs."""
-        return self.run.predict(inputs)
+        model = self.run if self.ensemble is None else self.ensemble
+        return model.predict(inputs)
 
     def push_to_hub(self, repo_id: str, **options: Unpack[PushOptions]) -> str:
         """Push the model to the hub, with what cross-validation says of the sources; see `Run.push_to_hub`."""
@@ -101,8 +105,24 @@ class Found:
         score = self.run.scores.get(facts["target"], {}).get("test", {}).get(facts["metric"])
         if score is not None:
             texts.append(f"{facts['target']}: {facts['metric']} {score:.4f} on test")
+        texts += self._ensemble_texts()
         texts.append(f"It took {facts['seconds']:.0f} of {60 * facts['minutes']:.0f} seconds.")
         return "\n".join(texts)
+
+    def _ensemble_texts(self) -> list[str]:
+        """What the ensemble is, and how good."""
+        facts = self.facts.get("ensemble")
+        if not facts:
+            return []
+        metric = self.facts["metric"]
+        weights = ", ".join(f"{name} {weight:.2f}" for name, weight in facts["weights"].items())
+        texts = [
+            f"Ensemble: {weights}; cross-validated {metric} {facts['score']:.4f}, {facts['winner_score']:.4f} of "
+            f"{self.winner} alone on the same labels."
+        ]
+        if facts["test"] is not None:
+            texts.append(f"{self.facts['target']}: {metric} {facts['test'][metric]:.4f} on test, by the ensemble")
+        return texts
 
     def write(self) -> None:
         """The leaderboard and the reasons, as JSON; the reasons last: with them the search has finished."""
@@ -123,7 +143,11 @@ def read_found(folder: Path, *, trust_remote_code: bool = False) -> Found | None
         return None
     facts = read_json(path, dict[str, Any])
     check_shape(facts, SavedFacts, str(path))
-    result = Found(load_run(folder / RUN_FOLDER, trust_remote_code=trust_remote_code), facts, folder)
+    ensemble = None
+    if (folder / ENSEMBLE_FOLDER).is_dir():
+        ensemble = load(folder / ENSEMBLE_FOLDER, trust_remote_code=trust_remote_code)
+    run = load_run(folder / RUN_FOLDER, trust_remote_code=trust_remote_code)
+    result = Found(run, facts, folder, ensemble)
     with explain_damage(f"'{path}'"):
         table(result.leaderboard, facts["metric"])
     return result

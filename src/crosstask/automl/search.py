@@ -54,6 +54,7 @@ class Search:
         clock: the time.
         board: shows how candidates stand.
         finish: seconds to measure and write the last model.
+        last_fits: how many candidates are fitted on all labels at the end.
     """
 
     def __init__(
@@ -67,10 +68,11 @@ class Search:
         board: Board,
         *,
         finish: float,
+        last_fits: int = 1,
     ) -> None:
         self.evaluator, self.grid, self.clock, self.board = evaluator, grid, clock, board
         self.candidates = {candidate.name: candidate for candidate in candidates}
-        self.expected, self.base, self.finish = expected, base, finish
+        self.expected, self.base, self.finish, self.last_fits = expected, base, finish, last_fits
         # By candidate and then by fold, beginning with those of calls before.
         self.rows: dict[str, dict[int, Row]] = {}
         for key, row in grid.rows.items():
@@ -237,13 +239,14 @@ class Search:
         return Cost(cost.setup, cost.update * candidate.batches)
 
     def _reserve(self, name: str | None = None) -> float:
-        """Seconds for the last fit of the costliest candidate so far, or of this one, and what comes after it."""
+        """Seconds for the last fits of the costliest candidates so far, with this one, and what comes after them."""
         names = {each for each in self.rows if each in self.candidates}
         if name is not None:
             names.add(name)
         if not names:
             return ALL_LABELS * FIRST_FRACTION * self.clock.seconds + self.finish
-        return ALL_LABELS * max(self.fold_seconds(each) for each in names) + self.finish
+        costliest = sorted((self.fold_seconds(each) for each in names), reverse=True)[: self.last_fits]
+        return ALL_LABELS * sum(costliest) + self.finish
 
     def _can_be_fitted(self, name: str) -> bool:
         """Whether a candidate of which no fold was run could be fitted in what remains; the simplest always."""

@@ -27,6 +27,9 @@ def auto(
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder, instead of runs/NAME-auto.")
     ] = None,
     seed: SeedOption = None,
+    ensemble: Annotated[
+        bool, flag("--ensemble", help="Keep all that the best is better with, as one model of several.")
+    ] = False,
     json: Annotated[bool, flag("--json", help="What was found, as JSON.")] = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -47,7 +50,7 @@ def auto(
     from crosstask.automl.driver import Request, find_model
     from crosstask.automl.leaderboard import make_board
     from crosstask.automl.recipe import sections_to_read
-    from crosstask.automl.result import AUTO_FILE, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
+    from crosstask.automl.result import AUTO_FILE, ENSEMBLE_FOLDER, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
 
     check_minutes(minutes)
     file = read_recipe(recipe, seed, quiet=quiet)
@@ -69,6 +72,7 @@ def auto(
         recipe=_final_recipe(file, target),
         limits=limits,
         drop_overlap=file.recipe.drop_overlap,
+        ensemble=ensemble,
     )
     result = find_model(request, board)
     # What was found, and where to read on.
@@ -77,6 +81,8 @@ def auto(
         return
     typer.echo(str(result))
     typer.echo(f"Run folder: {folder / RUN_FOLDER}; plain model: {folder / EXPORT_FOLDER}")
+    if result.ensemble is not None:
+        typer.echo(f"Ensemble: {folder / ENSEMBLE_FOLDER}")
     typer.echo(f"Why: {folder / AUTO_FILE}, {folder / LEADERBOARD_FILE}")
 
 

@@ -37,12 +37,12 @@ class KnownFits:
                 self._fits.move_to_end(key)
                 return self._fits[key]
         penalty, result = choose_penalty(choice_units, penalty_grid(units.features.shape[1]), seed=seed)
-        found = ProbeFit(penalty, result, fit(units, [penalty])[0])
+        probe_fit = ProbeFit(penalty, result, fit(units, [penalty])[0])
         with self._lock:
-            self._fits[key] = found
+            self._fits[key] = probe_fit
             while len(self._fits) > MAX_FITS:
                 self._fits.popitem(last=False)
-        return found
+        return probe_fit
 
 
 KNOWN_FITS = KnownFits()

@@ -108,10 +108,10 @@ def fit_probes(session: SolverSession) -> None:
 def fit_probe(session: SolverSession, task: str) -> Probe:
     """Choose the penalty of a task's probe by cross-validation on its training labels, fit it, and fill the head."""
     units, choice_units = session.units(task)
-    found = KNOWN_FITS.fit(units, choice_units, session.seed)
-    probe = Probe(session.model.specs[task], units, found.inverse_penalty, found.model)
+    probe_fit = KNOWN_FITS.fit(units, choice_units, session.seed)
+    probe = Probe(session.model.specs[task], units, probe_fit.inverse_penalty, probe_fit.model)
     fill(linear_layer(session.model, task), probe.model)
-    session.hold_out(task, choice_units, found.inverse_penalty)
-    session.write(ProbeFitted(task, found.inverse_penalty, len(units), found.result.facts()))
+    session.hold_out(task, choice_units, probe_fit.inverse_penalty)
+    session.write(ProbeFitted(task, probe_fit.inverse_penalty, len(units), probe_fit.result.facts()))
     session.advance()
     return probe
