@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calibration import table as calibration
 from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
 from fused_gradients import table as fused
@@ -409,6 +410,12 @@ def main() -> None:
     if path.exists():
         found = json.loads(path.read_text())
         lines += [*serve_load(found), f"{machine(found)}.", ""]
+    path = RESULTS / "calibration.json"
+    if path.exists():
+        result = json.loads(path.read_text())
+        lines += ["", "## Calibration", "", *calibration(result), ""]
+        note = f"{result['num_labels']} labels, a fifth of which is dev; before → after, on test, means over seeds"
+        lines += [f"{note}. Answered: of what `abstain: {result['max_error']:g}` leaves. {machine(result)}.", ""]
     path = RESULTS / "fuzz.json"
     if path.exists():
         lines += fuzzing(json.loads(path.read_text()))
