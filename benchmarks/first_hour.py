@@ -1,6 +1,6 @@
 """The first hour of somebody who has a data frame and the README: from an empty environment to answers over HTTP.
 
-What is typed is taken out of README.md: the line that installs, the Python of "From Python", with a data frame in front,
+What is typed is taken out of README.md: the line that installs, the Python of "From Python" behind a data frame,
 and the command that serves. An environment is made anew, a copy of the committed files is installed into it, and each
 step is timed by the clock. Nothing but the package index is asked.
 

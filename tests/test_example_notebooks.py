@@ -16,7 +16,12 @@ RUNNER = Path(__file__).with_name("run_notebook.py")
 PATIENCE = 300
 """Seconds; a notebook takes about ten, but machines are busy."""
 SHOWN = {
-    "first_steps": ("Sources for 'digit', best first", "Run: single", "Run: normalized-joint", "<strong>Weights"),
+    "first_steps": (
+        "Sources for &#x27;digit&#x27;, best first",
+        "Run: single",
+        "Run: normalized-joint",
+        "<strong>Weights",
+    ),
     "data_frames": ("has no label in the column 'queue' (as have 5 more)", "always the same answer", "Run: probe"),
     "own_loop": ("metaweighting", "similarities"),
     "trainer": ("weight_sentiment", "eval_stars_accuracy", "\n5\n"),

@@ -31,7 +31,7 @@ digit
 # Before any training: what one pass of features says of each source, and what sources like it have brought elsewhere.
 
 # %%
-print(ct.rank(digit, [parity, large, noise], encoder="linear", progress=False))
+ct.rank(digit, [parity, large, noise], encoder="linear", progress=False)
 
 # %% [markdown]
 # ## Alone, then with sources
