@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -107,8 +106,7 @@ class Steps:
             with urlopen(request, timeout=PATIENCE) as response:
                 answer: dict[str, Any] = json.load(response)
             self.note(f"POST /predict {body.decode()}", started, 0)
-            service.send_signal(signal.SIGINT)
-            service.wait(timeout=60)
+            service.terminate()
         return answer
 
 
