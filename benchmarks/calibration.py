@@ -123,6 +123,28 @@ def scores(rule: DecisionRule, test: HeldOutLogits) -> dict[str, float]:
     return {"macro_f1": macro_f1(labels, decided), "accuracy": accuracy(labels, decided)}
 
 
+def table(result: Mapping[str, Any]) -> list[str]:
+    """Means over seeds, before and after."""
+    lines = ["| data | model | calibration error | log loss | macro F1 | mistakes | answered | mistakes of answers |"]
+    lines.append("|---" * 8 + "|")
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        groups.setdefault((row["task"], row["model"]), []).append(row)
+    for (task, model), rows in groups.items():
+        cells = [task, model]
+        for name in ("calibration_error", "log_loss", "macro_f1"):
+            cells.append(f"{_mean(rows, f'{name}_before')} → {_mean(rows, name)}")
+        cells += [_mean(rows, name) for name in ("error", "answered", "error_of_answers")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _mean(rows: list[dict[str, Any]], name: str) -> str:
+    """Over the seeds that have such a figure."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return f"{np.mean(values):.3f}" if values else "–"
+
+
 def main() -> None:
     """Measure all tasks, models and seeds, and write each row as it comes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

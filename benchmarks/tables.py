@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calibration import table as calibration
 from distilled_vectors import SEEDS as DISTILLED_SEEDS
 from distilled_vectors import table as distilled
+from first_hour import table as first_hour
 from fused_gradients import table as fused
 from joint_steps import table as joint_steps
 from label_names import SEEDS as NAMES_SEEDS
@@ -270,6 +272,20 @@ def mutants(result: dict[str, Any]) -> list[str]:
     return ["", "", "## Plausible mistakes in core formulas: `make mutants`", "", f"{counts}. {_minutes(result)}.", ""]
 
 
+def parity(result: dict[str, Any]) -> list[str]:
+    """ONNX beside torch, the Trainer beside a plain loop."""
+    kinds = list(next(iter(result["onnx"].values())))
+    lines = [f"| ONNX against torch | {' | '.join(kinds)} |", "|---" * (1 + len(kinds)) + "|"]
+    for architecture, row in result["onnx"].items():
+        lines.append(f"| {architecture} | {' | '.join(f'{row[kind]:.0e}' for kind in kinds)} |")
+    lines += ["", "| compared | largest difference |", "|---|---|"]
+    for name, value in result["onnx_of_other_models"].items():
+        lines.append(f"| ONNX against torch, {name} | {value:.0e} |")
+    for name, value in result["trainer"].items():
+        lines.append(f"| Trainer with TAWT against a plain loop, {name} | {value:.0e} |")
+    return lines
+
+
 def _minutes(result: dict[str, Any]) -> str:
     return f"{result['seconds'] / 60:.0f} minutes"
 
@@ -409,6 +425,24 @@ def main() -> None:
     if path.exists():
         found = json.loads(path.read_text())
         lines += [*serve_load(found), f"{machine(found)}.", ""]
+    path = RESULTS / "parity.json"
+    if path.exists():
+        lines += ["", "## Two ways to the same numbers", "", *parity(json.loads(path.read_text())), ""]
+        lines += [
+            "Largest differences of a probability (of regression: of a value around 50), a parameter, a weight.",
+            "",
+        ]
+    path = RESULTS / "first_hour.json"
+    if path.exists():
+        result = json.loads(path.read_text())
+        lines += ["", "## From the README alone: a data frame to a service", "", *first_hour(result), ""]
+        lines += [f"{machine(result)}, with other work beside it (a load of {result['system_load_after'][0]:.0f}).", ""]
+    path = RESULTS / "calibration.json"
+    if path.exists():
+        result = json.loads(path.read_text())
+        lines += ["", "## Calibration", "", *calibration(result), ""]
+        note = f"{result['num_labels']} labels, a fifth of which is dev; before → after, on test, means over seeds"
+        lines += [f"{note}. Answered: of what `abstain: {result['max_error']:g}` leaves. {machine(result)}.", ""]
     path = RESULTS / "fuzz.json"
     if path.exists():
         lines += fuzzing(json.loads(path.read_text()))

@@ -8,7 +8,9 @@ import runpy
 import shutil
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -295,6 +297,24 @@ def test_the_site_fetches_nothing(site, generated):
     tutorial = (site / "tutorials" / "learner.html").read_text()
     assert "Which digit is it?" in tutorial
     assert "--8" not in tutorial
+
+
+def test_no_link_of_the_site_is_broken(site):
+    """Pages as they are opened from disk: every file is there, and every place in it."""
+    places = {page: set(re.findall(r'\bid="?([^\s">]+)', page.read_text())) for page in site.rglob("*.html")}
+    checked = 0
+    for page in places:
+        if page.name == "404.html":  # its links are those of a server
+            continue
+        for link in re.findall(r'<(?:a|img|link|script)\b[^>]*?\b(?:href|src)="?([^\s">]+)', page.read_text()):
+            if re.match(r"[a-z]+:", link):
+                continue
+            name, _, place = unquote(unescape(link)).partition("#")
+            target = (page.parent / name).resolve() if name else page
+            assert target.is_file(), f"{page.relative_to(site)}: {link}"
+            assert not place or place in places[target], f"{page.relative_to(site)}: {link}"
+            checked += 1
+    assert checked > 1000
 
 
 def test_the_site_is_searched_from_disk(site, browser):

@@ -1,6 +1,7 @@
-"""What notebooks show of tasks, runs and comparisons: plain tables with everything escaped."""
+"""What notebooks show of tasks, runs, rankings and comparisons: plain tables with everything escaped."""
 
 import xml.etree.ElementTree as ElementTree
+from html import escape
 
 import numpy as np
 import pytest
@@ -62,6 +63,19 @@ def test_a_run(run):
     assert ["source", "0.500"] in cells_of(html)
     assert repr(run).startswith("Run(normalized-joint, ")
     assert f"accuracy {score:.4g} on test" in repr(run)
+
+
+def test_a_ranking(tasks):
+    target, source = tasks
+    ranking = ct.rank(target, [source], encoder="linear", progress=False)
+    assert repr(ranking).startswith(f"RankResult(sources of {HOSTILE!r}: source: ")
+    html = ranking._repr_html_()
+    assert "<script" not in html
+    headings, row = cells_of(html)
+    assert headings[1:3] == ["source", "verdict"]
+    assert row[1] == "source"
+    assert row[2] == ranking.rows[0].verdict
+    assert escape(ranking.rows[0].reasons[0]) in html
 
 
 def test_a_comparison(tasks):

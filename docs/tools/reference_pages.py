@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
+from answers_page import answers_page
 from crosstask.cli import app
 from crosstask.data.metrics import METRICS
 from crosstask.data.options import SplitOptions
@@ -42,6 +43,7 @@ def reference_pages() -> dict[str, str]:
         "reference/recipe.md": recipe_page(),
         "reference/commands.md": commands_page(),
         "reference/python.md": python_page(),
+        "reference/answers.md": answers_page(),
         "measurements.md": MEASUREMENTS.read_text(encoding="utf-8"),
     }
 

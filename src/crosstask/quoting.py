@@ -82,11 +82,13 @@ def _pieces_of_items(opening: str, items: Iterable[object], closing: str) -> Ite
 
 
 def _safe_repr(value: object) -> str:
-    """The `repr` of an object of any class, on one line."""
+    """The `repr` of an object of any class, on one line; a table, which takes several, begins with its class."""
     try:
         text = repr(value)
     except Exception:  # code of any class, which may fail in any way
         text = f"<{type(value).__name__}>"
+    if "\n" in text and not text.startswith(type(value).__name__):
+        text = f"{type(value).__name__}: {text}"
     return " ".join(text[:1_000].split())
 
 

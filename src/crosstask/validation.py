@@ -281,9 +281,12 @@ def items_of(where: str, name: str, values: Iterable[object] | object | None, ki
             is_list = False
     if not is_list:
         words = {object: "a list", str: "a list of names"}.get(kind, f"a list of objects of `{kind.__name__}`")
+        advice = ""
         if kind not in (object, str):
             words = f"a `{kind.__name__}` or {words}"
-        raise CrossTaskError(f"{where}: `{name}` must be {words}; found {shown(values)}.")
+        if hasattr(kind, "from_pandas"):
+            advice = f" `{kind.__name__}.from_pandas`, `.from_arrays` and `.read` make one."
+        raise CrossTaskError(f"{where}: `{name}` must be {words}; found {shown(values)}.{advice}")
     return tuple(items)
 
 

@@ -36,10 +36,10 @@ MUTANTS = [
     Mutant(
         "temperature/missing-for-nothing",
         CALIBRATION,
-        "(1.0 - missing.sum()) * loss + of_missing",
-        "loss + of_missing",
+        "right = (1.0 - missing.sum()) * (logits",
+        "right = (logits",
         EQUATIONS,
-        "what is missing counts on top of the labels",
+        "what is missing makes no decision wrong",
     ),
     Mutant(
         "temperature/missing-all-rare",

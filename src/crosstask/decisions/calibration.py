@@ -85,8 +85,16 @@ def fit_temperature(
     - `s`: `prior_scale`. Few units may all be right by chance, and would have T = 0 and probabilities of 1: the second
       term, a prior around T = 1, counts as much as a unit or less. None leaves it out, as the paper does.
 
-    T > 1 where a model is too sure. The order of classes stays, and so do decisions. With `missing` the label of a unit
-    is as probable as `missing_classes` says to be one of those instead.
+    T > 1 where a model is too sure. The order of classes stays, and so do decisions.
+
+    With `missing` a decision is wrong where the label is one of those, with the probability m that they have together.
+    What the model says of classes that it hardly knows would decide the likelihood of all labels, and flatten
+    everything; so T is the one with which the share of right decisions is most likely:
+
+        T = argmin_T  -n (a log c_T + (1 - a) log(1 - c_T))  +  (log T)^2 / (2 s^2)
+
+    - `a`: (1 - m) times the share of units whose label has the largest logit;
+    - `c_T`: the mean over units of their largest probability.
 
     Args:
         logits: of units that did not train the model, [units, classes] or [units, labels].
@@ -107,10 +115,11 @@ def fit_temperature(
 
     def cost(log_temperature: float) -> float:
         scaled = logits * np.exp(-log_temperature)
-        loss = negative_log_likelihood(scaled, labels)
-        if missing is not None:
-            of_missing = -(log_probabilities(scaled, exclusive=True).mean(0) * missing).sum()
-            loss = (1.0 - missing.sum()) * loss + of_missing
+        if missing is None:
+            loss = negative_log_likelihood(scaled, labels)
+        else:
+            right = (1.0 - missing.sum()) * (logits.argmax(1) == labels).mean()
+            loss = _loss_of_a_share(right, np.exp(log_probabilities(scaled, exclusive=True)).max(1).mean())
         return len(logits) * loss + penalty * log_temperature**2
 
     if not len(logits):
@@ -121,6 +130,12 @@ def fit_temperature(
     low, high = grid[max(best - 1, 0)], grid[min(best + 1, GRID_STEPS - 1)]
     result = minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-6})
     return float(np.exp(result.x))
+
+
+def _loss_of_a_share(share: float, probability: float) -> float:
+    """Cross-entropy of something that happens in this share of cases, and has been given this probability."""
+    probability = min(max(probability, 1e-12), 1.0 - 1e-12)
+    return float(-share * np.log(probability) - (1.0 - share) * np.log1p(-probability))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
 
+from crosstask.notebook import html_table
 from crosstask.runs.record import finite
 from crosstask.transferability.prior import Prior
 from crosstask.transferability.verdict import CLEAR_COSINE, HELPS, MAX_DISTURBANCE, UNKNOWN, UNSURE, VERDICTS, Evidence
@@ -85,6 +86,16 @@ class RankResult:
     def to_json(self) -> str:
         """Everything, as JSON; a score that does not apply, or was not computed, is null."""
         return json.dumps(self.to_data(), indent=2, ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{row.source}: {row.verdict}" for row in self.rows)
+        return f"RankResult(sources of {self.target!r}: {verdicts or 'none'})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdicts, and why."""
+        headings, *rows = _verdict_table(self.rows)
+        reasons = [f"{row.source}: {'; '.join(row.reasons)}" for row in self.rows if row.reasons]
+        return html_table(f"Sources for '{self.target}', best first", headings, rows, [*reasons, *self.notes])
 
     def __str__(self) -> str:
         # Verdicts first, then why, then every score.
