@@ -66,6 +66,16 @@ def test_helpful_sources_win_and_the_model_is_better(watched):
     assert f"Chosen: {found.winner}; the sources earn their place" in str(found)
 
 
+def test_it_shows_itself_in_notebooks(watched):
+    found, _, _, _ = watched
+    page = found._repr_html_()
+    assert page.count("<tr>") >= len(found.leaderboard)
+    for line in found.leaderboard:
+        assert line.candidate in page
+    assert "earn their place" in page
+    assert repr(found).startswith(f"Found({found.winner}: Run(")
+
+
 def test_candidates_are_paired_and_test_labels_are_never_seen(watched):
     found, seen, target, _ = watched
     *folds, (_, last) = seen

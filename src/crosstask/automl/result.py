@@ -8,7 +8,8 @@ from typing import Any, Unpack
 
 from typing_extensions import TypedDict
 
-from crosstask.automl.leaderboard import Line, table
+from crosstask.automl.leaderboard import Line, table, titles
+from crosstask.notebook import html_table
 from crosstask.runs.loading import load, load_run
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.publishing import PushOptions
@@ -84,6 +85,17 @@ class Found:
                 sentences.append(f"Cross-validated {self.facts['metric']} of {line.candidate}: {score}.")
         return sentences
 
+    def __repr__(self) -> str:
+        return f"Found({self.winner}: {self.run!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the candidates, what was left out and why the winner won."""
+        headings, rows = titles(self.facts["metric"]), [line.cells() for line in self.leaderboard]
+        left_out = [f"Left out: '{name}' ({why})" for name, why in self.facts["left_out"].items()]
+        notes = [*left_out, *self.facts["notes"], *self._choice_texts()]
+        title = f"Candidates for '{self.facts['target']}', by cross-validation on {self.facts['labels']} labels"
+        return html_table(title, headings, rows, notes)
+
     def __str__(self) -> str:
         facts, leaderboard = self.facts, self.leaderboard
         # 1. The table.
@@ -101,13 +113,19 @@ class Found:
         for note in facts["notes"]:
             texts.append(f"Note: {note}")
         # 3. The choice, and how good it is.
-        texts += ["", f"Chosen: {self.winner}; {facts['why']}"]
+        texts += ["", *self._choice_texts()]
+        return "\n".join(texts)
+
+    def _choice_texts(self) -> list[str]:
+        """The winner and why, its score and that of the ensemble, and the time."""
+        facts = self.facts
+        texts = [f"Chosen: {self.winner}; {facts['why']}"]
         score = self.run.scores.get(facts["target"], {}).get("test", {}).get(facts["metric"])
         if score is not None:
             texts.append(f"{facts['target']}: {facts['metric']} {score:.4f} on test")
         texts += self._ensemble_texts()
         texts.append(f"It took {facts['seconds']:.0f} of {60 * facts['minutes']:.0f} seconds.")
-        return "\n".join(texts)
+        return texts
 
     def _ensemble_texts(self) -> list[str]:
         """What the ensemble is, and how good."""
