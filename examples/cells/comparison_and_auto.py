@@ -56,8 +56,8 @@ for line in comparison.lines:
 # %% [markdown]
 # ## Nothing to choose
 #
-# `auto` ranks the sources, tries what there is on the same folds of the target's labels, and takes what should be best by
-# these folds and by what such methods have brought elsewhere. A few seconds show how it works; give it minutes.
+# `auto` ranks the sources, tries what there is on the same folds of the target's labels, and takes what should be best
+# by these folds and by what such methods have brought elsewhere. A few seconds show how it works; give it minutes.
 
 # %%
 target, *sources = tasks(seed=0)
