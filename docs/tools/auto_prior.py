@@ -1,7 +1,8 @@
 """What `auto` knows beforehand: src/crosstask/automl/prior.json, made from measured gains alone.
 
-Sums up the runs of the bench, `results/bench/cells.jsonl`. Trials of learning rates and runs that are only controls are
-left out, and so is what does not train in the updates of all.
+Sums up the runs of the bench, `results/bench/cells.jsonl`, and those of text targets in the time that two cores have
+(`benchmarks/short_bench.py`). Trials of learning rates and runs that are only controls are left out, and so is what
+does not train in the updates of all.
 
 python docs/tools/auto_prior.py
 """
@@ -19,9 +20,9 @@ from crosstask.runs.record import read_rows
 from crosstask_papers.bench.methods import METHODS
 from crosstask_papers.bench.results import Results
 
-RESULTS = Path(__file__).parent.parent.parent / "results"
+BENCH = Path(__file__).parent.parent.parent / "results" / "bench"
 FILE = Path(crosstask.automl.__file__).parent / PRIOR_FILE
-BUDGETS: Mapping[str, Path] = {"full": RESULTS / "bench" / "cells.jsonl"}
+BUDGETS: Mapping[str, Path] = {"full": BENCH / "cells.jsonl", "short": BENCH / "short_cells.jsonl"}
 DIGITS = 4
 
 
