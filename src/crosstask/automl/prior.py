@@ -19,8 +19,10 @@ PRETRAINED_BASE, NETWORK_BASE = "probe", "single"
 ALONE: Mapping[str, str] = {
     "stacking": "probe",
     "normalized-joint": "single",
+    "joint-then-target": "single",
     "tawt": "single",
     "sources-first": "single-probed",
+    "sources-first-then-target": "single-probed",
     "pretrain-probed": "single-probed",
     "label-transfer": "single-probed",
 }
@@ -32,8 +34,9 @@ LEAST_DEVIATION = 0.01
 """Even many suites do not foresee the next target to less than a point."""
 SUITE_SHARE = 0.5
 """Of the variance of gains over targets, what targets of a suite have in common."""
-OTHER_KIND, OTHER_FORM = 0.25, 0.25
-"""What a target counts that has another kind of labels, or was measured with (without) a pretrained encoder."""
+OTHER_KIND, OTHER_FORM = 0.25, 0.05
+"""What a target counts that has another kind of labels, or was measured with (without) a pretrained encoder: next to
+nothing, for there a layer begins at nothing, here it has been trained on more than all sources."""
 LABEL_FACTOR = 4.0
 """With so many times more or fewer labels a target counts half."""
 
