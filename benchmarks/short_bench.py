@@ -28,7 +28,7 @@ from crosstask.studies.grid import Grid, RunKey, as_written
 from crosstask.training.config import Training
 from crosstask.transferability.rank import rank
 from crosstask_papers.bench.choices import AXES, run_key
-from crosstask_papers.bench.data_sets import CUT_SEED
+from crosstask_papers.bench.data_sets import CUT_SEED, data_set
 from crosstask_papers.bench.methods import METHODS, Settings
 from crosstask_papers.bench.problems import Problem, make_problem
 from crosstask_papers.bench.runs import row_of
@@ -120,10 +120,11 @@ def measure(data: Path, key: RunKey) -> Row:
     return {**row, "from": [source.name for source in problem.sources]}
 
 
-def open_runs(output: Path, suites: Sequence[Suite]) -> Grid:
-    """What the file holds already; every suite stands in it before its runs, as it was run."""
+def open_runs(data: Path, output: Path, suites: Sequence[Suite]) -> Grid:
+    """What the file holds already; suites as they are run and the targets' numbers of classes stand in it too."""
     rows = read_rows(output) if output.is_file() else []
     written = {row["name"]: row for row in rows if row["event"] == "suite"}
+    counted = {row["key"] for row in rows if row["event"] == "target"}
     record = Record(output, keep=len(rows))
     for suite in suites:
         settings = as_written(suite.settings())
@@ -134,6 +135,11 @@ def open_runs(output: Path, suites: Sequence[Suite]) -> Grid:
                 f"'{output}' was begun with other settings of the suite '{suite.name}'; change them back to go on, or "
                 "name another --output."
             )
+    for name, target, _ in TARGETS:
+        key = f"{name} {target}"
+        if key not in counted and find_suite(name).kind == "classification":
+            num_classes = len(data_set(data, target).labels)
+            record.append({"event": "target", "key": key, "suite": name, "target": target, "classes": num_classes})
     return Grid(record, AXES)
 
 
@@ -146,7 +152,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     arguments = parser.parse_args()
     suites = [short_suite(name) for name in dict.fromkeys(name for name, _, _ in TARGETS)]
-    grid = open_runs(arguments.output, suites)
+    grid = open_runs(arguments.data, arguments.output, suites)
     grid.run(
         lambda key: measure(arguments.data, key), list(keys(arguments.seeds)), minutes=arguments.minutes, progress=False
     )

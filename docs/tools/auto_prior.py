@@ -29,6 +29,7 @@ DIGITS = 4
 def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarget]:
     """Target by target, what each method has over the base, on average over the seeds that both have."""
     suites = {row["name"]: row for row in rows if row["event"] == "suite"}
+    classes = {(row["suite"], row["target"]): row["classes"] for row in rows if row["event"] == "target"}
     names = [name for name, method in METHODS.items() if method.measure is None and method.rate_of is None]
     results = Results.of([row for row in rows if row["event"] == "cell"])
     num_labels = {(row["suite"], row["target"], row["labels"]): row["train"] for row in results.rows}
@@ -49,6 +50,7 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
                 "kind": suites[suite]["kind"],
                 "pretrained": pretrained,
                 "num_labels": num_labels[suite, target, labels],
+                "num_classes": classes.get((suite, target)),
                 "budget": budget,
                 "seeds": len(base),
                 "gains": gains,
