@@ -12,7 +12,7 @@ Rows are those of the bench (`results/bench/cells.jsonl`), by `docs/tools/auto_p
 
 import argparse
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -81,12 +81,12 @@ def short_suite(name: str) -> Suite:
     )
 
 
-def keys(num_seeds: int) -> Iterator[RunKey]:
-    """All runs: seed by seed, target by target, with every method that fits."""
+def keys(num_seeds: int, names: Collection[str]) -> Iterator[RunKey]:
+    """All runs: seed by seed, target by target, with every method that fits; with those of these names if any."""
     for seed, methods, (name, target, labels) in itertools.product(range(num_seeds), NAMES, TARGETS):
         suite = short_suite(name)
         for method in methods:
-            if METHODS[method].fits(suite, labels):
+            if METHODS[method].fits(suite, labels) and (not names or method in names):
                 rate = LEARNING_RATE if METHODS[method].has_rate else None
                 yield run_key(suite, target, labels, method, rate, seed)
 
@@ -150,12 +150,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--minutes", type=float, help="after which no further run is begun")
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--methods", nargs="+", default=[], choices=list(itertools.chain(*NAMES)), metavar="NAME")
     arguments = parser.parse_args()
     suites = [short_suite(name) for name in dict.fromkeys(name for name, _, _ in TARGETS)]
     grid = open_runs(arguments.data, arguments.output, suites)
-    grid.run(
-        lambda key: measure(arguments.data, key), list(keys(arguments.seeds)), minutes=arguments.minutes, progress=False
-    )
+    wanted_runs = list(keys(arguments.seeds, arguments.methods))
+    grid.run(lambda key: measure(arguments.data, key), wanted_runs, minutes=arguments.minutes, progress=False)
 
 
 if __name__ == "__main__":
