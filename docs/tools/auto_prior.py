@@ -38,11 +38,13 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
         of_suite = Results([row for row in results.rows if row["suite"] == suite])
         base = of_suite.by_seed(target, labels, PRETRAINED_BASE if pretrained else NETWORK_BASE)
         gains: dict[str, float] = {}
+        num_seeds = len(base)
         for name in names:
             scores = of_suite.by_seed(target, labels, name)
             seeds = sorted(base.keys() & scores.keys())
             if seeds:
                 gains[name] = round(fmean(scores[seed] - base[seed] for seed in seeds) / 100.0, DIGITS) + 0.0
+                num_seeds = min(num_seeds, len(seeds))
         if len(gains) > 1:
             yield {
                 "suite": suite,
@@ -52,7 +54,7 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
                 "num_labels": num_labels[suite, target, labels],
                 "num_classes": classes.get((suite, target)),
                 "budget": budget,
-                "seeds": len(base),
+                "seeds": num_seeds,
                 "gains": gains,
             }
 

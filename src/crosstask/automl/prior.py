@@ -34,7 +34,7 @@ LEAST_DEVIATION = 0.01
 """Even many suites do not foresee the next target to less than a point."""
 SUITE_SHARE = 0.5
 """Of the variance of gains over targets, what targets of a suite have in common."""
-OTHER_KIND, OTHER_FORM = 0.25, 0.02
+OTHER_KIND, OTHER_FORM = 0.1, 0.02
 """What a target counts that has another kind of labels, or was measured with (without) a pretrained encoder: next to
 nothing, for there a layer begins at nothing, here it has been trained on more than all sources."""
 HALVING_FACTOR = 4.0
@@ -48,7 +48,7 @@ class MeasuredTarget(TypedDict):
     - `num_labels`: labeled examples, all classes together; `num_classes`: None where that is not written down, or where
       there are none;
     - `budget`: "full" for the bench itself, "short" for few updates of the upper layers;
-    - `seeds`: how many draws of the labels the gains are means over;
+    - `seeds`: how many draws of the labels each gain is a mean over, at least;
     - `gains`: by method, as fractions: 0.03 is three points.
     """
 
@@ -81,11 +81,11 @@ class Prior:
     Targets t of suite s have gains g_st. Their suite mean is drawn from a normal distribution around the method's gain
     mu, which is itself expected near 0, as in a hierarchical model with these variances:
 
-        mu ~ N(0, D^2)      m_s ~ N(mu, r d^2)      g_st ~ N(m_s, (1 - r) d^2)
+        mu ~ N(0, max(D, d)^2)      m_s ~ N(mu, r d^2)      g_st ~ N(m_s, (1 - r) d^2)
 
     so that a suite with n_s targets tells of mu with the variance `r d^2 + (1 - r) d^2 / n_s`, and
 
-        1 / v = 1 / D^2 + sum_s w_s / (r d^2 + (1 - r) d^2 / n_s)
+        1 / v = 1 / max(D, d)^2 + sum_s w_s / (r d^2 + (1 - r) d^2 / n_s)
         gain = v sum_s w_s m_s / (r d^2 + (1 - r) d^2 / n_s)
         deviation^2 = d^2 + v
 
@@ -94,7 +94,7 @@ class Prior:
       times more or fewer labels, and classes; `w_s`: of the most alike target of the suite; `n_s`: all likenesses over
       this one;
     - `d^2`: variance of gains over targets, in which D^2 counts like one target more;
-    - `D`: `WEAK_DEVIATION`; `r`: `SUITE_SHARE`.
+    - `D`: `WEAK_DEVIATION`; where gains of targets are further apart than that, so may methods be; `r`: `SUITE_SHARE`.
 
     So a gain that few suites have shown is drawn to nothing, more targets of the same suite are worth less than another
     suite, and the deviation has in it that the mean is uncertain.
@@ -200,7 +200,7 @@ def expectation(suites: Sequence[Sequence[tuple[float, float]]]) -> Expectation:
     mean = statistics.fmean([gain for gain, _ in pairs], weights)
     squares = sum(weight * (gain - mean) ** 2 for gain, weight in pairs)
     variance = (WEAK_DEVIATION**2 + squares) / (1.0 + sum(weights))
-    precision, total = 1.0 / WEAK_DEVIATION**2, 0.0
+    precision, total = 1.0 / max(WEAK_DEVIATION**2, variance), 0.0
     for suite in suites:
         of_suite = [weight for _, weight in suite]
         most = max(of_suite)
