@@ -1,7 +1,8 @@
 """What `auto` knows beforehand: src/crosstask/automl/prior.json, made from measured gains alone.
 
-Sums up the runs of the bench, `results/bench/cells.jsonl`. Trials of learning rates and runs that are only controls are
-left out, and so is what does not train in the updates of all.
+Sums up the runs of the bench, `results/bench/cells.jsonl`, and those of text targets in the time that two cores have
+(`benchmarks/short_bench.py`). Trials of learning rates and runs that are only controls are left out, and so is what
+does not train in the updates of all.
 
 python docs/tools/auto_prior.py
 """
@@ -19,15 +20,16 @@ from crosstask.runs.record import read_rows
 from crosstask_papers.bench.methods import METHODS
 from crosstask_papers.bench.results import Results
 
-RESULTS = Path(__file__).parent.parent.parent / "results"
+BENCH = Path(__file__).parent.parent.parent / "results" / "bench"
 FILE = Path(crosstask.automl.__file__).parent / PRIOR_FILE
-BUDGETS: Mapping[str, Path] = {"full": RESULTS / "bench" / "cells.jsonl"}
+BUDGETS: Mapping[str, Path] = {"full": BENCH / "cells.jsonl", "short": BENCH / "short_cells.jsonl"}
 DIGITS = 4
 
 
 def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarget]:
     """Target by target, what each method has over the base, on average over the seeds that both have."""
     suites = {row["name"]: row for row in rows if row["event"] == "suite"}
+    classes = {(row["suite"], row["target"]): row["classes"] for row in rows if row["event"] == "target"}
     names = [name for name, method in METHODS.items() if method.measure is None and method.rate_of is None]
     results = Results.of([row for row in rows if row["event"] == "cell"])
     num_labels = {(row["suite"], row["target"], row["labels"]): row["train"] for row in results.rows}
@@ -36,11 +38,13 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
         of_suite = Results([row for row in results.rows if row["suite"] == suite])
         base = of_suite.by_seed(target, labels, PRETRAINED_BASE if pretrained else NETWORK_BASE)
         gains: dict[str, float] = {}
+        num_seeds = len(base)
         for name in names:
             scores = of_suite.by_seed(target, labels, name)
             seeds = sorted(base.keys() & scores.keys())
             if seeds:
                 gains[name] = round(fmean(scores[seed] - base[seed] for seed in seeds) / 100.0, DIGITS) + 0.0
+                num_seeds = min(num_seeds, len(seeds))
         if len(gains) > 1:
             yield {
                 "suite": suite,
@@ -48,8 +52,9 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
                 "kind": suites[suite]["kind"],
                 "pretrained": pretrained,
                 "num_labels": num_labels[suite, target, labels],
+                "num_classes": classes.get((suite, target)),
                 "budget": budget,
-                "seeds": len(base),
+                "seeds": num_seeds,
                 "gains": gains,
             }
 

@@ -19,8 +19,10 @@ PRETRAINED_BASE, NETWORK_BASE = "probe", "single"
 ALONE: Mapping[str, str] = {
     "stacking": "probe",
     "normalized-joint": "single",
+    "joint-then-target": "single",
     "tawt": "single",
     "sources-first": "single-probed",
+    "sources-first-then-target": "single-probed",
     "pretrain-probed": "single-probed",
     "label-transfer": "single-probed",
 }
@@ -32,18 +34,21 @@ LEAST_DEVIATION = 0.01
 """Even many suites do not foresee the next target to less than a point."""
 SUITE_SHARE = 0.5
 """Of the variance of gains over targets, what targets of a suite have in common."""
-OTHER_KIND, OTHER_FORM = 0.25, 0.25
-"""What a target counts that has another kind of labels, or was measured with (without) a pretrained encoder."""
-LABEL_FACTOR = 4.0
-"""With so many times more or fewer labels a target counts half."""
+OTHER_KIND, OTHER_FORM = 0.1, 0.02
+"""What a target counts that has another kind of labels, or was measured with (without) a pretrained encoder: next to
+nothing, for there a layer begins at nothing, here it has been trained on more than all sources."""
+HALVING_FACTOR = 4.0
+"""With so many times more or fewer labels a target counts half, and with so many times more or fewer classes."""
 
 
 class MeasuredTarget(TypedDict):
     """What each method had over the others on a target of the bench, with one number of labels.
 
-    - `pretrained`: whether the encoder was; `num_labels`: labeled examples, all classes together;
+    - `pretrained`: whether the encoder was;
+    - `num_labels`: labeled examples, all classes together; `num_classes`: None where that is not written down, or where
+      there are none;
     - `budget`: "full" for the bench itself, "short" for few updates of the upper layers;
-    - `seeds`: how many draws of the labels the gains are means over;
+    - `seeds`: how many draws of the labels each gain is a mean over, at least;
     - `gains`: by method, as fractions: 0.03 is three points.
     """
 
@@ -52,6 +57,7 @@ class MeasuredTarget(TypedDict):
     kind: str
     pretrained: bool
     num_labels: int
+    num_classes: int | None
     budget: str
     seeds: int
     gains: dict[str, float]
@@ -75,19 +81,20 @@ class Prior:
     Targets t of suite s have gains g_st. Their suite mean is drawn from a normal distribution around the method's gain
     mu, which is itself expected near 0, as in a hierarchical model with these variances:
 
-        mu ~ N(0, D^2)      m_s ~ N(mu, r d^2)      g_st ~ N(m_s, (1 - r) d^2)
+        mu ~ N(0, max(D, d)^2)      m_s ~ N(mu, r d^2)      g_st ~ N(m_s, (1 - r) d^2)
 
     so that a suite with n_s targets tells of mu with the variance `r d^2 + (1 - r) d^2 / n_s`, and
 
-        1 / v = 1 / D^2 + sum_s w_s / (r d^2 + (1 - r) d^2 / n_s)
+        1 / v = 1 / max(D, d)^2 + sum_s w_s / (r d^2 + (1 - r) d^2 / n_s)
         gain = v sum_s w_s m_s / (r d^2 + (1 - r) d^2 / n_s)
         deviation^2 = d^2 + v
 
     - `g_st`: the gain over the base, of the same labels and updates; m_s: the mean over targets by their likeness;
-    - `w`: likeness of a target: `OTHER_KIND` and `OTHER_FORM` where it differs, and half for every `LABEL_FACTOR` times
-      more or fewer labels; `w_s`: of the most alike target of the suite; `n_s`: all likenesses over this one;
+    - `w`: likeness of a target: `OTHER_KIND` and `OTHER_FORM` where it differs, and half for every `HALVING_FACTOR`
+      times more or fewer labels, and classes; `w_s`: of the most alike target of the suite; `n_s`: all likenesses over
+      this one;
     - `d^2`: variance of gains over targets, in which D^2 counts like one target more;
-    - `D`: `WEAK_DEVIATION`; `r`: `SUITE_SHARE`.
+    - `D`: `WEAK_DEVIATION`; where gains of targets are further apart than that, so may methods be; `r`: `SUITE_SHARE`.
 
     So a gain that few suites have shown is drawn to nothing, more targets of the same suite are worth less than another
     suite, and the deviation has in it that the mean is uncertain.
@@ -98,6 +105,7 @@ class Prior:
     ...     kind="pair",
     ...     pretrained=True,
     ...     num_labels=100,
+    ...     num_classes=2,
     ...     budget="full",
     ...     seeds=5,
     ...     gains={"probe": 0.0, "stacking": 0.05},
@@ -120,7 +128,14 @@ class Prior:
         return cls([row for row in measured_targets() if row["suite"] not in without])
 
     def expect(
-        self, method: str, *, kind: str, pretrained: bool, num_labels: int, has_sources: bool = True
+        self,
+        method: str,
+        *,
+        kind: str,
+        pretrained: bool,
+        num_labels: int,
+        num_classes: int | None = None,
+        has_sources: bool = True,
     ) -> Expectation:
         """What a method should bring over the base, which itself has the gain and the deviation 0.
 
@@ -131,6 +146,7 @@ class Prior:
             kind: of the target.
             pretrained: whether the encoder is; the base is "probe" then, and "single" otherwise.
             num_labels: labeled examples of the target.
+            num_classes: of the target; where that is left out, or unknown of a measured one, classes are not compared.
             has_sources: whether there are sources; without any, a method does what is left of it (`ALONE`).
         """
         if not has_sources:
@@ -142,20 +158,33 @@ class Prior:
         for row in self.measured:
             if method in row["gains"] and base in row["gains"]:
                 gain = row["gains"][method] - row["gains"][base]
-                weight = likeness(row, kind, pretrained, num_labels)
+                weight = likeness(row, kind, pretrained, num_labels, num_classes)
                 evidence.setdefault(row["suite"], []).append((gain, weight))
         return expectation(list(evidence.values()))
 
 
-def likeness(row: MeasuredTarget, kind: str, pretrained: bool, num_labels: int) -> float:
+def likeness(
+    row: MeasuredTarget, kind: str, pretrained: bool, num_labels: int, num_classes: int | None = None
+) -> float:
     """What a target counts for another one, between 0 and 1."""
     weight = 1.0
     if row["kind"] != kind:
         weight *= OTHER_KIND
     if row["pretrained"] != pretrained:
         weight *= OTHER_FORM
-    ratio = max(num_labels, 1) / max(row["num_labels"], 1)
-    return weight * 0.5 ** abs(math.log(ratio, LABEL_FACTOR))
+    weight *= halved(num_labels, row["num_labels"])
+    if num_classes is not None and row["num_classes"] is not None:
+        weight *= halved(num_classes, row["num_classes"])
+    return weight
+
+
+def halved(count: int, other: int) -> float:
+    """One half for every `HALVING_FACTOR` times between two counts.
+
+    >>> halved(100, 100), halved(25, 100), halved(400, 100)
+    (1.0, 0.5, 0.5)
+    """
+    return 0.5 ** abs(math.log(max(count, 1) / max(other, 1), HALVING_FACTOR))
 
 
 def expectation(suites: Sequence[Sequence[tuple[float, float]]]) -> Expectation:
@@ -171,7 +200,7 @@ def expectation(suites: Sequence[Sequence[tuple[float, float]]]) -> Expectation:
     mean = statistics.fmean([gain for gain, _ in pairs], weights)
     squares = sum(weight * (gain - mean) ** 2 for gain, weight in pairs)
     variance = (WEAK_DEVIATION**2 + squares) / (1.0 + sum(weights))
-    precision, total = 1.0 / WEAK_DEVIATION**2, 0.0
+    precision, total = 1.0 / max(WEAK_DEVIATION**2, variance), 0.0
     for suite in suites:
         of_suite = [weight for _, weight in suite]
         most = max(of_suite)
