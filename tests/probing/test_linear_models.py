@@ -123,6 +123,16 @@ class TestSolver:
         only = fit(units(features, np.full(40, 1), num_outputs=3), [0.1])[0]
         assert (only(features).argmax(1) == 1).all()
 
+    def test_features_that_are_nothing_beside_the_others_have_no_huge_weights(self):
+        features, labels = problem(8, 40)
+        features[:, 2] *= 1e-31
+        features[:, 3] *= 1e12  # as a time in nanoseconds
+        model = fit(units(features, labels, num_outputs=5), [0.1])[0]
+        assert np.abs(model.weights[:, 2]).max() < 1e-12
+        without = np.delete(features, 2, axis=1)
+        others = fit(units(without, labels, num_outputs=5), [0.1])[0]
+        np.testing.assert_allclose(np.delete(model.weights, 2, axis=1), others.weights, rtol=1e-5, atol=1e-12)
+
     @pytest.mark.parametrize("classes", [2, 4])
     @pytest.mark.parametrize("width", [12, 80])  # fewer and more than there are units
     @pytest.mark.parametrize(("tolerance", "error"), [(1e-8, 1e-5), (1e-4, 0.1)])

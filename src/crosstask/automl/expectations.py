@@ -44,6 +44,7 @@ def expectations(
             kind=target.kind,
             pretrained=candidate.level != "network" and is_pretrained(candidate.encoder),
             num_labels=len(target.train),
+            num_classes=len(target.labels) if target.kind in ("classification", "pair") else None,
             has_sources=bool(candidate.sources),
         )
 

@@ -7,6 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+LEAST_DEVIATION = 1e-15
+"""Of a feature that says anything, beside the usual one's."""
+
 
 @dataclass(frozen=True, eq=False)
 class Designs:
@@ -61,8 +64,15 @@ def _padded(subsets: Sequence[np.ndarray], device: torch.device) -> tuple[Tensor
 
 
 def usable_scale(mean: Tensor, deviation: Tensor) -> Tensor:
-    """Standard deviations to divide by: a constant keeps one of rounding errors, which must not be blown up."""
-    is_constant = (deviation <= 1e-6 * mean.abs()) | (deviation == 0.0)
+    """Standard deviations to divide by: a constant keeps one of rounding errors, which must not be blown up.
+
+    Nor must a feature that is nothing beside the others, as where an encoder gives 1e-31 for what it does not use.
+    """
+    if not deviation.shape[-1]:
+        return deviation
+    positive = deviation.masked_fill(deviation == 0.0, torch.nan)
+    usual = positive.nanmedian(-1, keepdim=True).values.nan_to_num(nan=0.0)
+    is_constant = (deviation <= 1e-6 * mean.abs()) | (deviation <= LEAST_DEVIATION * usual)
     return deviation.masked_fill(is_constant, 1.0)
 
 
