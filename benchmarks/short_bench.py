@@ -2,7 +2,7 @@
 
 Targets of the text suites, labels, sources without shared text and methods are those of `crosstask bench`; the budget
 is that of `auto` where time is short: MiniLM with its lower layers frozen and their outputs kept, texts of 48 word
-pieces, few updates of 8 examples a task, one learning rate, and the two sources that `rank` puts first. A
+pieces, few updates of 8 examples a task, one learning rate for each method, and the two sources that `rank` puts first. A
 measurement that was stopped goes on where it was.
 
     python benchmarks/short_bench.py --data DATA --minutes 50
@@ -36,16 +36,19 @@ from crosstask_papers.bench.suites import Suite, find_suite
 
 OUTPUT = Path(__file__).parent.parent / "results" / "bench" / "short_cells.jsonl"
 ENCODER = {"name": "minilm", "max_length": 48, "freeze": 4}
-LEARNING_RATE = 1e-3
-"""Of the layers that learn; the best of three in `benchmarks/partial_freeze.py`."""
+LEARNING_RATE, PROBED_RATE = 1e-3, 5e-4
+"""Of the layers that learn, as `auto` has them: the best of three in `benchmarks/partial_freeze.py`, and what begins at a
+probe falls apart with that."""
+PROBED = ("single-probed", "sources-first", "sources-first-then-target", "pretrain-probed", "label-transfer")
 UPDATES, BATCH_SIZE = 100, 8
 MAX_SOURCE, MAX_TEST = 1000, 1000
 NUM_RANKED, NUM_SOURCES = 5, 2
 """Sources of a target that are ranked, and the best of them, which it has."""
 SEEDS = 2
 NAMES = (
-    ("probe", "stacking", "single-probed", "sources-first", "pretrain-probed", "label-transfer", "contrastive"),
-    ("normalized-joint", "single", "joint-then-target", "tawt", "sources-first-then-target"),
+    ("probe", "stacking", "single", "normalized-joint", "sources-first", "pretrain-probed", "contrastive"),
+    ("label-transfer", "single-probed"),
+    ("joint-then-target", "tawt", "sources-first-then-target"),
 )
 """What `auto` tries or might, the more important first: of all targets before the others begin."""
 TARGETS = (
@@ -73,7 +76,7 @@ def short_suite(name: str) -> Suite:
         suite,
         sources={target: sources[:NUM_RANKED] for target, sources in suite.sources.items()},
         encoder=ENCODER,
-        rates=(LEARNING_RATE,),
+        rates=(LEARNING_RATE, PROBED_RATE),
         updates=UPDATES,
         batch_size=BATCH_SIZE,
         max_source=MAX_SOURCE,
@@ -87,7 +90,9 @@ def keys(num_seeds: int, names: Collection[str]) -> Iterator[RunKey]:
         suite = short_suite(name)
         for method in methods:
             if METHODS[method].fits(suite, labels) and (not names or method in names):
-                rate = LEARNING_RATE if METHODS[method].has_rate else None
+                rate = None
+                if METHODS[method].has_rate:
+                    rate = PROBED_RATE if method in PROBED else LEARNING_RATE
                 yield run_key(suite, target, labels, method, rate, seed)
 
 
