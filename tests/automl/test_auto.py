@@ -291,6 +291,14 @@ def test_next_to_no_time_still_gives_a_model():
     assert len(found.predict(target.test.inputs)) == 400
 
 
+def test_next_to_no_time_still_gives_a_model_where_nothing_can_be_solved():
+    target, sources, encoder = kinds("classification")
+    found = ct.auto(target, sources, **{**QUICK, "encoder": encoder, "minutes": 1e-6})
+    assert found.winner == "single"
+    assert "there was no time to try anything" in str(found)
+    assert found.run.num_updates == QUICK["updates"]
+
+
 def test_an_encoder_that_takes_no_such_task_is_an_error():
     target, sources = helpful()
     with pytest.raises(ct.CrossTaskError, match="textcnn"):
