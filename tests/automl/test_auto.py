@@ -13,10 +13,11 @@ from auto_problem import QUICK, StillClock, helpful, kinds
 from rich.console import Console
 
 import crosstask as ct
-from crosstask.automl import evaluator, search
+from crosstask.automl import driver, evaluator, search
 from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import FineTuning, Makings
 from crosstask.automl.driver import Request, find_model
+from crosstask.automl.encoder_speed import EncoderSpeed
 from crosstask.automl.leaderboard import Line, TerminalBoard
 from crosstask.automl.source_selection import HOPE, SourceSelector, read_features
 from crosstask.runs.run import RunFolder
@@ -322,6 +323,23 @@ def test_a_pretrained_encoder_is_fine_tuned(tiny_encoder):
     assert found.facts["examples_per_second"] > 0
     assert found.facts["fine_tuning"]["updates"] == found.facts["updates"]["fine-tuned"] == 4
     assert all(isinstance(label, str) for label in found.predict(["good film", "bad"]))
+
+
+@pytest.mark.parametrize("max_length", [None, 16])
+def test_texts_are_cut_where_the_time_is_short_and_the_user_says_nothing(tiny_encoder, monkeypatch, max_length):
+    target, _, _ = kinds("classification")
+
+    def speed_of(target, encoder):
+        is_short = isinstance(encoder, dict) and "max_length" in encoder
+        return EncoderSpeed(1e5 if is_short else 0.1, num_layers=2)
+
+    monkeypatch.setattr(driver, "measure_speed", speed_of)
+    encoder = tiny_encoder("bert") if max_length is None else {"name": tiny_encoder("bert"), "max_length": max_length}
+    found = ct.auto(target, **{**QUICK, "updates": 4, "encoder": encoder})
+    lengths = {candidate["encoder"]["max_length"] for candidate in found.facts["candidates"].values()}
+    assert lengths == {max_length or 64}
+    note = "texts are read up to 64 word pieces, since more do not fit into the time"
+    assert (note in found.facts["notes"]) is (max_length is None)
 
 
 def test_a_pretrained_encoder_that_stays_as_it_is_has_layers_on_its_features(tiny_encoder):

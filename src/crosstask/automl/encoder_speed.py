@@ -8,17 +8,24 @@ from typing import Any
 from torch import nn
 
 from crosstask.automl.candidates import is_pretrained
+from crosstask.data.examples import Kind
 from crosstask.data.task import Task
 from crosstask.methods import Named
 from crosstask.models.build import build_encoder, feature_section
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.encoders.layer_split import layer_list
+from crosstask.studies.method import Section
+from crosstask.validation import name_and_options
 
 FIRST_EXAMPLES = 16
 ENOUGH_SECONDS, MIN_PASSES = 0.5, 2
 """A pass that takes this long says how fast the encoder is; shorter ones are mostly what precedes it. On a busy machine
 one may be held up, so that the faster of two counts."""
 MAX_EXAMPLES = 2048
+SHORT_TEXTS, SHORT_SENTENCES = 64, 128
+"""Word pieces of a text where time is short; of a text whose words are tagged, none of which should be cut off."""
+CLEARLY_FASTER = 1.3
+"""Else texts are short anyway."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,19 @@ def measure_speed(target: Task, encoder: Named) -> EncoderSpeed | None:
     body = frozen.inner.body
     layers = layer_list(body) if isinstance(body, nn.Module) else None
     return EncoderSpeed(speed, len(layers or ()))
+
+
+def shortened(encoder: Named, kind: Kind) -> Section | None:
+    """The encoder with shorter texts, where the user has not said how long they are to be."""
+    name, options = name_and_options("encoder", encoder)
+    if "max_length" in options:
+        return None
+    return {"name": name, **options, "max_length": short_texts(kind)}
+
+
+def short_texts(kind: Kind) -> int:
+    """Word pieces of a text where time is short."""
+    return SHORT_SENTENCES if kind == "tagging" else SHORT_TEXTS
 
 
 def _repeated(inputs: Any, count: int) -> Sequence[Any]:
