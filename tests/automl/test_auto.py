@@ -180,6 +180,17 @@ def test_sources_are_cut_to_what_the_encoder_can_read_in_the_time():
     assert "cannot read 100 examples of each source" in none.left_out["up"]
 
 
+def test_sources_with_the_targets_words_are_read_where_there_is_no_time_for_all():
+    target, (like,), encoder = kinds("classification")
+    strange = ct.Task.from_arrays("strange", ["fleet of ships at sea", "ships in a harbour"] * 15, ["a", "b"] * 15)
+    more = ct.Task.from_arrays("more", ["tides and currents", "the depth of a channel"] * 15, ["a", "b"] * 15)
+    clock = StillClock(1.0)
+    selection = SourceSelector(encoder, 10.0, clock, seed=0).select(target, [strange, like, more], {"gone": "no file"})
+    assert selection.selected == ("source",)
+    assert set(selection.left_out) == {"strange", "more", "gone"}
+    assert "texts of others are more like the target's" in selection.left_out["more"]
+
+
 @pytest.mark.parametrize(("seconds", "read"), [(0.0, 5), (1e9, 50)])
 def test_features_are_read_as_long_as_there_is_time(tiny_encoder, seconds, read):
     target, sources, _ = kinds("classification")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from crosstask.automl.budget import Clock
+from crosstask.automl.nearest import nearest_sources
 from crosstask.data.subsets import random_subset
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
@@ -176,8 +177,18 @@ class SourceSelector:
         affordable = self._affordable_examples(target)
         ranked_examples = None
         if affordable is not None and affordable < MIN_EXAMPLES * len(sources):
+            count = affordable // MIN_EXAMPLES
             too_slow = f"in this time the encoder cannot read {MIN_EXAMPLES} examples of each source"
-            return Selection((), (), {**unreadable, **dict.fromkeys(names, too_slow)})
+            if not count:
+                return Selection((), (), {**unreadable, **dict.fromkeys(names, too_slow)})
+            sources = nearest_sources(target, sources, count, self.seed)
+            near = [source.name for source in sources]
+            far = [name for name in names if name not in near]
+            unreadable = {
+                **unreadable,
+                **dict.fromkeys(far, f"{too_slow}, and texts of others are more like the target's"),
+            }
+            names = tuple(near)
         if affordable is not None and affordable < EXAMPLES_TO_ENCODE:
             ranked_examples = max(MIN_EXAMPLES, affordable // 2 // len(sources))
         # 2. The ranking.
