@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from auto_problem import QUICK, StillClock, helpful, kinds
 from rich.console import Console
 
@@ -342,11 +343,14 @@ def test_texts_are_cut_where_the_time_is_short_and_the_user_says_nothing(tiny_en
 
     def speed_of(target, encoder):
         is_short = isinstance(encoder, dict) and "max_length" in encoder
-        return EncoderSpeed(1e5 if is_short else 0.1, num_layers=2)
+        return EncoderSpeed(1e5 if is_short else 0.1, num_layers=2, num_threads=1)
 
     monkeypatch.setattr(driver, "measure_speed", speed_of)
     encoder = tiny_encoder("bert") if max_length is None else {"name": tiny_encoder("bert"), "max_length": max_length}
+    threads = torch.get_num_threads()
     found = ct.auto(target, **{**QUICK, "updates": 4, "encoder": encoder})
+    assert torch.get_num_threads() == threads
+    assert found.facts["threads"] == 1
     lengths = {candidate["encoder"]["max_length"] for candidate in found.facts["candidates"].values()}
     assert lengths == {max_length or 64}
     note = "texts are read up to 64 word pieces, since more do not fit into the time"

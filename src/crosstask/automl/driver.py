@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from crosstask.automl.budget import ALL_LABELS, Clock
 from crosstask.automl.candidates import Candidate, FineTuning, Level, Makings
 from crosstask.automl.choice import Choice
@@ -135,8 +137,12 @@ def find_model(request: Request, board: Board) -> Found:
             if finished is not None:
                 write_missing_page(request.folder / RUN_FOLDER)
                 return finished
-        with board.shown():
-            return _Driver(request, grid, board).run()
+        num_threads = torch.get_num_threads()
+        try:
+            with board.shown():
+                return _Driver(request, grid, board).run()
+        finally:
+            torch.set_num_threads(num_threads)
 
 
 class _Stopwatch:
@@ -166,6 +172,8 @@ class _Driver:
         # 1. Which sources: by their ranking, on as many labels as can be read; and their features.
         board.working("how fast the encoder is")
         encoder, speed = self._encoder()
+        if speed is not None:
+            torch.set_num_threads(speed.num_threads)
         examples_per_second = None if speed is None else speed.examples_per_second
         target = with_note_on_repeats(limited_target(request.pooled_target, examples_per_second, clock, request.seed))
         check_labels(target)
@@ -233,6 +241,7 @@ class _Driver:
                 for level, by_name in evaluator.sources.items()
             },
             "examples_per_second": examples_per_second,
+            "threads": torch.get_num_threads(),
             "fine_tuning": None if fine_tuning is None else fine_tuning.to_row(),
             "updates": evaluator.updates,
             "scores": run.scores.get(target.name, {}),
