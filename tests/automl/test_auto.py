@@ -9,14 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from auto_problem import QUICK, StillClock, helpful, kinds
 from rich.console import Console
 
 import crosstask as ct
-from crosstask.automl import evaluator, search
+from crosstask.automl import driver, evaluator, search
 from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import FineTuning, Makings
 from crosstask.automl.driver import Request, find_model
+from crosstask.automl.encoder_speed import EncoderSpeed
 from crosstask.automl.leaderboard import Line, TerminalBoard
 from crosstask.automl.source_selection import HOPE, SourceSelector, read_features
 from crosstask.runs.run import RunFolder
@@ -179,6 +181,17 @@ def test_sources_are_cut_to_what_the_encoder_can_read_in_the_time():
     assert "cannot read 100 examples of each source" in none.left_out["up"]
 
 
+def test_sources_with_the_targets_words_are_read_where_there_is_no_time_for_all():
+    target, (like,), encoder = kinds("classification")
+    strange = ct.Task.from_arrays("strange", ["fleet of ships at sea", "ships in a harbour"] * 15, ["a", "b"] * 15)
+    more = ct.Task.from_arrays("more", ["tides and currents", "the depth of a channel"] * 15, ["a", "b"] * 15)
+    clock = StillClock(1.0)
+    selection = SourceSelector(encoder, 10.0, clock, seed=0).select(target, [strange, like, more], {"gone": "no file"})
+    assert selection.selected == ("source",)
+    assert set(selection.left_out) == {"strange", "more", "gone"}
+    assert "texts of others are more like the target's" in selection.left_out["more"]
+
+
 @pytest.mark.parametrize(("seconds", "read"), [(0.0, 5), (1e9, 50)])
 def test_features_are_read_as_long_as_there_is_time(tiny_encoder, seconds, read):
     target, sources, _ = kinds("classification")
@@ -291,6 +304,14 @@ def test_next_to_no_time_still_gives_a_model():
     assert len(found.predict(target.test.inputs)) == 400
 
 
+def test_next_to_no_time_still_gives_a_model_where_nothing_can_be_solved():
+    target, sources, encoder = kinds("classification")
+    found = ct.auto(target, sources, **{**QUICK, "encoder": encoder, "minutes": 1e-6})
+    assert found.winner == "single"
+    assert "there was no time to try anything" in str(found)
+    assert found.run.num_updates == QUICK["updates"]
+
+
 def test_an_encoder_that_takes_no_such_task_is_an_error():
     target, sources = helpful()
     with pytest.raises(ct.CrossTaskError, match="textcnn"):
@@ -314,6 +335,26 @@ def test_a_pretrained_encoder_is_fine_tuned(tiny_encoder):
     assert found.facts["examples_per_second"] > 0
     assert found.facts["fine_tuning"]["updates"] == found.facts["updates"]["fine-tuned"] == 4
     assert all(isinstance(label, str) for label in found.predict(["good film", "bad"]))
+
+
+@pytest.mark.parametrize("max_length", [None, 16])
+def test_texts_are_cut_where_the_time_is_short_and_the_user_says_nothing(tiny_encoder, monkeypatch, max_length):
+    target, _, _ = kinds("classification")
+
+    def speed_of(target, encoder):
+        is_short = isinstance(encoder, dict) and "max_length" in encoder
+        return EncoderSpeed(1e5 if is_short else 0.1, num_layers=2, num_threads=1)
+
+    monkeypatch.setattr(driver, "measure_speed", speed_of)
+    encoder = tiny_encoder("bert") if max_length is None else {"name": tiny_encoder("bert"), "max_length": max_length}
+    threads = torch.get_num_threads()
+    found = ct.auto(target, **{**QUICK, "updates": 4, "encoder": encoder})
+    assert torch.get_num_threads() == threads
+    assert found.facts["threads"] == 1
+    lengths = {candidate["encoder"]["max_length"] for candidate in found.facts["candidates"].values()}
+    assert lengths == {max_length or 64}
+    note = "texts are read up to 64 word pieces, since more do not fit into the time"
+    assert (note in found.facts["notes"]) is (max_length is None)
 
 
 def test_a_pretrained_encoder_that_stays_as_it_is_has_layers_on_its_features(tiny_encoder):

@@ -84,6 +84,8 @@ def test_folds_move_what_was_expected():
 def test_equal_ones_keep_the_simpler_model():
     again = Standing("again", ALONE.scores, NOTHING, uses_sources=False)
     assert winner(ALONE, again, helped(0.5, 0.6, 0.5, 0.6)) == "alone"
+    # The same on every fold is the same model, although more was expected.
+    assert winner(ALONE, helped(0.5, 0.6, 0.5, 0.6, expected=Expectation(0.06, 0.04))) == "alone"
 
 
 def test_what_was_not_measured_wins_only_if_nothing_was():

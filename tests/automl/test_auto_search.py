@@ -64,11 +64,11 @@ def searched(minutes, slower=1.0, record=None, refuses=(), board=None):
     target, sources = helpful()
     clock = StillClock(minutes)
     clock.spent = 10.0  # reading, ranking and features
-    plan = plan_fine_tuning(EncoderSpeed(SPEED / slower, 6), 1, None, clock.remaining)
+    plan = plan_fine_tuning(EncoderSpeed(SPEED / slower, 6), "classification", 1, None, clock.remaining)
     makings = Makings(target, sources[:1], sources, "minilm", 1, None if plan is None else plan.fine_tuning)
     candidates, _ = makings.candidates()
     base = base_of(candidates)
-    expected = expectations(candidates, target, base, [source.name for source in sources])
+    expected = expectations(candidates, target, base, {source.name: 1.0 for source in sources})
     bench = Pretended(target, clock, plan, slower, refuses)
     search = Search(bench, candidates, expected, base, Grid(record, AXES), clock, board or Board(), finish=5.0)
     search.run()

@@ -121,6 +121,11 @@ class Candidate:
             return self.passes * (num_sources + 0.5 + 0.5 * (not num_sources))
         return self.passes * (num_sources + 1)
 
+    @property
+    def starts_at_probe(self) -> bool:
+        """Whether the target's head is a probe's before it is trained with the encoder."""
+        return self.method.training.get("head") == "probe" or self.prior_name == LABEL_TRANSFER.name
+
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -165,11 +170,17 @@ class FineTuning:
             changes["max_length"] = self.max_length
         return {**encoder, **changes}
 
-    def learning_rate(self, updates: int) -> float:
-        """More for few updates, and more where the lower layers stay (`benchmarks/partial_freeze.py`)."""
+    def learning_rate(self, updates: int, *, from_probe: bool) -> float:
+        """More for few updates, and more where the lower layers stay (`benchmarks/partial_freeze.py`).
+
+        Half of it where the head begins as a probe, whose large weights a step of the encoder moves further
+        (`benchmarks/short_bench.py`).
+        """
         if self.frozen_layers:
-            return 1e-3 if updates <= 200 else 5e-4
-        return 2e-4 if updates <= 200 else 1e-4
+            rate = 1e-3 if updates <= 200 else 5e-4
+        else:
+            rate = 2e-4 if updates <= 200 else 1e-4
+        return rate / 2.0 if from_probe else rate
 
 
 def training_of(candidate: Candidate, training: Training, updates: int, fine_tuning: FineTuning) -> Training:
@@ -183,7 +194,7 @@ def training_of(candidate: Candidate, training: Training, updates: int, fine_tun
     learning_rate, batch_size = training.learning_rate, training.batch_size
     if candidate.level == "fine-tuned":
         batch_size = min(batch_size, fine_tuning.batch_size)
-        learning_rate = learning_rate or fine_tuning.learning_rate(updates)
+        learning_rate = learning_rate or fine_tuning.learning_rate(updates, from_probe=candidate.starts_at_probe)
     elif learning_rate is None or is_pretrained(candidate.encoder):
         learning_rate = NETWORK_RATE
     updates = max(1, updates // candidate.num_phases)

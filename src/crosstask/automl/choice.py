@@ -95,6 +95,9 @@ def posteriors(standings: Sequence[Standing], base: str, floor: float) -> dict[s
 
         deviation_c^2 = ((n_c - 1) sd_c^2 + k mean_c(sd_c^2)) / (n_c - 1 + k)        k = COMMON_FOLDS
 
+    One that scores as the base does on every fold gains nothing, whatever was expected: it is the same model, as
+    stacking is where no source's answers tell anything.
+
     Args:
         standings: of all candidates.
         base: name of the candidate that gains are over.
@@ -114,7 +117,10 @@ def posteriors(standings: Sequence[Standing], base: str, floor: float) -> dict[s
         lead = leads[standing.name]
         folds = max(0, lead.count - 1)
         variance = (folds * (lead.deviation or 0.0) ** 2 + COMMON_FOLDS * common) / (folds + COMMON_FOLDS)
-        gains[standing.name] = posterior(standing.expected, lead, math.sqrt(max(variance, floor**2)))
+        gain = posterior(standing.expected, lead, math.sqrt(max(variance, floor**2)))
+        if lead.count >= FIRST_FOLDS and lead.deviation == 0.0 and lead.mean == 0.0:
+            gain = Gain(min(gain.mean, 0.0), gain.deviation)
+        gains[standing.name] = gain
     return gains
 
 

@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+
 from crosstask.automl.budget import ALL_LABELS, Clock
 from crosstask.automl.candidates import Candidate, FineTuning, Level, Makings
 from crosstask.automl.choice import Choice
-from crosstask.automl.encoder_speed import EncoderSpeed, measure_speed
+from crosstask.automl.encoder_speed import CLEARLY_FASTER, EncoderSpeed, measure_speed, shortened
 from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.expectations import base_of, expectations
 from crosstask.automl.fine_tuning import FineTuningPlan, plan_fine_tuning
@@ -43,9 +45,12 @@ from crosstask.studies.method import Section
 from crosstask.studies.options import content, overlap_fact, tasks_by_name
 from crosstask.training.config import Training
 from crosstask.training.problem import overlap_notes, without_overlap
+from crosstask.validation import name_and_options
 
 WRITING_SECONDS, PRETRAINED_WRITING_SECONDS = 1.0, 5.0
 """To write a run and its export: little, but for the weights of a pretrained encoder."""
+WANTED_EXAMPLES = 1_000
+"""Of a source: with fewer of them read, texts are rather read in part."""
 NETWORK_UPDATES = 400
 """Of layers that learn from nothing, or on features."""
 FACT_NAMES = {"settings": "encoder, training or seed", "data": "the data of task '{}'"}
@@ -132,8 +137,12 @@ def find_model(request: Request, board: Board) -> Found:
             if finished is not None:
                 write_missing_page(request.folder / RUN_FOLDER)
                 return finished
-        with board.shown():
-            return _Driver(request, grid, board).run()
+        num_threads = torch.get_num_threads()
+        try:
+            with board.shown():
+                return _Driver(request, grid, board).run()
+        finally:
+            torch.set_num_threads(num_threads)
 
 
 class _Stopwatch:
@@ -162,27 +171,28 @@ class _Driver:
 
         # 1. Which sources: by their ranking, on as many labels as can be read; and their features.
         board.working("how fast the encoder is")
-        speed = measure_speed(request.pooled_target, request.encoder)
+        encoder, speed = self._encoder()
+        if speed is not None:
+            torch.set_num_threads(speed.num_threads)
         examples_per_second = None if speed is None else speed.examples_per_second
         target = with_note_on_repeats(limited_target(request.pooled_target, examples_per_second, clock, request.seed))
         check_labels(target)
-        selection = self._selection(target, examples_per_second, times)
+        selection = self._selection(target, encoder, examples_per_second, times)
 
         # 2. Which candidates, and what is expected of each.
-        fine_tuning = self._fine_tuning(speed, len(selection.selected))
+        fine_tuning = self._fine_tuning(target, speed, len(selection.selected))
         sources = tasks_by_name(request.sources)
         makings = Makings(
             target,
             [sources[name] for name in selection.selected],
             [sources[name] for name in selection.usable],
-            request.encoder,
+            encoder,
             0 if fine_tuning is None else fine_tuning.num_sources,
             None if fine_tuning is None else fine_tuning.fine_tuning,
         )
         candidates, notes = makings.candidates()
         base = base_of(candidates)
-        promising = selection.selected if selection.promising else ()
-        expected = expectations(candidates, target, base, promising, request.prior)
+        expected = expectations(candidates, target, base, selection.trust, request.prior)
         evaluator = self._evaluator(target, sources, selection, fine_tuning)
 
         # 3. The search, which leaves time to measure and write the last model.
@@ -214,7 +224,13 @@ class _Driver:
             "sources": list(winner.sources),
             "why": choice.why,
             "left_out": dict(selection.left_out),
-            "notes": [*self._new_notes(target), *self._overlap_notes(), *selection.notes, *notes],
+            "notes": [
+                *self._new_notes(target),
+                *self._overlap_notes(),
+                *_notes_on_length(encoder, request.encoder),
+                *selection.notes,
+                *notes,
+            ],
             "leaderboard": [line.to_json() for line in search.leaderboard(choice.winner).lines],
             "candidates": {name: candidate.to_json() for name, candidate in search.candidates.items()},
             "base": base,
@@ -225,6 +241,7 @@ class _Driver:
                 for level, by_name in evaluator.sources.items()
             },
             "examples_per_second": examples_per_second,
+            "threads": torch.get_num_threads(),
             "fine_tuning": None if fine_tuning is None else fine_tuning.to_row(),
             "updates": evaluator.updates,
             "scores": run.scores.get(target.name, {}),
@@ -236,7 +253,38 @@ class _Driver:
         result.write()
         return result
 
-    def _selection(self, target: Task, speed: float | None, times: _Stopwatch) -> Selection:
+    def _encoder(self) -> tuple[Named, EncoderSpeed | None]:
+        """The user's encoder and how fast it is; with shorter texts where it could not read enough of them in the time.
+
+        A call that was stopped has said which.
+        """
+        request = self.request
+        rows = self.grid.record.of("encoder")
+        encoder: Named = rows[-1]["encoder"] if rows else request.encoder
+        speed = measure_speed(request.pooled_target, encoder)
+        if rows or speed is None:
+            return encoder, speed
+        shorter = shortened(encoder, request.target.kind)
+        if shorter is not None and self._wanted_examples() > self._readable(speed):
+            faster = measure_speed(request.pooled_target, shorter)
+            if faster is not None and faster.examples_per_second > CLEARLY_FASTER * speed.examples_per_second:
+                encoder, speed = shorter, faster
+        self.grid.record.append({"event": "encoder", "encoder": encoder})
+        return encoder, speed
+
+    def _wanted_examples(self) -> int:
+        """What should be read: all labels of the target, and of each source enough to learn from."""
+        count = len(self.request.pooled_target.train)
+        if self.request.target.test is not None:
+            count += len(self.request.target.test)
+        for source in self.request.limited_sources:
+            count += min(WANTED_EXAMPLES, len(source.train))
+        return count
+
+    def _readable(self, speed: EncoderSpeed) -> int:
+        return int(FEATURE_FRACTION * self.request.clock.remaining * speed.examples_per_second)
+
+    def _selection(self, target: Task, encoder: Named, speed: float | None, times: _Stopwatch) -> Selection:
         """As a call that was stopped made it, or anew: its runs were with these sources."""
         rows = self.grid.record.of("selection")
         if rows:
@@ -245,19 +293,19 @@ class _Driver:
         request, clock = self.request, self.request.clock
         self.board.working("ranking of the sources")
         usable_sources, problems = request.usable_sources()
-        selection = SourceSelector(request.encoder, speed, clock, request.seed).select(target, usable_sources, problems)
+        selection = SourceSelector(encoder, speed, clock, request.seed).select(target, usable_sources, problems)
         times.end("ranking")
         if selection.examples is not None:
             self.board.working("features of texts")
             sources = [source for source in request.sources if source.name in selection.selected]
             seconds = FEATURE_FRACTION * clock.remaining
-            read = read_features(target, sources, request.encoder, request.drawn, selection.examples, seconds)
+            read = read_features(target, sources, encoder, request.drawn, selection.examples, seconds)
             selection = replace(selection, examples=read)
         times.end("features")
         self.grid.record.append(selection.to_row())
         return selection
 
-    def _fine_tuning(self, speed: EncoderSpeed | None, num_sources: int) -> FineTuningPlan | None:
+    def _fine_tuning(self, target: Task, speed: EncoderSpeed | None, num_sources: int) -> FineTuningPlan | None:
         """As a call that was stopped planned it, or anew: its runs were trained like that."""
         rows = self.grid.record.of("fine-tuning")
         if rows:
@@ -265,7 +313,9 @@ class _Driver:
                 return FineTuningPlan.of_row(rows[-1])
         if speed is None:
             return None
-        plan = plan_fine_tuning(speed, num_sources, self.request.training.updates, self.request.clock.remaining)
+        plan = plan_fine_tuning(
+            speed, target.kind, num_sources, self.request.training.updates, self.request.clock.remaining
+        )
         if plan is not None:
             self.grid.record.append(plan.to_row())
         return plan
@@ -361,3 +411,12 @@ class _Driver:
     def _new_notes(self, target: Task) -> Sequence[str]:
         """What the search says of the target, beyond what it says itself."""
         return target.notes[len(self.request.pooled_target.notes) :]
+
+
+def _notes_on_length(encoder: Named, of_user: Named) -> list[str]:
+    """That texts are cut, if it was not the user who said so."""
+    _, options = name_and_options("encoder", encoder)
+    _, options_of_user = name_and_options("encoder", of_user)
+    if options.get("max_length") == options_of_user.get("max_length"):
+        return []
+    return [f"texts are read up to {options['max_length']} word pieces, since {SHORT_OF_TIME}"]

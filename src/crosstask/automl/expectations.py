@@ -24,7 +24,7 @@ def base_of(candidates: Sequence[Candidate]) -> str:
 
 
 def expectations(
-    candidates: Sequence[Candidate], target: Task, base: str, promising: Sequence[str], prior: Prior | None = None
+    candidates: Sequence[Candidate], target: Task, base: str, trust: Mapping[str, float], prior: Prior | None = None
 ) -> dict[str, Expectation]:
     """The gain over the base of each candidate by name, in units of the metric.
 
@@ -32,7 +32,8 @@ def expectations(
         candidates: of one search.
         target: with all its labels in `train`.
         base: as `base_of` says.
-        promising: sources that the ranking speaks for. With others alone, a gain elsewhere promises nothing.
+        trust: by source, what part of a gain elsewhere it promises, by its ranking. A candidate has the trust of its
+            best source; one with sources that promise nothing is expected to lose `DOUBT`.
         prior: what is known of methods; the package's own when left out.
     """
     prior = prior or Prior.load()
@@ -57,11 +58,18 @@ def expectations(
             continue
         of_candidate = expect(candidate)
         gain = of_candidate.gain - of_base.gain
-        if not set(candidate.sources) <= set(promising):
-            gain = min(gain, 0.0) - DOUBT
+        if candidate.sources:
+            gain = _with_trust(gain, max(trust.get(name, 0.0) for name in candidate.sources))
         deviation = of_candidate.deviation or of_base.deviation or WEAK_DEVIATION  # none for what the prior calls base
         expected[candidate.name] = Expectation(scale * gain, scale * deviation)
     return expected
+
+
+def _with_trust(gain: float, trust: float) -> float:
+    """A loss elsewhere is as likely with any source."""
+    if not trust:
+        return min(gain, 0.0) - DOUBT
+    return trust * gain if gain > 0.0 else gain
 
 
 def gain_scale(target: Task) -> float:

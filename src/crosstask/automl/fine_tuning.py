@@ -6,14 +6,13 @@ from typing import Any
 
 from crosstask.automl.candidates import FineTuning
 from crosstask.automl.choice import FIRST_FOLDS
-from crosstask.automl.encoder_speed import EncoderSpeed
+from crosstask.automl.encoder_speed import EncoderSpeed, short_texts
+from crosstask.data.examples import Kind
 
 TRAINING_PASSES = 3.0
 """What a step costs for each example in it, in forward passes: forward, and twice that backward."""
 FROZEN_FRACTION = 2.0 / 3.0
 """Of the layers that stay as they are where time is short: 4 of MiniLM's 6, which cost no points (`benchmarks/`)."""
-SHORT_TEXTS = 64
-"""Word pieces of a text then."""
 FULL_UPDATES, FEW_UPDATES, MIN_UPDATES = 300, 150, 40
 """Of a whole encoder; of upper layers, whose rate is larger; and the fewest that teach an encoder anything."""
 NUM_CANDIDATES = 4
@@ -54,7 +53,7 @@ class FineTuningPlan:
 
 
 def plan_fine_tuning(
-    speed: EncoderSpeed, num_sources: int, max_updates: int | None, seconds: float
+    speed: EncoderSpeed, kind: Kind, num_sources: int, max_updates: int | None, seconds: float
 ) -> FineTuningPlan | None:
     """The best plan that fits: the whole encoder where that is affordable, then its upper layers, then fewer updates.
 
@@ -62,12 +61,13 @@ def plan_fine_tuning(
 
     Args:
         speed: of the encoder.
+        kind: of the target.
         num_sources: that are promising.
         max_updates: a number that the user set.
         seconds: what remains.
     """
     many, few = min(num_sources, MAX_SOURCES), min(num_sources, FEW_SOURCES)
-    lighter = FineTuning(round(FROZEN_FRACTION * speed.num_layers), SHORT_TEXTS)
+    lighter = FineTuning(round(FROZEN_FRACTION * speed.num_layers), short_texts(kind))
     plans = [(FineTuning(), many, FULL_UPDATES), (FineTuning(), few, FULL_UPDATES)]
     if speed.num_layers > 1:
         plans += [(lighter, many, FEW_UPDATES), (lighter, few, FEW_UPDATES)]

@@ -216,6 +216,11 @@ class Search:
         self.dropped[name] = why
         self.board.show(self.leaderboard())
 
+    def _drop_unless_simplest(self, name: str, why: str) -> None:
+        """Take a candidate out for want of time; the simplest stays, for there must be a model."""
+        if name != next(iter(self.candidates)):
+            self._drop(name, why)
+
     def fold_seconds(self, name: str) -> float:
         """What a fold should take: as measured, else by what its updates cost, else by others of its level."""
         candidate = self.candidates[name]
@@ -265,10 +270,12 @@ class Search:
                 self.evaluator.updates[level] = row["updates"]
                 self.costs[level] = Cost(**row["cost"])
                 return
+        planned = self.evaluator.updates[level]
         if self.clock.remaining < FIRST_FRACTION * self.clock.seconds + self._reserve():
             self.short_of_time.update(candidate.name for candidate in group)
+            self.evaluator.updates[level] = min(MIN_UPDATES, planned)
             for candidate in group:
-                self._drop(candidate.name, "no time was left for it")
+                self._drop_unless_simplest(candidate.name, "no time was left for it")
             return
         # 1. What one batch a step costs, by the first candidate that goes with these tasks.
         for candidate in group:
@@ -283,7 +290,6 @@ class Search:
         else:
             return
         # 2. As many updates as were planned, or as leave time for some candidates; else for one.
-        planned = self.evaluator.updates[level]
         group = [candidate for candidate in group if candidate.name not in self.dropped]
         seconds = TIME_FRACTION * (self.clock.remaining - self.finish)
         for count in (NUM_CANDIDATES, 2, 1):
@@ -304,7 +310,7 @@ class Search:
         seconds = self._cost(candidate).of(updates)
         if FIRST_FOLDS * seconds + ALL_LABELS * seconds + self.finish < self.clock.remaining:
             return  # it fits after all, alone
-        self._drop(
+        self._drop_unless_simplest(
             candidate.name,
             f"{FIRST_FOLDS} folds of {updates} updates take some {duration(FIRST_FOLDS * seconds)}, and the "
             f"last fit {duration(ALL_LABELS * seconds)} more: too long for the time",

@@ -211,9 +211,9 @@ def agreement_score(similarity: float, cosine: float) -> float:
     return similarity * (1.0 + cosine)
 
 
-def is_chance(correlation: float, num_examples: int) -> bool:
-    """Whether a source's labels cannot be told from random ones."""
-    return correlation < SURE_LABELS / np.sqrt(num_examples)
+def is_chance(correlation: float, num_examples: int, errors: float = SURE_LABELS) -> bool:
+    """Whether a source's labels cannot be told from random ones, by so many standard errors."""
+    return correlation < errors / np.sqrt(num_examples)
 
 
 def verdict_of(gain: Gain, cosine: float, disturbance: float, has_random_labels: bool, num_labels: int) -> str:
