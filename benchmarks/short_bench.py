@@ -2,8 +2,8 @@
 
 Targets of the text suites, labels, sources without shared text and methods are those of `crosstask bench`; the budget
 is that of `auto` where time is short: MiniLM with its lower layers frozen and their outputs kept, texts of 48 word
-pieces, few updates of 8 examples a task, one learning rate for each method, and the two sources that `rank` puts first. A
-measurement that was stopped goes on where it was.
+pieces, few updates of 8 examples a task, one learning rate for each method, and the two sources that `rank` puts first.
+A measurement that was stopped goes on where it was.
 
     python benchmarks/short_bench.py --data DATA --minutes 50
 
@@ -37,8 +37,8 @@ from crosstask_papers.bench.suites import Suite, find_suite
 OUTPUT = Path(__file__).parent.parent / "results" / "bench" / "short_cells.jsonl"
 ENCODER = {"name": "minilm", "max_length": 48, "freeze": 4}
 LEARNING_RATE, PROBED_RATE = 1e-3, 5e-4
-"""Of the layers that learn, as `auto` has them: the best of three in `benchmarks/partial_freeze.py`, and what begins at a
-probe falls apart with that."""
+"""Of the layers that learn, as `auto` has them: the best of three in `benchmarks/partial_freeze.py`, and half of it for
+what begins at a probe, which that one tears apart."""
 PROBED = ("single-probed", "sources-first", "sources-first-then-target", "pretrain-probed", "label-transfer")
 UPDATES, BATCH_SIZE = 100, 8
 MAX_SOURCE, MAX_TEST = 1000, 1000
