@@ -8,7 +8,7 @@ solver fits linear models to features that stay as they are.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from crosstask.data.task import Task
@@ -43,6 +43,8 @@ class Plan:
     settings: Training
     weighting: Weighting | None
     transfers: tuple[Transfer, ...] = ()
+    total_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of tasks that are larger than memory, of which `sizes` has what an epoch sees."""
 
     def num_updates(self, tasks: Sequence[str]) -> int:
         """Of one phase over these tasks."""
@@ -79,7 +81,9 @@ class Plan:
         self._check_steps(weighting, num_tasks=len(tasks) + len(observed))
         targets = tuple(task for task in self.targets if task in tasks or task in observed)
         initial: Initial = "by-size" if default is BySize else "uniform"
-        weighting.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
+        weighting.start(
+            Problem(tuple(tasks), targets, {**self.sizes, **self.total_sizes}, self.targets + self.sources, initial)
+        )
         return Phase(name, tuple(tasks), weighting, settings or self.settings, tuple(watched), observed)
 
     def _check_steps(self, weighting: Weighting, num_tasks: int) -> None:

@@ -102,11 +102,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Prepared examples by task, and which tasks are targets."""
+    """Prepared examples by task, and which tasks are targets.
+
+    `windows`: of sources that are larger than memory, other training examples for each epoch, as many as in `train`.
+    """
 
     train: Mapping[str, Prepared]
     dev: Mapping[str, Prepared]
     targets: tuple[str, ...]
+    windows: Mapping[str, Callable[[int], Prepared]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -289,6 +293,7 @@ class Trainer:
         while run.num_done < schedule.num_updates and not stops_early:
             epoch, update_in_epoch = divmod(run.num_done, schedule.updates_per_epoch)
             if not steps or update_in_epoch == 0:  # a resumed run starts in the middle of an epoch
+                stream = self._stream_of_epoch(phase, epoch, stream)
                 steps = stream.epoch(epoch)
             set_rates(run.optimizer, settings.rate_factor(run.num_done, schedule.num_updates))
             first_step = update_in_epoch * settings.accumulate
@@ -339,6 +344,15 @@ class Trainer:
             tasks_per_step=settings.tasks_per_step,
             always=self.data.targets,
         )
+
+    def _stream_of_epoch(self, phase: Phase, epoch: int, stream: Stream) -> Stream:
+        """The stream, over the examples of this epoch where there are others than before."""
+        large = [task for task in phase.tasks_with_batches if task in self.data.windows]
+        if not large:
+            return stream
+        for task in large:
+            self.support[task] = self.data.windows[task](epoch)
+        return self._stream_of_batches(phase)
 
     def _solve_phase(self, phase: Phase, solve: Callable[[SolverSession], None]) -> None:
         """A phase without gradient steps: no model is selected, and no checkpoint is needed within it."""
