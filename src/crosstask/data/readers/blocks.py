@@ -7,7 +7,7 @@ rows from many places. Which blocks are in a window depends on the seed and its 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class BlockOrder:
         return numbers
 
 
+@runtime_checkable  # tasks are checked as arguments
 class Blocks(Protocol):
     """Data in blocks."""
 
