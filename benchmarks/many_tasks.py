@@ -169,8 +169,8 @@ def beginning(before: Path | None, num_tasks: int, rounds: int) -> dict[str, Any
             runs["before, all tasks in a step"] = (old_recipe, before.absolute())
         measured: dict[str, list[dict[str, float]]] = {name: [] for name in runs}
         for number in range(rounds):
-            for name, (path, source) in runs.items():
-                measured[name].append(timed(path, source, folder / f"run{number}-{len(measured[name])}-{name[:3]}"))
+            for index, (name, (path, source)) in enumerate(runs.items()):
+                measured[name].append(timed(path, source, folder / f"run-{index}-{number}"))
                 print(name, measured[name][-1], flush=True)
     for name, rows in measured.items():
         result[name] = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
@@ -187,8 +187,8 @@ def main() -> None:
     arguments = parser.parse_args()
     result = {
         "environment": environment(),
-        "steps": curves(),
         "beginning": beginning(arguments.before, arguments.tasks, arguments.rounds),
+        "steps": curves(),
     }
     text = json.dumps(result, indent=2)
     if arguments.output is not None:

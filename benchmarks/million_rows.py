@@ -6,7 +6,7 @@ seconds to the first sign of life, to the first update that the bar shows and to
 peak of resident memory. Every round is a new process; with --before, the checkout whose `src` it names takes turns.
 
     python benchmarks/million_rows.py --before ../old/src --output benchmarks/results/million_rows.json
-    python benchmarks/million_rows.py --rows 10000000 --window 50000 --output benchmarks/results/ten_million_rows.json
+    python benchmarks/million_rows.py --rows 10000000 --window 20000 --output benchmarks/results/ten_million_rows.json
 """
 
 import argparse

@@ -325,7 +325,9 @@ class Task:
         check_window(name, split_options)
         window = split_options.pop("window", None)
         read_rows = partial(dataset_examples, name, "train", options=table_options)
-        blocks = DatasetBlocks.of(splits.train, read_rows, window=window or 1, seed=split_options.get("seed", 0))
+        blocks = None
+        if hasattr(splits.train, "select"):  # else it is no data set, or one that is streamed, and reading says so
+            blocks = DatasetBlocks.of(splits.train, read_rows, window=window or 1, seed=split_options.get("seed", 0))
         if blocks is None:
             remaining = {key: value for key, value in options.items() if key != "window"}
             return cls._from_tables(
