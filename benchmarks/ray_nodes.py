@@ -46,6 +46,8 @@ def tasks() -> list[ct.Task]:
     return made
 
 
+RUNS_BEFORE = 3
+"""One for each node, so that each is at work when one is killed."""
 Study = Callable[[Path, dict[str, Any]], Any]
 
 
@@ -97,19 +99,24 @@ def cluster_of_nodes() -> Iterator[tuple[Cluster, list[Any]]]:
         cluster.shutdown()
 
 
+def num_runs(cells: Path) -> int:
+    """Results in the file of a study, which begins with its settings."""
+    return cells.read_text().count('"seconds":') if cells.is_file() else 0
+
+
 class Killer(threading.Thread):
-    """Kills a node as soon as the study has written a row."""
+    """Kills a node as soon as the study has written some runs."""
 
     def __init__(self, cluster: Cluster, node: Any, cells: Path) -> None:
         super().__init__(daemon=True)
         self.cluster, self.node, self.cells = cluster, node, cells
-        self.rows_before = -1
+        self.runs_before = -1
 
     def run(self) -> None:
         """Wait, and kill."""
-        while not (self.cells.is_file() and self.cells.read_text().count("\n") > 1):
+        while num_runs(self.cells) < RUNS_BEFORE:
             time.sleep(0.05)
-        self.rows_before = self.cells.read_text().count("\n")
+        self.runs_before = num_runs(self.cells)
         self.cluster.remove_node(self.node, allow_graceful=False)
 
 
@@ -140,8 +147,8 @@ def measure(name: str, folder: Path) -> dict[str, Any]:
         "same": without_times(here) == without_times(there),
         "nodes": NUM_NODES,
         "nodes_left": alive,
-        "rows": (folder / "there" / CELLS_FILE).read_text().count("\n"),
-        "rows_when_killed": killer.rows_before,
+        "runs": num_runs(folder / "there" / CELLS_FILE),
+        "runs_when_killed": killer.runs_before,
         "seconds": round(seconds, 1),
     }
 

@@ -295,13 +295,13 @@ def ray_nodes(result: dict[str, Any]) -> list[str]:
         "",
         "## A cluster that loses a node",
         "",
-        "| study | rows | when a node was killed | nodes left | results |",
+        "| study | runs | when a node was killed | nodes left | results |",
     ]
     lines.append("|---|---|---|---|---|")
     for row in result["studies"]:
         outcome = "the same" if row["same"] else "others"
         nodes = f"{row['nodes_left']} of {row['nodes']}"
-        lines.append(f"| {row['study']} | {row['rows']} | {row['rows_when_killed']} | {nodes} | {outcome} |")
+        lines.append(f"| {row['study']} | {row['runs']} | {row['runs_when_killed']} | {nodes} | {outcome} |")
     note = "Ray nodes of one CPU each on one machine; results against those of the same study without Ray"
     return [*lines, "", f"{note}. {machine(result)}.", ""]
 
