@@ -248,6 +248,66 @@ def ranks(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"{note} / 448 parameters. {machine(result)}.", ""]
 
 
+def ten_million_rows(result: dict[str, Any]) -> list[str]:
+    """A training whose source is read a window at a time."""
+    lines = ["", "", "## A source of ten million rows, by window", "", "| | |", "|---|---|"]
+    median = result["median"]["now"]
+    lines.append(f"| first sign of life | {median['first_sign_of_life']:.1f} s |")
+    lines.append(f"| first update | {median['first_update']:.1f} s |")
+    lines.append(f"| 20 updates, evaluation and report | {median['end']:.1f} s |")
+    lines.append(f"| processor time | {median['processor_seconds']:.1f} s |")
+    lines.append(f"| peak of memory | {median['peak_megabytes']:,.0f} MB |")
+    note = (
+        f"A CSV file of {result['rows']:,} rows and {result['megabytes']:,} MB, {result['window']:,} of them in memory"
+    )
+    num_rounds = len(result["rounds"]["now"])
+    load = f"median of {num_rounds} rounds, on a machine with a load of {median['load']:.1f}"
+    return [*lines, "", f"{note}; {load}. {machine(result)}.", ""]
+
+
+def many_tasks(result: dict[str, Any]) -> list[str]:
+    """Time and memory of a step by the number of tasks, and the beginning of a training with a thousand."""
+    lines = ["", "## Many tasks", ""]
+    counts = list(result["steps"][0]["by_number_of_tasks"])
+    lines += [f"| method | tasks in a step | {' | '.join(counts)} | time | memory |", "|---" * (len(counts) + 4) + "|"]
+    for row in result["steps"]:
+        cells: list[str] = []
+        for numbers in row["by_number_of_tasks"].values():
+            cells.append(f"{numbers['milliseconds']:.0f} ms, {numbers['megabytes']:.0f} MB")
+        size = row["tasks_per_step"] or "all"
+        powers = f"{row['exponent_of_milliseconds']:.1f} | {row['exponent_of_megabytes']:.1f}"
+        lines.append(f"| {row['method']} | {size} | {' | '.join(cells)} | {powers} |")
+    lines += [
+        "",
+        "An update with an inspection, by the number of tasks, and the additional memory. The last columns are the "
+        "power of the number of tasks by which time and memory grow from eight tasks on: 1 is linear, 0 flat.",
+        "",
+    ]
+    beginning = dict(result["beginning"])
+    lines += [f"| {beginning.pop('tasks'):,} tasks of 20 rows | first update | end | memory |", "|---|---|---|---|"]
+    for name, row in beginning.items():
+        times = f"{row['first_update']:.1f} s | {row['end']:.1f} s"
+        lines.append(f"| {name} | {times} | {row['peak_megabytes']:,.0f} MB |")
+    return [*lines, "", f"{machine(result)}.", ""]
+
+
+def ray_nodes(result: dict[str, Any]) -> list[str]:
+    """Studies on a cluster that loses a node."""
+    lines = [
+        "",
+        "## A cluster that loses a node",
+        "",
+        "| study | runs | when a node was killed | nodes left | results |",
+    ]
+    lines.append("|---|---|---|---|---|")
+    for row in result["studies"]:
+        outcome = "the same" if row["same"] else "others"
+        nodes = f"{row['nodes_left']} of {row['nodes']}"
+        lines.append(f"| {row['study']} | {row['runs']} | {row['runs_when_killed']} | {nodes} | {outcome} |")
+    note = "Ray nodes of one CPU each on one machine; results against those of the same study without Ray"
+    return [*lines, "", f"{note}. {machine(result)}.", ""]
+
+
 def decoder(result: dict[str, Any]) -> list[str]:
     """A decoder with few labels."""
     settings = result["settings"]
@@ -411,6 +471,12 @@ def main() -> None:
     path = RESULTS / "million_rows.json"
     if path.exists():
         lines += million_rows(json.loads(path.read_text()))
+    for name, section in {
+        "ten_million_rows": ten_million_rows, "many_tasks": many_tasks, "ray_nodes": ray_nodes
+    }.items():  # fmt: skip
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            lines += section(json.loads(path.read_text()))
     path = RESULTS / "decoder.json"
     if path.exists():
         lines += decoder(json.loads(path.read_text()))

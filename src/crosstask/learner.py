@@ -33,6 +33,7 @@ from crosstask.training.paradigms import Plan, find_paradigm, plan_phases
 from crosstask.training.problem import LearningProblem
 from crosstask.training.session import Session
 from crosstask.training.trainer import Phase, RunContext, Trainer, TrainingData
+from crosstask.training.windows import PreparedWindows, check_windows
 from crosstask.transfer import Transfer
 from crosstask.transfer.base import Ability, copies_for_run, start_transfers
 from crosstask.validation import Named, Seed, check_value, name_and_options
@@ -158,7 +159,8 @@ class Learner:
                 session.recipe_digest,
                 session.wants_to_stop,
             )
-            data = TrainingData(train, dev, tuple(problem.target_names))
+            windows = self._windows(problem, model, train)
+            data = TrainingData(train, dev, tuple(problem.target_names), windows)
             trainer = Trainer(model, data, context, self.trained_transfers)
             # Nothing is written before this line: what could go wrong with the user's input has not.
             checkpoint = session.open(partial(trainer.check, phases))
@@ -270,12 +272,27 @@ class Learner:
             settings,
             self.weighting,
             tuple(self.trained_transfers),
+            {name: task.num_examples for name, task in problem.tasks.items() if task.windows is not None},
         )
         phases = plan_phases(problem.paradigm.name, plan)
+        check_windows(problem.trained_tasks, problem.target_names, phases)
         for phase in phases:
             if phase.objective is not None:
                 phase.objective.check(model, phase.tasks)
         return phases
+
+    def _windows(
+        self, problem: LearningProblem, model: Model, train: Mapping[str, Prepared]
+    ) -> dict[str, PreparedWindows]:
+        """Of sources that are larger than memory, the examples of each epoch."""
+        windows: dict[str, PreparedWindows] = {}
+        for task in problem.trained_tasks:
+            if task.windows is None:
+                continue
+            judges = [task, *problem.targets] if self.drop_overlap else [task]
+            held_out = [examples for one in judges for examples in (one.dev, one.test) if examples is not None]
+            windows[task.name] = PreparedWindows(task, model.encoder, held_out, train[task.name])
+        return windows
 
     @property
     def _has_frozen_encoder(self) -> bool:

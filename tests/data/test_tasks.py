@@ -432,7 +432,7 @@ def test_keyword_arguments_are_the_fields_of_the_options():
     """Type checkers know the keywords, the options know the defaults: the same names with the same types."""
     keywords = get_type_hints(SplitKeywords)
     assert keywords == get_type_hints(SplitOptions)
-    assert set(keywords) - set(get_type_hints(ArrayKeywords)) == {"labels"}
+    assert set(keywords) - set(get_type_hints(ArrayKeywords)) == {"labels", "window"}  # of arrays: `label_names`, none
 
 
 # Columns of vectors.

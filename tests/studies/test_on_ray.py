@@ -73,10 +73,11 @@ def test_a_cluster_of_its_own_is_silent_and_gone_afterwards(tmp_path, monkeypatc
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_the_package(star_files, monkeypatch):
+@pytest.mark.parametrize("command", ["compare", "transfer-matrix", "capacity"])
+def test_without_the_package(command, star_files, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     before = tree(star_files)
-    outcome = crosstask("compare", star_files / "stars.yaml", "--on", "ray")
+    outcome = crosstask(command, star_files / "stars.yaml", "--on", "ray")
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.endswith("'ray', which is not installed. Install it with: pip install \"crosstask[ray]\"\n")
     assert tree(star_files) == before

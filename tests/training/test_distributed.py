@@ -49,6 +49,18 @@ def test_two_ranks_equal_one(star_files, schedule):
 
 
 @pytest.mark.slow
+def test_two_ranks_sample_the_same_tasks(star_files):
+    recipe = star_files / "stars.yaml"
+    text = recipe.read_text().replace("hidden: 16", "hidden: 16, dropout: 0.0")
+    text = text.replace("epochs: 3, batch_size: 8", "updates: 20, batch_size: 5, tasks_per_step: 2")
+    source = "  polarity: {train: polarity.csv, text: review, label: sentiment}\n"
+    recipe.write_text(text.replace(source, source + source.replace("polarity:", "second:")))
+    one, two = train(star_files, "stars.yaml", "one", 1), train(star_files, "stars.yaml", "two", 2)
+    assert {len(row["losses"]) for row in one[1] if row["event"] == "update"} == {2}
+    check_equal(one, two)
+
+
+@pytest.mark.slow
 def test_two_ranks_with_a_transformer_and_tags(tagging_files, tiny_encoder):
     recipe = tagging_files / "tagging.yaml"
     text = recipe.read_text()

@@ -122,6 +122,12 @@ JobsOption = Annotated[
     int | None,
     typer.Option(min=1, metavar="NUMBER", help="Runs side by side; one, or as a GPU has room for, if left out."),
 ]
+PlaceOption = Annotated[
+    str,
+    typer.Option(
+        "--on", metavar="PLACE", help="`local`, or `ray` for a Ray cluster (RAY_ADDRESS, or one started here)."
+    ),
+]
 StudyOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Folder of the study, beside the recipe's runs.")
 ]

@@ -4,7 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstask.cli._app import JobsOption, JsonOption, QuietOption, RecipeArgument, SeedsOption, StudyOption, app
+from crosstask.cli._app import (
+    JobsOption,
+    JsonOption,
+    PlaceOption,
+    QuietOption,
+    RecipeArgument,
+    SeedsOption,
+    StudyOption,
+    app,
+)
 from crosstask.cli._recipe import folder_beside, plain_table, print_json, read_recipe, run_study
 from crosstask.errors import CrossTaskError
 
@@ -20,6 +29,7 @@ def capacity(
     ] = None,
     seeds: SeedsOption = 3,
     jobs: JobsOption = None,
+    on: PlaceOption = "local",
     output: StudyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -30,6 +40,7 @@ def capacity(
     when it is called again.
 
     [dim]crosstask capacity stars.yaml --widths 5,50,200[/dim]
+    [dim]crosstask capacity stars.yaml --on ray[/dim]
     """
     from crosstask.studies import capacity as study
     from crosstask.studies.grid import CELLS_FILE
@@ -45,6 +56,7 @@ def capacity(
         folder,
         num_seeds=seeds,
         jobs=jobs,
+        on=on,
         quiet=quiet,
         widths=_parse_widths(widths) or study.WIDTHS,
         paradigm=paradigm,

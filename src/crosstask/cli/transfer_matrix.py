@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crosstask.cli._app import JobsOption, JsonOption, QuietOption, RecipeArgument, SeedsOption, StudyOption, app
+from crosstask.cli._app import (
+    JobsOption,
+    JsonOption,
+    PlaceOption,
+    QuietOption,
+    RecipeArgument,
+    SeedsOption,
+    StudyOption,
+    app,
+)
 from crosstask.cli._recipe import folder_beside, plain_table, print_json, read_recipe, run_study
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ def transfer_matrix(
     ] = None,
     seeds: SeedsOption = 3,
     jobs: JobsOption = None,
+    on: PlaceOption = "local",
     output: StudyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
@@ -37,6 +47,7 @@ def transfer_matrix(
 
     [dim]crosstask transfer-matrix stars.yaml[/dim]
     [dim]crosstask transfer-matrix stars.yaml --target stars --seeds 5 --jobs 4[/dim]
+    [dim]crosstask transfer-matrix stars.yaml --on ray[/dim]
     """
     from crosstask.studies import transfer_matrix as study
     from crosstask.studies.grid import CELLS_FILE
@@ -50,6 +61,7 @@ def transfer_matrix(
         folder,
         num_seeds=seeds,
         jobs=jobs,
+        on=on,
         quiet=quiet,
         targets=target or None,
         paradigm=find_paradigm(file.recipe.paradigm or "normalized-joint").with_sources,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Annotated, Literal, TypedDict
 
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from crosstask.data.examples import Kind
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -71,6 +71,9 @@ class SplitOptions:
         metric: score that chooses the model; each kind has a default when left out.
         descriptions: what labels mean, in words, by label; for tags of spans also by type, without B- and I-. Read by
             `head: names`, `start: names` and the paradigm `names`; a label without one is read by its own name.
+        window: rows of the training set that are in memory at a time, for a source that is larger than that: a plain
+            file of comma- or tab-separated values, JSON lines or lines, or a data set of `datasets`. Each epoch trains
+            on other rows, from random places. Labels and vocabulary are those of the first window.
         class_weights: how much each class counts in the loss: "balanced", or a mapping such as {rare: 5}; classes that
             it does not name count 1. Where a label can be there or not, the weight is that of examples that have it.
     """
@@ -87,6 +90,7 @@ class SplitOptions:
     metric: str | None = None
     descriptions: Mapping[object, object] | None = None
     class_weights: Literal["balanced"] | Mapping[object, object] | None = None
+    window: Annotated[int, Field(ge=1)] | None = None
 
     def limits(self, task: str) -> dict[str, Limit | None]:
         """`limit` and `dev_limit` by name; a value that is none is an error that names the task."""
@@ -116,6 +120,7 @@ class SplitKeywords(ArrayKeywords, total=False):
     """All fields of `SplitOptions` as keyword arguments."""
 
     labels: Sequence[object] | None
+    window: int | None
 
 
 SPLIT_OPTIONS: tuple[str, ...] = tuple(field.name for field in fields(SplitOptions))

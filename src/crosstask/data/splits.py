@@ -53,6 +53,10 @@ def assemble(
     limits = options.limits(name)
     if options.seed < 0:
         raise CrossTaskError(f"Task '{name}': `seed` must be at least 0, found {options.seed}.")
+    if options.window is not None:
+        raise CrossTaskError(
+            f"Task '{name}': `window` is for a file, or a data set of `datasets`; what is in memory already needs none."
+        )
     _check_examples(name, examples_of)
     if options.cut not in get_args(Cut):
         raise CrossTaskError(f"Task '{name}': {unknown('cut', options.cut, get_args(Cut))}")
@@ -87,6 +91,15 @@ def assemble(
     splits.note_overlap()
     spec = with_class_weights(spec, splits.examples["train"], options.class_weights)
     return splits.examples, spec, splits.notes
+
+
+def assemble_window(spec: TaskSpec, examples: Examples, options: SplitOptions) -> Examples:
+    """Further training examples of a task whose first ones `assemble` has seen, with the same names of labels."""
+    _check_examples(spec.name, {"train": examples})
+    _check_kind(spec.name, spec.kind, examples)
+    with _naming(spec.name):
+        label_map = LabelMap(options.map)
+    return label_map.apply(spec.name, spec.kind, examples)
 
 
 def assemble_unlabeled(

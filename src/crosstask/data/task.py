@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -11,7 +12,8 @@ import numpy as np
 from crosstask.data.examples import KINDS, Examples, Form, Inputs, Kind, Labels, TaskSpec
 from crosstask.data.in_memory import array_examples
 from crosstask.data.options import SPLIT_OPTIONS, ArrayKeywords, SplitKeywords, SplitOptions
-from crosstask.data.readers import read
+from crosstask.data.readers import file_blocks, read
+from crosstask.data.readers.blocks import Blocks, DatasetBlocks, check_window
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.keywords import (
     ColumnsKeywords,
@@ -28,6 +30,7 @@ from crosstask.data.readers.tables_in_memory import (
     records_examples,
 )
 from crosstask.data.splits import assemble, assemble_unlabeled, check_name
+from crosstask.data.windows import Windows
 from crosstask.errors import CrossTaskError
 from crosstask.notebook import html_table
 from crosstask.validation import check_values, shown
@@ -46,7 +49,8 @@ __all__ = ["KINDS", "Examples", "Form", "Kind", "Task", "TaskSpec"]
 class Task:
     """A task with its data. Make one with `Task.read`, a `Task.from_...` or `Task.from_arrays`.
 
-    `notes` say in plain words how the data was changed (a dev set cut, texts dropped), for the record.
+    `notes` say in plain words how the data was changed (a dev set cut, texts dropped), for the record. `windows` are
+    further training examples, where there are more than fit into memory.
     """
 
     spec: TaskSpec
@@ -54,6 +58,7 @@ class Task:
     dev: Examples | None = None
     test: Examples | None = None
     notes: tuple[str, ...] = field(default=())
+    windows: Windows | None = None
 
     @property
     def name(self) -> str:
@@ -69,6 +74,11 @@ class Task:
     def labels(self) -> tuple[str, ...]:
         """The ordered label set; empty for regression."""
         return self.spec.labels
+
+    @property
+    def num_examples(self) -> int:
+        """Training examples, with those that are not in memory."""
+        return len(self.train) if self.windows is None else self.windows.num_examples
 
     @property
     def splits(self) -> dict[str, Examples]:
@@ -184,6 +194,11 @@ class Task:
             dev_examples = dev_split if isinstance(dev_split, Examples) else None
             array_options = cast(ArrayKeywords, split_options)
             return cls.unlabeled(name, dev=dev_examples, test=test_examples, label_names=label_names, **array_options)
+        if split_options.get("window") is not None:
+            blocks = file_blocks(train, format, folder, name, reader_options, split_options)
+            if blocks is not None:
+                return cls._windowed(name, blocks, dev_split, test_examples, split_options)
+            split_options["window"] = None
         train_examples = examples(train)
         return cls.assemble(name, train_examples, dev_split, test_examples, **split_options)
 
@@ -296,8 +311,33 @@ class Task:
         """
         check_name(name)
         splits, notes = DatasetSplits.of(name, train, dev, test).without_secret_labels(options)
+        if options.get("window") is not None:
+            task = cls._from_large_dataset(name, splits, options)
+            return replace(task, notes=(*notes, *task.notes))
         task = cls._from_tables(name, dataset_examples, splits.train, splits.dev, splits.test, options)
         return replace(task, notes=(*notes, *task.notes))
+
+    @classmethod
+    def _from_large_dataset(cls, name: str, splits: DatasetSplits, options: MemoryKeywords) -> "Task":
+        """A task from a data set of which a window is read at a time."""
+        split_options, reader_options = _apart(options)
+        table_options = cast(NestedTableOptions, reader_options)
+        check_window(name, split_options)
+        window = split_options.pop("window", None)
+        read_rows = partial(dataset_examples, name, "train", options=table_options)
+        blocks = None
+        if hasattr(splits.train, "select"):  # else it is no data set, or one that is streamed, and reading says so
+            blocks = DatasetBlocks.of(splits.train, read_rows, window=window or 1, seed=split_options.get("seed", 0))
+        if blocks is None:
+            remaining = {key: value for key, value in options.items() if key != "window"}
+            return cls._from_tables(
+                name, dataset_examples, splits.train, splits.dev, splits.test, cast(MemoryKeywords, remaining)
+            )
+        dev = splits.dev
+        if dev is not None and not isinstance(dev, Real):
+            dev = dataset_examples(name, "dev", dev, table_options)
+        test = None if splits.test is None else dataset_examples(name, "test", splits.test, table_options)
+        return cls._windowed(name, blocks, dev, test, split_options)  # type: ignore[arg-type]
 
     @classmethod
     def _from_tables(
@@ -318,6 +358,25 @@ class Task:
             dev_split = read_table(name, "dev", dev, table_options)
         test_examples = read_table(name, "test", test, table_options) if test is not None else None
         return cls.assemble(name, train_examples, dev_split, test_examples, **split_options)  # type: ignore[arg-type]
+
+    @classmethod
+    def _windowed(
+        cls,
+        name: str,
+        blocks: Blocks,
+        dev: Examples | float | bool | None,
+        test: Examples | None,
+        options: SplitKeywords,
+    ) -> "Task":
+        """A task whose training set is read a window at a time; the first says what the task is."""
+        settings = replace(SplitOptions(**options), window=None)
+        first = blocks.window(0)
+        splits, spec, notes = assemble(name, first, dev, test, settings)
+        num_windows = blocks.order.num_blocks / blocks.order.per_window
+        num_examples = round(num_windows * len(splits["train"]))
+        note = f"{len(splits['train']):,} of about {num_examples:,} training examples are in memory at a time"
+        windows = Windows(blocks, spec, settings, num_examples)
+        return cls(spec, splits["train"], splits.get("dev"), splits.get("test"), (*notes, note), windows)
 
     @classmethod
     def from_csv(

@@ -297,7 +297,7 @@ class WeightedTasksMixin(_Base):
                 f"weighting '{weighting.name}' reads what the encoder hands to the heads, which is known of models of "
                 "transformers that share one: give a mapping from tasks to such models."
             )
-        if Need.EVERY_TASK in need and self.schedule != "parallel":
+        if need & (Need.EVERY_TASK | Need.SEVERAL_TASKS) and self.schedule != "parallel":
             raise CrossTaskError(
                 f"weighting '{weighting.name}' needs a batch of every task in each step: use `schedule='parallel'`."
             )

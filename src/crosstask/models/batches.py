@@ -13,7 +13,7 @@ from torch import Tensor
 
 from crosstask.data.examples import EncodedLabels, Examples, Inputs, TaskSpec, are_soft, select
 from crosstask.data.overlap import DistinctInputs
-from crosstask.errors import unknown
+from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.arrays import PreparedInput, column, gather, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
 from crosstask.models.losses import IGNORED
@@ -208,6 +208,57 @@ def _labels(prepared: Prepared, positions: np.ndarray, inputs: Mapping[str, Tens
     return torch.from_numpy(labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32))
 
 
+@dataclass(frozen=True)
+class TaskSampling:
+    """Which tasks a step has, where there are more than fit.
+
+    - `tasks`: all of them, in their order;
+    - `sampled`: those of which a step has `count`, each as likely as any other; the rest are in every step.
+    """
+
+    tasks: Sequence[str]
+    sampled: Sequence[str]
+    count: int
+
+    @classmethod
+    def of(cls, tasks: Sequence[str], tasks_per_step: int | None, always: Collection[str]) -> "TaskSampling":
+        """All tasks where there are no more than `tasks_per_step`; where all are `always` there, these are sampled."""
+        sampled = [task for task in tasks if task not in always] or list(tasks)
+        num_always = len(tasks) - len(sampled)
+        if tasks_per_step is None or tasks_per_step >= len(tasks):
+            return cls(tasks, sampled, len(sampled))
+        if tasks_per_step <= num_always:
+            raise CrossTaskError(
+                f"`tasks_per_step` is {tasks_per_step}, but every step has {num_always} targets and a source at least: "
+                f"raise it to {num_always + 1} or more."
+            )
+        return cls(tasks, sampled, tasks_per_step - num_always)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a step has some of the tasks only."""
+        return self.count < len(self.sampled)
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """By task that of being part of a step."""
+        probabilities = dict.fromkeys(self.tasks, 1.0)
+        for task in self.sampled:
+            probabilities[task] = self.count / len(self.sampled)
+        return probabilities
+
+    def steps_with_tasks(self, num_steps: int, generator: np.random.Generator) -> dict[str, Sequence[int]]:
+        """The numbers of the steps that have a task, by task."""
+        steps_with: dict[str, Sequence[int]] = dict.fromkeys(self.tasks, range(num_steps))
+        if self.leaves_out:
+            lists: list[list[int]] = [[] for _ in self.sampled]
+            for step in range(num_steps):
+                for index in generator.choice(len(lists), self.count, replace=False).tolist():
+                    lists[index].append(step)
+            steps_with.update(zip(self.sampled, lists, strict=True))
+        return steps_with
+
+
 class Stream:
     """Which examples come next, epoch by epoch; a pure function of the seed, so resuming needs no replay.
 
@@ -215,6 +266,8 @@ class Stream:
       probability q_t, its fraction of the batches (Liu et al. 2019, MT-DNN).
     - `parallel`: a batch of every task each step (q_t = 1); an epoch lasts as long as the largest task, the others
       start over as often as it takes.
+    - `parallel` with `tasks_per_step`: a batch of so many tasks, those that are `always` there and a random sample of
+      the others, drawn anew for each step. Each of these has the same probability q_t.
 
     With `buckets`, examples of similar length share a batch, and in `parallel` also a step, so that little is padded.
     """
@@ -227,10 +280,13 @@ class Stream:
         schedule: Schedule = "parallel",
         seed: int = 0,
         buckets: bool = True,
+        tasks_per_step: int | None = None,
+        always: Collection[str] = (),
     ) -> None:
         if schedule not in SCHEDULES:
             raise unknown("schedule", schedule, SCHEDULES)
         self.lengths = lengths
+        self.sampling = TaskSampling.of(list(lengths), tasks_per_step, always)
         self.batch_size = batch_size
         self.schedule = schedule
         self.seed = seed
@@ -248,7 +304,7 @@ class Stream:
     def probabilities(self) -> dict[str, float]:
         """q_t: the probability that a task is part of a step."""
         if self.schedule == "parallel":
-            return dict.fromkeys(self.lengths, 1.0)
+            return self.sampling.probabilities
         return {task: count / self.steps_per_epoch for task, count in self.num_batches.items()}
 
     def epoch(self, number: int) -> list[Step]:
@@ -260,12 +316,13 @@ class Stream:
                     steps.append({task: batch})
         else:
             steps = [{} for _ in range(self.steps_per_epoch)]
+            steps_with = self.sampling.steps_with_tasks(len(steps), self._generator(number, "tasks"))
             for task in self.lengths:
-                batches = self._batches(task, number, len(steps))
-                if self.buckets:
+                batches = self._batches(task, number, len(steps_with[task]))
+                if self.buckets and batches:
                     batches = self._longest_first(task, batches)
-                for step, batch in zip(steps, batches, strict=True):
-                    step[task] = batch
+                for index, batch in zip(steps_with[task], batches, strict=True):
+                    steps[index][task] = batch
         order = self._generator(number, "order").permutation(len(steps))
         return take(steps, order)
 
@@ -311,6 +368,8 @@ class LabelStream(Stream):
         per_label: examples of a label in a group.
         batch_size: examples of one task in one step.
         seed: of all orders.
+        tasks_per_step: as in `Stream`, like `always`.
+        always: tasks that are in every step.
     """
 
     def __init__(
@@ -321,8 +380,12 @@ class LabelStream(Stream):
         *,
         batch_size: int,
         seed: int = 0,
+        tasks_per_step: int | None = None,
+        always: Collection[str] = (),
     ) -> None:
-        super().__init__(lengths, batch_size=batch_size, seed=seed, buckets=False)
+        super().__init__(
+            lengths, batch_size=batch_size, seed=seed, buckets=False, tasks_per_step=tasks_per_step, always=always
+        )
         self.labels = labels
         self.per_label = max(1, min(per_label, batch_size // 2))  # so that a batch holds two labels
 

@@ -16,7 +16,7 @@ from crosstask.models.arrays import PreparedInput, gather, lengths_of, take, to_
 from crosstask.models.batches import Prepared, in_batches, make_batch
 from crosstask.models.encoder import Inputs
 from crosstask.models.losses import IGNORED, hard_labels, loss_sum
-from crosstask.models.modes import without_graph
+from crosstask.models.modes import evaluating, without_graph
 from crosstask.models.multitask import Model
 
 PREDICTION_BATCH = 64
@@ -67,22 +67,20 @@ def evaluate(model: Model, prepared: Prepared, batch_size: int | None = None) ->
 @without_graph
 def labeled_outputs(model: Model, prepared: Prepared, batch_size: int | None = None) -> tuple[Outputs, float]:
     """Logits next to the true labels, and the mean loss."""
-    was_training = model.training
-    model.eval()
     spec, device = prepared.spec, model.device()
     logits: dict[int, np.ndarray] = {}
     total_loss, num_units = 0.0, 0
     if batch_size is None:
         batch_size = CARD_BATCH if device.type == "cuda" else PREDICTION_BATCH
-    for positions in in_batches(prepared.lengths(), batch_size):
-        batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
-        output = model(batch.inputs, batch.rows)[spec.name].float()
-        loss, count = loss_sum(spec.kind, output, batch.labels[spec.name])
-        hand_on()  # while the device is at work
-        total_loss += loss.item()
-        num_units += int(count)
-        logits |= _logits_by_example(output, positions, prepared.rows, spec)
-    model.train(was_training)
+    with evaluating(model):
+        for positions in in_batches(prepared.lengths(), batch_size):
+            batch = make_batch(model.encoder, {spec.name: prepared}, {spec.name: positions}).to(device)
+            output = model(batch.inputs, batch.rows)[spec.name].float()
+            loss, count = loss_sum(spec.kind, output, batch.labels[spec.name])
+            hand_on()  # while the device is at work
+            total_loss += loss.item()
+            num_units += int(count)
+            logits |= _logits_by_example(output, positions, prepared.rows, spec)
     labels = prepared.labels
     if spec.kind == "regression":
         labels = np.asarray(labels) * spec.scale + spec.mean
@@ -114,23 +112,21 @@ def predict_scores(
 @without_graph
 def features_and_labels(model: Model, prepared: Prepared, limit: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Representations of up to `limit` examples (tagging: of words) and their labels, before training."""
-    was_training = model.training
-    model.eval()
     task, device = prepared.spec.name, model.device()
     positions = np.random.default_rng(seed).permutation(len(prepared))[:limit]
     features: list[Tensor] = []
     labels: list[Tensor] = []
-    for start in range(0, len(positions), PREDICTION_BATCH):
-        step = {task: positions[start : start + PREDICTION_BATCH]}
-        batch = make_batch(model.encoder, {task: prepared}, step).to(device)
-        vectors = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind)
-        batch_labels = hard_labels(prepared.spec.kind, batch.labels[task])
-        if prepared.spec.kind == "tagging":
-            is_labeled = batch_labels != IGNORED  # [batch, length]
-            vectors, batch_labels = vectors[is_labeled], batch_labels[is_labeled]  # [words, width], [words]
-        features.append(vectors.float().cpu())
-        labels.append(batch_labels.cpu())
-    model.train(was_training)
+    with evaluating(model):
+        for start in range(0, len(positions), PREDICTION_BATCH):
+            step = {task: positions[start : start + PREDICTION_BATCH]}
+            batch = make_batch(model.encoder, {task: prepared}, step).to(device)
+            vectors = model.encode(batch.inputs, batch.rows).read_by(prepared.spec.kind)
+            batch_labels = hard_labels(prepared.spec.kind, batch.labels[task])
+            if prepared.spec.kind == "tagging":
+                is_labeled = batch_labels != IGNORED  # [batch, length]
+                vectors, batch_labels = vectors[is_labeled], batch_labels[is_labeled]  # [words, width], [words]
+            features.append(vectors.float().cpu())
+            labels.append(batch_labels.cpu())
     return torch.cat(features)[:limit], torch.cat(labels)[:limit]
 
 

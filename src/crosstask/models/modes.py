@@ -35,10 +35,28 @@ def without_graph(function: Callable[Arguments, Result]) -> Callable[Arguments, 
     def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         model = arguments[0]
         assert isinstance(model, nn.Module)
-        with torch.no_grad() if any(map(is_sharded, model.parameters())) else torch.inference_mode():
+        # Heads are never sharded, and there may be a thousand of them.
+        encoder: nn.Module = getattr(model, "encoder", model)
+        with torch.no_grad() if any(map(is_sharded, encoder.parameters())) else torch.inference_mode():
             return function(*arguments, **options)
 
     return run
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and training mode afterwards if the model was in it.
+
+    A model in evaluation mode stays as it is: whoever evaluates a thousand tasks switches its modules once.
+    """
+    if not model.training:
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
 
 @contextmanager

@@ -225,7 +225,7 @@ def _work_on(item: Item) -> object:
 
 
 class RayTasks(Executor[Item, Result]):
-    """Tasks of Ray's, with one CPU each, and one GPU where the cluster has any."""
+    """Tasks of Ray's, with one CPU each, and a GPU where the cluster has any; with more jobs than GPUs they share."""
 
     def __init__(self, ray: ModuleType, work: Work[Item, Result], jobs: int | None) -> None:
         self.ray = ray
@@ -233,7 +233,8 @@ class RayTasks(Executor[Item, Result]):
         num_gpus = int(resources.get("GPU", 0))
         self.size = jobs or num_gpus or max(1, int(resources.get("CPU", 1)))
         # Retries are ours, so that the same rule holds as for processes on this machine.
-        self.start = ray.remote(num_cpus=1, num_gpus=min(1, num_gpus), max_retries=0)(_work_on_ray)
+        share = share_of_gpu(num_gpus, self.size)
+        self.start = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(_work_on_ray)
         self.packed_work = ray.put(ray.cloudpickle.dumps(work))
 
     def submit(self, item: Item) -> Handle:
@@ -256,6 +257,18 @@ class RayTasks(Executor[Item, Result]):
 
     def kill(self, handles: Collection[Handle]) -> None:
         self.close(handles)
+
+
+def share_of_gpu(num_gpus: int, num_items: int) -> float:
+    """What each of so many items at a time gets of a GPU, none where there is none.
+
+    >>> share_of_gpu(4, 2), share_of_gpu(4, 8), share_of_gpu(2, 5), share_of_gpu(0, 3)
+    (1.0, 0.5, 0.3333, 0.0)
+    """
+    if not num_gpus:
+        return 0.0
+    items_per_gpu = math.ceil(num_items / num_gpus)
+    return math.floor(10_000 / max(1, items_per_gpu)) / 10_000  # Ray counts in ten thousandths
 
 
 def _import_ray() -> ModuleType:

@@ -40,6 +40,9 @@ class Training:
         shard: let each of several processes hold a part of the encoder, of its gradients and of the optimizer's state
             (FSDP2), for models that do not fit one card. `accelerate launch --use_fsdp` turns it on, too.
         schedule: "parallel", a batch of every task each step, or "mixed", one task a step in proportion to its size.
+        tasks_per_step: with "parallel", tasks in one step where there are more than fit: the target, and a random
+            sample of the sources, drawn anew for each step. A source that is in a step with probability q counts 1 / q
+            there, so that each task counts over the run what it would. All when left out.
         length_buckets: batch inputs of like length together.
         evaluate_every: updates from one evaluation on the dev set to the next; an epoch, or a tenth of `updates`, when
             left out.
@@ -78,6 +81,7 @@ class Training:
     precision: Precision = "float32"
     shard: bool = False
     schedule: Schedule = "parallel"
+    tasks_per_step: Count | None = None
     length_buckets: bool = True
     evaluate_every: Count | None = None
     patience: Count | None = None
@@ -93,6 +97,11 @@ class Training:
 
     def __post_init__(self) -> None:
         check_values("training", Training, vars(self))
+        if self.tasks_per_step is not None and self.schedule != "parallel":
+            raise CrossTaskError(
+                "`tasks_per_step` says how many tasks a step of `schedule: parallel` has; with `schedule: mixed` it "
+                "has one. Leave one of the two out."
+            )
 
     def rate_factor(self, update: int, num_updates: int) -> float:
         """The learning rate at an update, as a fraction of the full one.
@@ -134,6 +143,7 @@ class TrainingSettings(TypedDict, total=False):
     precision: Precision
     shard: bool
     schedule: Schedule
+    tasks_per_step: int | None
     length_buckets: bool
     evaluate_every: int | None
     patience: int | None

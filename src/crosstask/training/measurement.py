@@ -8,6 +8,7 @@ from crosstask.data.metrics import METRICS, Predictions, chosen_metric, never_pr
 from crosstask.data.task import Task
 from crosstask.models.batches import Prepared
 from crosstask.models.evaluate import Outputs, labeled_outputs
+from crosstask.models.modes import evaluating
 from crosstask.models.multitask import Model
 from crosstask.quoting import brief
 from crosstask.runs.events import DevEvaluation, Note, Row, Warned
@@ -55,18 +56,19 @@ def measure(
 ) -> Measured:
     """Scores on dev and test of each task, and more of targets, whose decision rules are fitted before."""
     measured = Measured()
-    for task in tasks:
-        outputs: dict[str, Outputs] = {}
-        if task.name in dev:
-            outputs["dev"], _ = labeled_outputs(model, dev[task.name])
-        if task.test is not None:
-            outputs["test"], _ = labeled_outputs(model, Prepared.of(model.encoder, task.spec, task.test))
-        rules.fit(task, outputs)
-        rule = model.rules.get(task.name)
-        predictions = {split: one.predictions(rule) for split, one in outputs.items()}
-        measured.scores[task.name] = {split: score(predicted) for split, predicted in predictions.items()}
-        if task.name in targets and predictions:
-            measured.add_target(task, predictions)
+    with evaluating(model):
+        for task in tasks:
+            outputs: dict[str, Outputs] = {}
+            if task.name in dev:
+                outputs["dev"], _ = labeled_outputs(model, dev[task.name])
+            if task.test is not None:
+                outputs["test"], _ = labeled_outputs(model, Prepared.of(model.encoder, task.spec, task.test))
+            rules.fit(task, outputs)
+            rule = model.rules.get(task.name)
+            predictions = {split: one.predictions(rule) for split, one in outputs.items()}
+            measured.scores[task.name] = {split: score(predicted) for split, predicted in predictions.items()}
+            if task.name in targets and predictions:
+                measured.add_target(task, predictions)
     return measured
 
 

@@ -8,7 +8,7 @@ solver fits linear models to features that stay as they are.
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from crosstask.data.task import Task
@@ -43,6 +43,8 @@ class Plan:
     settings: Training
     weighting: Weighting | None
     transfers: tuple[Transfer, ...] = ()
+    total_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of tasks that are larger than memory, of which `sizes` has what an epoch sees."""
 
     def num_updates(self, tasks: Sequence[str]) -> int:
         """Of one phase over these tasks."""
@@ -72,18 +74,32 @@ class Plan:
         # A copy: the phases of a run, and several runs, must not learn from one another.
         weighting = default() if weighting is None else deepcopy(weighting)
         need = weighting.needs(0)
-        if Need.EVERY_TASK in need and self.settings.schedule != "parallel":
-            raise CrossTaskError(
-                f"weighting '{weighting.name}' needs a batch of every task in each step: use `schedule: parallel`."
-            )
         observed: tuple[str, ...] = ()  # targets of which the phase trains the heads alone
         if trains_target_heads or Need.TARGETS in need:
             observed = tuple(task for task in self.targets if task not in tasks)
             self._check_observed(observed, weighting)
+        self._check_steps(weighting, num_tasks=len(tasks) + len(observed))
         targets = tuple(task for task in self.targets if task in tasks or task in observed)
         initial: Initial = "by-size" if default is BySize else "uniform"
-        weighting.start(Problem(tuple(tasks), targets, self.sizes, self.targets + self.sources, initial))
+        weighting.start(
+            Problem(tuple(tasks), targets, {**self.sizes, **self.total_sizes}, self.targets + self.sources, initial)
+        )
         return Phase(name, tuple(tasks), weighting, settings or self.settings, tuple(watched), observed)
+
+    def _check_steps(self, weighting: Weighting, num_tasks: int) -> None:
+        """The steps of a phase of so many tasks have those that a weighting needs."""
+        need, tasks_per_step = weighting.needs(0), self.settings.tasks_per_step
+        if need & (Need.EVERY_TASK | Need.SEVERAL_TASKS) and self.settings.schedule != "parallel":
+            number = "every task" if Need.EVERY_TASK in need else "several tasks"
+            raise CrossTaskError(
+                f"weighting '{weighting.name}' needs a batch of {number} in each step: use `schedule: parallel`."
+            )
+        if Need.EVERY_TASK in need and tasks_per_step is not None and tasks_per_step < num_tasks:
+            raise CrossTaskError(
+                f"weighting '{weighting.name}' compares all tasks in each step, and `tasks_per_step: {tasks_per_step}` "
+                f"leaves {num_tasks - tasks_per_step} of {num_tasks} out. Leave `tasks_per_step` out, or take a "
+                "weighting for which samples of tasks will do, such as 'tawt' or 'uniform'."
+            )
 
     def _check_observed(self, observed: Sequence[str], weighting: Weighting) -> None:
         """A target that a weighting sees has examples."""

@@ -23,7 +23,7 @@ from crosstask.gradients.sharded import gathered, is_sharded, put_together
 from crosstask.gradients.task_gradients import ids_of
 from crosstask.models.batches import LabelStream, Prepared, Step, Stream
 from crosstask.models.evaluate import evaluate, features_and_labels
-from crosstask.models.modes import twice_differentiable, without_dropout
+from crosstask.models.modes import evaluating, twice_differentiable, without_dropout
 from crosstask.models.multitask import Model
 from crosstask.probing.probe import SolverSession
 from crosstask.progress import Progress
@@ -102,11 +102,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Prepared examples by task, and which tasks are targets."""
+    """Prepared examples by task, and which tasks are targets.
+
+    `windows`: of sources that are larger than memory, other training examples for each epoch, as many as in `train`.
+    """
 
     train: Mapping[str, Prepared]
     dev: Mapping[str, Prepared]
     targets: tuple[str, ...]
+    windows: Mapping[str, Callable[[int], Prepared]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -276,7 +280,8 @@ class Trainer:
         phase.weighting.expect(schedule.num_updates * settings.accumulate)
         run = PhaseRun(phase, number, self._make_optimizer(settings), schedule, stream.probabilities)
         run.num_done = self._start_phase(run, resumed)
-        if self.cuda_graphs is not None and phase.objective is None:
+        # A graph is of certain tasks: where each step has others, none comes back.
+        if self.cuda_graphs is not None and phase.objective is None and not stream.sampling.leaves_out:
             self.cuda_graphs.forget()  # parameters of the phase before may not learn any more
             run.graphs = UpdateGraphs(self.stepper, run.optimizer, settings, self.cuda_graphs)
         run.started = clock()
@@ -288,6 +293,7 @@ class Trainer:
         while run.num_done < schedule.num_updates and not stops_early:
             epoch, update_in_epoch = divmod(run.num_done, schedule.updates_per_epoch)
             if not steps or update_in_epoch == 0:  # a resumed run starts in the middle of an epoch
+                stream = self._stream_of_epoch(phase, epoch, stream)
                 steps = stream.epoch(epoch)
             set_rates(run.optimizer, settings.rate_factor(run.num_done, schedule.num_updates))
             first_step = update_in_epoch * settings.accumulate
@@ -320,14 +326,33 @@ class Trainer:
         if phase.objective is not None:
             labels = {task: np.asarray(self.support[task].hard_labels) for task in lengths}
             per_label = phase.objective.per_label
-            return LabelStream(lengths, labels, per_label, batch_size=settings.batch_size, seed=self.seed)
+            return LabelStream(
+                lengths,
+                labels,
+                per_label,
+                batch_size=settings.batch_size,
+                seed=self.seed,
+                tasks_per_step=settings.tasks_per_step,
+                always=self.data.targets,
+            )
         return Stream(
             lengths,
             batch_size=settings.batch_size,
             schedule=settings.schedule,
             seed=self.seed,
             buckets=settings.length_buckets,
+            tasks_per_step=settings.tasks_per_step,
+            always=self.data.targets,
         )
+
+    def _stream_of_epoch(self, phase: Phase, epoch: int, stream: Stream) -> Stream:
+        """The stream, over the examples of this epoch where there are others than before."""
+        large = [task for task in phase.tasks_with_batches if task in self.data.windows]
+        if not large:
+            return stream
+        for task in large:
+            self.support[task] = self.data.windows[task](epoch)
+        return self._stream_of_batches(phase)
 
     def _solve_phase(self, phase: Phase, solve: Callable[[SolverSession], None]) -> None:
         """A phase without gradient steps: no model is selected, and no checkpoint is needed within it."""
@@ -636,14 +661,15 @@ class Trainer:
         metrics: dict[str, Metric] = {}
         values: dict[str, float] = {}
         losses: dict[str, float] = {}
-        for task in phase.watched:
-            if task in self.data.dev:
-                predictions, losses[task] = evaluate(self.model, self.data.dev[task])
-                scores = score(predictions)
-                metrics[task] = chosen_metric(predictions.spec)
-                values[task] = scores[metrics[task].name]
-                seconds = round(clock() - started, 3)
-                self.record.write(DevEvaluation(phase.name, epoch, update, task, losses[task], scores, seconds))
+        with evaluating(self.model):
+            for task in phase.watched:
+                if task in self.data.dev:
+                    predictions, losses[task] = evaluate(self.model, self.data.dev[task])
+                    scores = score(predictions)
+                    metrics[task] = chosen_metric(predictions.spec)
+                    values[task] = scores[metrics[task].name]
+                    seconds = round(clock() - started, 3)
+                    self.record.write(DevEvaluation(phase.name, epoch, update, task, losses[task], scores, seconds))
         return metrics, values, losses
 
     def _evaluate(self, run: PhaseRun) -> None:

@@ -210,6 +210,8 @@ class ForkMerge(Transfer):
             )
         if settings.schedule != "parallel":
             raise CrossTaskError(f"{WHERE} needs a batch of every task in each step: use `schedule: parallel`.")
+        if settings.tasks_per_step is not None:
+            raise CrossTaskError(f"{WHERE} trains one source at a time anyway: leave `tasks_per_step` out.")
         self._num_updates = settings.updates or plan.num_updates(phase.tasks)
         round_length = max(1, self._num_updates // self._num_branches) * self.parts * len(self.branch_names)
         return replace(settings, updates=self.merges * round_length, evaluate_every=round_length)

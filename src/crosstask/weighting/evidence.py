@@ -54,6 +54,8 @@ class Need(Flag):
     """`fit_features` is called before the first step."""
     EVERY_TASK = auto()
     """Each step has a batch of every task, as the schedule `parallel` gives."""
+    SEVERAL_TASKS = auto()
+    """Each step has batches of several tasks and of the targets: `parallel`, or a sample of it (`tasks_per_step`)."""
     TARGETS = auto()
     """Losses of the targets, even in a phase that trains the sources alone."""
 

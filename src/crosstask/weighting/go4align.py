@@ -86,7 +86,8 @@ class GO4Align(Weighting):
     numbers.
 
     Needs losses that are not negative; below 1e-8 they count as that. Costs nothing beside a plain step. Tasks that are
-    absent from a step keep their weights and their p; those present share what they had of it.
+    absent from a step keep their weights and their p; those present share what they had of it, and the sum of all
+    losses is estimated from theirs, each over the probability of being there.
 
     >>> weighting = GO4Align(groups=2, step_size=1e-9, tasks=["a", "b", "c"])
     >>> parameter = torch.ones((), requires_grad=True)
@@ -125,4 +126,6 @@ class GO4Align(Weighting):
         before = to_vector(self.risks, evidence.tasks)
         risks = next_risks(before, losses, self.step_size) * before.sum()
         self.risks = {**self.risks, **by_task(evidence.tasks, risks)}
-        return by_task(evidence.tasks, group_means(risks * losses.sum() / losses, self.groups))
+        # The sum over all tasks; where a step has a sample of them, its estimate.
+        sum_of_losses = (losses / to_vector(evidence.probabilities, evidence.tasks, default=1.0)).sum()
+        return by_task(evidence.tasks, group_means(risks * sum_of_losses / losses, self.groups))

@@ -89,7 +89,7 @@ class GradNorm(Weighting):
     name: ClassVar[str] = "gradnorm"
     summary: ClassVar[str] = "brings the tasks' gradients to one norm, larger for tasks that learn slowly"
     paper: ClassVar[Paper | None] = GRADNORM
-    inspects: ClassVar[Need] = Need.GRADIENTS | Need.EVERY_TASK
+    inspects: ClassVar[Need] = Need.GRADIENTS | Need.SEVERAL_TASKS
     is_delayed: ClassVar[bool] = True
     state_attributes: ClassVar[Mapping[str, str]] = {"initial_losses": "initial_losses"}
 

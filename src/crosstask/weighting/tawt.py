@@ -145,8 +145,8 @@ class TAWT(TargetAware):
                 return Need.TARGETS | Need.HELD_OUT
             return Need.TARGETS
         if step + 1 >= self.next_inspection and len(self.tasks) > 1:
-            return Need.TARGETS | Need.EVERY_TASK | self._inspection
-        return Need.TARGETS | Need.EVERY_TASK
+            return Need.TARGETS | Need.SEVERAL_TASKS | self._inspection
+        return Need.TARGETS | Need.SEVERAL_TASKS
 
     def coefficients(self, evidence: Evidence) -> Mapping[str, float]:
         """The weights from the next step on."""

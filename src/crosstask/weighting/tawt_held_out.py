@@ -148,8 +148,8 @@ class HeldOutTAWT(TargetAware):
         """Gradients when an inspection is due, on steps that add to the same update, and the held-out loss after it."""
         is_due = step + 1 >= self.next_inspection and len(self.tasks) > 1 and not self._is_over
         if is_due or self._support is not None:
-            return Need.TARGETS | Need.EVERY_TASK | Need.GRADIENTS | Need.HELD_OUT
-        return Need.TARGETS | Need.EVERY_TASK
+            return Need.TARGETS | Need.SEVERAL_TASKS | Need.GRADIENTS | Need.HELD_OUT
+        return Need.TARGETS | Need.SEVERAL_TASKS
 
     @property
     def wants_held_out(self) -> bool:

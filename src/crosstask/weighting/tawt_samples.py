@@ -179,7 +179,7 @@ class SampleTAWT(StaticWeighting):
 
     def needs(self, step: int) -> Need:
         """Products of the batch's examples on every `every`-th step after the warm-up."""
-        need = Need.TARGETS | Need.EVERY_TASK | Need.EXAMPLE_WEIGHTS
+        need = Need.TARGETS | Need.SEVERAL_TASKS | Need.EXAMPLE_WEIGHTS
         is_due = step >= self.warmup and (step - self.warmup) % self.every == 0
         if self._log_weights and is_due:
             need |= Need.EXAMPLE_PRODUCTS

@@ -12,6 +12,7 @@ from crosstask.data.examples import Examples
 from crosstask.data.options import TASK_KEYS
 from crosstask.data.plain_text import one_line
 from crosstask.data.readers.arff import read_arff
+from crosstask.data.readers.blocks import FileBlocks, check_window
 from crosstask.data.readers.columns import read_columns
 from crosstask.data.readers.conllu import read_conllu
 from crosstask.data.readers.csv import read_csv, read_tsv
@@ -28,7 +29,10 @@ from crosstask.validation import check_values, shown
 
 Count = Annotated[int, Field(ge=1)]
 
-__all__ = ["READERS", "Reader", "check", "format_of", "read", "reader_for"]
+READ_BY_LINES = ("csv", "tsv", "jsonl", "lines")
+"""Formats with a row on each line."""
+
+__all__ = ["READERS", "Reader", "check", "file_blocks", "format_of", "read", "reader_for"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,41 @@ def read(
         source = Source(task, file, Path(folder) / file, encoding, limits)
         parts.append(reader_for(file, format, task).read(source, **reader_options))
     return parts[0] if len(parts) == 1 else joined(parts, task)
+
+
+def file_blocks(
+    path: Files,
+    format: str | None,
+    folder: str | Path,
+    task: str,
+    options: Mapping[str, Any],
+    split_options: Mapping[str, Any],
+) -> FileBlocks | None:
+    """A file that is read a window at a time; None where it has no more rows than a window."""
+    check_window(task, split_options)
+    reader = check(path, format=format, task=task, options=options)
+    names = file_paths(path, format=format, folder=folder, task=task)
+    if reader.name not in READ_BY_LINES or len(names) > 1:
+        what_is_named = f"{len(names)} files" if len(names) > 1 else f"the format {reader.name}"
+        raise CrossTaskError(
+            f"Task '{task}': `window` reads one file of the format {', '.join(READ_BY_LINES)}; found {what_is_named}. "
+            "Others become a data set of the package `datasets`, and `Task.from_dataset` takes a window of that."
+        )
+    reader_options = dict(options)
+    encoding = reader_options.pop("encoding", "utf-8")
+    if not isinstance(encoding, str) or encoding.lower().replace("-", "").startswith(("utf16", "utf32")):
+        raise CrossTaskError(
+            f"Task '{task}': `window` needs one `encoding` in which a byte ends a line, such as utf-8."
+        )
+    limits = Limits(reader_options.pop("max_bytes", None))
+    return FileBlocks.of(
+        Source(task, names[0], Path(folder) / names[0], encoding, limits),
+        reader.read,
+        reader_options,
+        has_header=reader.name in ("csv", "tsv") and reader_options.get("header", True) is True,
+        window=split_options["window"],
+        seed=split_options.get("seed", 0),
+    )
 
 
 def file_options(*, encoding: Encoding = "utf-8", max_bytes: Count | None = None) -> None:

@@ -268,6 +268,11 @@ class LabelTransfer(Transfer):
             raise CrossTaskError(
                 "transfer 'label-transfer' needs a source and the target in every step: use `schedule: parallel`."
             )
+        if plan.settings.tasks_per_step is not None:
+            raise CrossTaskError(
+                "transfer 'label-transfer' learns what every source's labels say of the target in each step: leave "
+                "`tasks_per_step` out."
+            )
         if plan.settings.head in SOLVED_HEADS or plan.settings.sources_first:
             head = plan.settings.head if plan.settings.head in SOLVED_HEADS else "probe"
             raise CrossTaskError(
