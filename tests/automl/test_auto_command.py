@@ -69,6 +69,17 @@ def test_a_source_that_cannot_be_read_is_left_out(stars):
     assert outcome.err == ""
 
 
+def test_a_source_larger_than_memory(stars):
+    recipe = stars / "stars.yaml"
+    recipe.write_text(recipe.read_text().replace("label: sentiment}", "label: sentiment, window: 40}"))
+    folder = stars / "runs" / "stars-auto"
+    with (stars / "polarity.csv").open("a") as file:
+        file.write("good great shoe and more,pos\nawful bad one and less,neg\n" * 4_000)
+    assert crosstask("auto", recipe, "--quiet").code == 0
+    outcome = crosstask("train", folder / "run" / "recipe.yaml", "-o", stars / "again", "--quiet")
+    assert outcome.code == 0, outcome
+
+
 @pytest.mark.parametrize("minutes", ["0", "-2", "nan"])
 def test_minutes_above_zero(stars, minutes):
     assert "above 0" in refused("auto", stars / "stars.yaml", "--minutes", minutes, folder=stars)

@@ -62,4 +62,6 @@ def limited_section(section: Section, num_examples: int) -> Section:
     count = limit.get("count") if isinstance(limit, Mapping) else limit
     if isinstance(count, int) and count <= num_examples:
         return section
+    if section.get("window") is not None:  # which reads a part of the rows at a time by itself
+        return section
     return {**section, "limit": num_examples}

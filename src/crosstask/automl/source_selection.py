@@ -145,7 +145,7 @@ def drawn(task: Task, count: int | None, seed: int, why: str) -> Task:
         return task
     positions = random_subset(total, count, np.random.default_rng(seed))
     note = f"{count:,} of its {total:,} training examples are used, drawn at random: {why}"
-    return replace(task, train=task.train.take(positions), notes=(*task.notes, note))
+    return replace(task, train=task.train.take(positions), windows=None, notes=(*task.notes, note))
 
 
 @dataclass(frozen=True)
