@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from crosstask.automl import auto
+from crosstask.automl.budget import Clock
+from crosstask.automl.driver import Request, find_model
+from crosstask.automl.leaderboard import Board
+from crosstask.automl.prior import Prior
 from crosstask.data.examples import KINDS, Kind
 from crosstask.data.label_names import NAMED_KINDS
 from crosstask.ensembles.distillation import distill
@@ -135,17 +138,18 @@ def carried(**changes: Any) -> dict[str, Any]:
 
 
 def best_within_minutes(problem: Problem, settings: Settings) -> Outcome:
-    """What `crosstask auto` finds, with nothing chosen by hand."""
-    training = replace(settings.training, updates=None, learning_rate=None)
-    found = auto(
+    """What `crosstask auto` finds, with nothing chosen by hand, and knowing nothing of the suite beforehand."""
+    request = Request(
         problem.target,
         problem.sources,
-        minutes=settings.minutes,
-        seed=problem.seed,
-        encoder=settings.encoder,
-        training=training,
-        progress=False,
+        settings.encoder,
+        replace(settings.training, updates=None, learning_rate=None),
+        problem.seed,
+        folder=None,
+        clock=Clock(settings.minutes),
+        prior=Prior.load(without=[problem.suite.name]),
     )
+    found = find_model(request, Board())
     return Outcome(found.run.scores[problem.target.name]["test"])
 
 
