@@ -152,7 +152,7 @@ def measure(arguments: argparse.Namespace, encoder: Path, method: str, precision
         num_runs = max(arguments.runs, size)
         started = time.perf_counter()
         seconds: list[float] = []
-        for _, run_seconds in _results(executor, [(method, seed) for seed in range(num_runs)], float("inf")):
+        for _, run_seconds in _results(executor, [(method, seed) for seed in range(num_runs)], lambda item: True):
             seconds.append(run_seconds)
             total = time.perf_counter() - started  # without the time in which processes end
     row = {
@@ -194,7 +194,9 @@ def multi_process_service(wanted: bool) -> Iterator[bool]:
             environment = {**os.environ}
             for name in variables:
                 del os.environ[name]
-            subprocess.run([control], input=b"quit\n", env=environment, capture_output=True, check=False)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it waits for processes that were killed
+                options: dict[str, Any] = {"env": environment, "capture_output": True, "check": False, "timeout": 20}
+                subprocess.run([control], input=b"quit -t 5\n", **options)
 
 
 def table(results: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,8 +1,8 @@
 """Studies on a Ray cluster of three local nodes, one of which is killed, against the same studies on this machine.
 
-`compare`, `transfer_matrix` and `capacity` run twice: here, one run after another, and on the cluster, where a node is
-killed without notice as soon as a run is done. What they write is compared: the table, the matrix and the curve must
-be the same number by number, apart from times.
+`compare`, `transfer_matrix`, `capacity` and `auto` run twice: here, one run after another, and on the cluster, where a
+node is killed without notice as soon as some runs are done. What they write is compared: the table, the matrix, the
+curve and the leaderboard must be the same number by number, apart from times.
 
     python benchmarks/ray_nodes.py --output benchmarks/results/ray_nodes.json
 """
@@ -71,8 +71,21 @@ def run_capacity(folder: Path, where: dict[str, Any]) -> Any:
     return study.to_json()
 
 
+def run_auto(folder: Path, where: dict[str, Any]) -> Any:
+    """All candidates, with more time than they take: leaderboard, choice and the scores of the last model."""
+    target, *sources = tasks()
+    result = ct.auto(target, sources, minutes=60, encoder=ENCODER, output=folder, **SETTINGS, **where)
+    leaderboard = [line.to_json() for line in result.leaderboard]
+    return {"leaderboard": leaderboard, "winner": result.winner, "scores": result.run.scores}
+
+
 ENCODER = {"name": "relu", "hidden": 8}
-STUDIES: dict[str, Study] = {"compare": run_compare, "transfer_matrix": run_matrix, "capacity": run_capacity}
+STUDIES: dict[str, Study] = {
+    "compare": run_compare,
+    "transfer_matrix": run_matrix,
+    "capacity": run_capacity,
+    "auto": run_auto,
+}
 
 
 def without_times(data: Any) -> Any:

@@ -79,7 +79,9 @@ def short_suite(name: str) -> Suite:
         rates=(LEARNING_RATE, PROBED_RATE),
         updates=UPDATES,
         batch_size=BATCH_SIZE,
+        precision="float32",
         max_source=MAX_SOURCE,
+        tried_on=(),
         chosen_on=None,
     )
 

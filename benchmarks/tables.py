@@ -13,6 +13,7 @@ from distilled_vectors import table as distilled
 from first_hour import table as first_hour
 from fused_gradients import table as fused
 from joint_steps import table as joint_steps
+from label_forecast import table as label_forecast
 from label_names import SEEDS as NAMES_SEEDS
 from label_names import table as label_names
 from linear_solver import table as linear_solver
@@ -385,6 +386,22 @@ def auto_refuses(result: dict[str, Any]) -> list[str]:
     return [*lines, "", f"Points of accuracy over the same search without sources. {machine(result)}.", ""]
 
 
+def label_forecasts(result: dict[str, Any]) -> list[str]:
+    """What twice the labels brought, and what a search would have said of it."""
+    overall = result["summary"]["all"]
+    return [
+        "",
+        "## What twice the labels bring",
+        "",
+        *label_forecast(result),
+        "",
+        f"Points on test, of a probe; what is foretold of a target is by its learning curve and by what the other "
+        f"targets brought. It was off by {100 * overall['error']:.1f} points on average, without the curve by "
+        f"{100 * overall['error_without_curve']:.1f}. {machine(result)}.",
+        "",
+    ]
+
+
 def _minutes(result: dict[str, Any]) -> str:
     return f"{result['seconds'] / 60:.0f} minutes"
 
@@ -512,7 +529,7 @@ def main() -> None:
         lines += million_rows(json.loads(path.read_text()))
     for name, section in {
         "ten_million_rows": ten_million_rows, "many_tasks": many_tasks, "ray_nodes": ray_nodes,
-        "auto_beside": auto_beside, "auto_refuses": auto_refuses,
+        "auto_beside": auto_beside, "auto_refuses": auto_refuses, "label_forecast": label_forecasts,
     }.items():  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():

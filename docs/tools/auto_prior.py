@@ -1,8 +1,8 @@
 """What `auto` knows beforehand: src/crosstask/automl/prior.json, made from measured gains alone.
 
 Sums up the runs of the bench, `results/bench/cells.jsonl`, and those of text targets in the time that two cores have
-(`benchmarks/short_bench.py`). Trials of learning rates and runs that are only controls are left out, and so is what
-does not train in the updates of all.
+(`benchmarks/short_bench.py`). Trials of learning rates are left out, and so is what does not train in the updates of
+all.
 
 python docs/tools/auto_prior.py
 """
@@ -24,13 +24,15 @@ BENCH = Path(__file__).parent.parent.parent / "results" / "bench"
 FILE = Path(crosstask.automl.__file__).parent / PRIOR_FILE
 BUDGETS: Mapping[str, Path] = {"full": BENCH / "cells.jsonl", "short": BENCH / "short_cells.jsonl"}
 DIGITS = 4
+SOLVED = ("names-alone",)
+"""Methods without updates that the bench measures by functions of their own."""
 
 
 def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarget]:
     """Target by target, what each method has over the base, on average over the seeds that both have."""
     suites = {row["name"]: row for row in rows if row["event"] == "suite"}
-    classes = {(row["suite"], row["target"]): row["classes"] for row in rows if row["event"] == "target"}
-    names = [name for name, method in METHODS.items() if method.measure is None and method.rate_of is None]
+    classes = {(row["suite"], row["target"]): row["classes"] for row in rows if "classes" in row}
+    names = [name for name, method in METHODS.items() if method.measure is None or name in SOLVED]
     results = Results.of([row for row in rows if row["event"] == "cell"])
     num_labels = {(row["suite"], row["target"], row["labels"]): row["train"] for row in results.rows}
     for suite, target, labels in sorted(num_labels):
@@ -38,12 +40,16 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
         of_suite = Results([row for row in results.rows if row["suite"] == suite])
         base = of_suite.by_seed(target, labels, PRETRAINED_BASE if pretrained else NETWORK_BASE)
         gains: dict[str, float] = {}
+        rates: dict[str, float] = {}
         num_seeds = len(base)
         for name in names:
             scores = of_suite.by_seed(target, labels, name)
             seeds = sorted(base.keys() & scores.keys())
             if seeds:
                 gains[name] = round(fmean(scores[seed] - base[seed] for seed in seeds) / 100.0, DIGITS) + 0.0
+                rate = of_suite.rate(target, labels, name)
+                if rate is not None:
+                    rates[name] = rate
                 num_seeds = min(num_seeds, len(seeds))
         if len(gains) > 1:
             yield {
@@ -56,6 +62,7 @@ def measured_targets(rows: Sequence[Row], budget: str) -> Iterator[MeasuredTarge
                 "budget": budget,
                 "seeds": num_seeds,
                 "gains": gains,
+                "rates": rates,
             }
 
 

@@ -141,6 +141,26 @@ def in_bar(title: str, num_steps: int) -> Callable[[], None]:
     return count
 
 
+@contextmanager
+def rows_bar(name: str, num_rows: int) -> Iterator[Callable[[int], None]]:
+    """A bar for so many rows of something slow, in the bar that is shown or one of its own, from the beginning on."""
+    with _own_bar(f"read {name[-30:]}", num_rows) as progress:
+        yield lambda count: progress.advance(min(count, num_rows), "rows")
+
+
+@contextmanager
+def _own_bar(title: str, total: int) -> Iterator[Progress]:
+    """The bar that is shown, or one that goes with this block."""
+    surrounding = _SHOWN.get()
+    progress = surrounding or make_progress()
+    progress.start(title, total)
+    try:
+        yield progress
+    finally:
+        if surrounding is None:
+            progress.stop()
+
+
 LARGE_FILE = 4 * 2**20
 """A file of so many bytes takes long enough to be worth a bar."""
 
@@ -154,11 +174,5 @@ def reading_bar(name: str, size: int) -> Iterator[Callable[[int], None]]:
     if size < LARGE_FILE:
         yield lambda num_bytes: None
         return
-    surrounding = _SHOWN.get()
-    progress = surrounding or make_progress()
-    progress.start(f"read {name[-30:]}", size // 2**20)
-    try:
+    with _own_bar(f"read {name[-30:]}", size // 2**20) as progress:
         yield lambda num_bytes: progress.advance(num_bytes // 2**20, "MB")
-    finally:
-        if surrounding is None:
-            progress.stop()

@@ -246,6 +246,7 @@ class RecipeFile:
         with _naming(path):
             # 1. Keys and types of all sections.
             self.recipe = _validated(data)
+            self.data = data
             if self.recipe.output is not None:
                 check_path(self.recipe.output, "`output`")
             # 2. What the sections say of one another, and of files that are not read yet.
@@ -268,6 +269,11 @@ class RecipeFile:
     def settings(self) -> Training:
         """Settings of the loop."""
         return self.recipe.training
+
+    def sets(self, section: str, key: str) -> bool:
+        """Whether the file itself says something of a key, so that it is no default."""
+        values = self.data.get(section) if isinstance(self.data, Mapping) else None
+        return isinstance(values, Mapping) and key in values
 
     def _check_targets(self) -> None:
         targets, tasks = self.recipe.targets, self.recipe.tasks

@@ -10,6 +10,7 @@ from typing import Any
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.methods import Named
 from crosstask.runs.events import Row
+from crosstask.studies.executors import ExecutorName, check_executor, connected, one_here
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask_papers.experiment import Experiment, Options, Rows
 
@@ -57,7 +58,8 @@ def reproduce(
     seeds: int | None = None,
     quick: bool = False,
     output: str | Path = "results",
-    jobs: int = 1,
+    jobs: int | None = None,
+    on: ExecutorName = "local",
     minutes: float | None = None,
     progress: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -72,7 +74,9 @@ def reproduce(
         seeds: how many, instead of each experiment's own number.
         quick: a small version, minutes on two cores.
         output: folder in which each experiment gets one of its own, `NAME` or `NAME-quick`.
-        jobs: processes side by side. A script that asks for several needs `if __name__ == "__main__":`.
+        jobs: processes side by side; when left out one, or on a Ray cluster as many as it has CPUs, or GPUs. A script
+            that asks for several needs `if __name__ == "__main__":`.
+        on: "local", or "ray" for a Ray cluster, as for `compare`.
         minutes: after which no further run is begun; with 0 only the pages are made anew.
         progress: show a bar; by default when the error stream is a terminal.
 
@@ -84,6 +88,7 @@ def reproduce(
         raise CrossTaskError("An experiment reads its data sets from a folder: name it with --data DIR.")
     if data is not None and not Path(data).is_dir():
         raise CrossTaskError(f"There is no data folder '{data}'; name one with --data.")
+    check_executor(on)
     options = Options(Path(data or "."), encoder, seeds, quick)
     experiments = {name: find(name)(options) for name in names}
     folders = {name: folder_of(Path(output), name, quick=quick) for name in names}
@@ -92,8 +97,17 @@ def reproduce(
         grids: dict[str, Grid] = {}
         for name, experiment in experiments.items():
             grids[name] = opened.enter_context(_open(folders[name], experiment))
+        if minutes != 0:
+            opened.enter_context(connected(jobs, on))
         return _run_all(
-            experiments, grids, folders, has_data=data is not None, jobs=jobs, minutes=minutes, progress=progress
+            experiments,
+            grids,
+            folders,
+            has_data=data is not None,
+            jobs=one_here(jobs, on),
+            on=on,
+            minutes=minutes,
+            progress=progress,
         )
 
 
@@ -103,7 +117,8 @@ def _run_all(
     folders: Mapping[str, Path],
     *,
     has_data: bool,
-    jobs: int,
+    jobs: int | None,
+    on: ExecutorName,
     minutes: float | None,
     progress: bool | None,
 ) -> dict[str, dict[str, Any]]:
@@ -119,7 +134,7 @@ def _run_all(
         while following:
             keys += following
             remaining = None if deadline is None else max(0.0, (deadline - time.monotonic()) / 60)
-            rows = grids[name].run(experiment.work, keys, jobs=jobs, minutes=remaining, progress=progress)
+            rows = grids[name].run(experiment.work, keys, jobs=jobs, on=on, minutes=remaining, progress=progress)
             if len(rows) < len(keys):  # out of time
                 break
             following = [key for key in experiment.follow_up(Rows(list(rows.values()))) if key not in rows]

@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from crosstask.errors import CrossTaskError
+from crosstask.studies.executors import ExecutorName
 from crosstask_papers import EXPERIMENTS, find, folder_of, reproduce
 from crosstask_papers.claims import Verdict
 from crosstask_papers.experiment import Table
@@ -45,7 +46,8 @@ def reproduce_and_show(
     encoder: str | None,
     seeds: int | None,
     quick: bool,
-    jobs: int,
+    jobs: int | None,
+    on: ExecutorName,
     minutes: float | None,
     output: Path,
     quiet: bool,
@@ -63,6 +65,7 @@ def reproduce_and_show(
         quick=quick,
         output=output,
         jobs=jobs,
+        on=on,
         minutes=minutes,
         progress=False if quiet else None,
     )

@@ -87,7 +87,9 @@ def test_candidates_are_paired_and_test_labels_are_never_seen(watched):
     held_out = Counter(
         own.dev.inputs.tobytes() for _, own in folds if len(own.dev) > 2
     )  # the others are trials of cost
-    assert list(held_out.values()) == [9, 9, 9, 5, 5]  # the better half goes on
+    counts = list(held_out.values())
+    assert counts[:3] == [9, 9, 9]
+    assert 2 <= counts[3] == counts[4] <= 5  # the better half of those that are not hopeless goes on
     for line in found.leaderboard:
         assert len(line.folds) in (3, 5)
         assert line.margin is None or line.margin.count == len(line.folds)
@@ -97,11 +99,11 @@ def test_the_folder(watched):
     found, _, target, _ = watched
     folder = found.folder
     files = {path.name for path in folder.iterdir()}
-    assert files == {"cells.jsonl", "leaderboard.json", "auto.json", "run", "model"}
+    assert files == {"cells.jsonl", "leaderboard.json", "auto.json", "report.html", "run", "model"}
     assert (folder / "run" / "report.html").is_file()
     facts = json.loads((folder / "auto.json").read_text())
     assert facts["ranking"]["best"] in ("left", "up")
-    assert set(facts["times"]) == {"reading", "ranking", "features", "search", "last fit"}
+    assert set(facts["times"]) == {"reading", "ranking", "features", "search", "learning curve", "last fit"}
     assert [Line.from_json(line) for line in facts["leaderboard"]] == found.leaderboard
     for part in ("run", "model"):
         assert ct.load(folder / part).predict(target.test.inputs[:5]) == found.predict(target.test.inputs[:5])
@@ -145,10 +147,13 @@ def test_every_kind_of_task(kind):
 @pytest.mark.parametrize(("kind", "frozen_start"), [("tagging", "stacked"), ("classification", "probe")])
 def test_labels_of_words_start_stacked_where_the_encoder_is_frozen(kind, frozen_start):
     target, sources, _ = kinds(kind)
-    for fine_tuning, start in ((None, frozen_start), (FineTuning(), "probe")):
+    starts = {}
+    for fine_tuning in (None, FineTuning()):
         candidates, _ = Makings(target, sources, sources, "minilm", 1, fine_tuning).candidates()
-        (found,) = [found for found in candidates if found.name == "label-transfer"]
-        assert found.method.transfer[0]["start"] == start
+        transferred = [found.method.transfer[0]["start"] for found in candidates if found.name == "label-transfer"]
+        starts["frozen" if fine_tuning is None else "fine-tuned"] = transferred
+    # Between tags it is not tried where the encoder learns.
+    assert starts == {"frozen": [frozen_start], "fine-tuned": [] if kind == "tagging" else ["probe"]}
 
 
 def test_a_metric_of_which_less_is_better():
@@ -329,7 +334,9 @@ def test_a_pretrained_encoder_is_fine_tuned(tiny_encoder):
     encoder = {"name": tiny_encoder("bert"), "max_length": 16}
     found = ct.auto(target, sources, **{**QUICK, "updates": 4, "encoder": encoder})
     lines = by_name(found)
-    assert set(lines) == SOLVED | LEARNING | WITH_SOURCES - {"tawt"} | {"contrastive"}
+    expected = {"contrastive", "sources-then-contrast", "pretrain", "joint-then-target"}
+    expected |= {"names-alone", "sources-first-named"}  # for labels that are words
+    assert set(lines) == (SOLVED | LEARNING | WITH_SOURCES | expected) - {"tawt", "single-probed"}
     assert all(len(line.folds) == 3 for line in lines.values() if not line.note)
     assert found.facts["candidates"]["single"]["level"] == "fine-tuned"
     assert found.facts["examples_per_second"] > 0
@@ -341,7 +348,7 @@ def test_a_pretrained_encoder_is_fine_tuned(tiny_encoder):
 def test_texts_are_cut_where_the_time_is_short_and_the_user_says_nothing(tiny_encoder, monkeypatch, max_length):
     target, _, _ = kinds("classification")
 
-    def speed_of(target, encoder):
+    def speed_of(target, encoder, precision):
         is_short = isinstance(encoder, dict) and "max_length" in encoder
         return EncoderSpeed(1e5 if is_short else 0.1, num_layers=2, num_threads=1)
 
@@ -361,7 +368,7 @@ def test_a_pretrained_encoder_that_stays_as_it_is_has_layers_on_its_features(tin
     target, _, _ = kinds("classification")
     encoder = {"name": tiny_encoder("bert"), "max_length": 16, "freeze": True}
     found = ct.auto(target, **{**QUICK, "updates": 4, "encoder": encoder})
-    assert set(by_name(found)) == {"probe"} | LEARNING
+    assert set(by_name(found)) == {"probe", "names-alone"} | LEARNING
     assert found.facts["candidates"]["single"]["level"] == "network"
     assert found.facts["candidates"]["single"]["encoder"]["hidden"] == 128
 

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from crosstask.automl.budget import Cost, affordable_updates
-from crosstask.automl.choice import Standing, better_half, choose, margin, posterior, posteriors
+from crosstask.automl.choice import better_half, choose
 from crosstask.automl.leaderboard import Line
+from crosstask.automl.posterior import COMMON, LIKE, posterior, posteriors
 from crosstask.automl.prior import Expectation
+from crosstask.automl.standings import Standing, margin
 
 NOTHING = Expectation(0.0, 0.05)
 BASE = Expectation(0.0, 0.0)
@@ -63,9 +65,84 @@ def test_a_deviation_from_few_folds_is_drawn_to_that_of_all():
     assert gains["alone"].deviation == 0.0
     differences = np.array([-0.2, 0.2, 0.2, -0.2])
     common = (0.0 + differences.var(ddof=1)) / 2
-    error = math.sqrt((3 * 0.0 + 3 * common) / 6 * (1 / 4 + 1 / 4))
-    assert gains["still"].mean == pytest.approx(0.1 / error**2 / (1 / error**2 + 1 / 0.05**2))
+    deviation = math.sqrt((3 * 0.0 + 3 * common) / 6)
+    by_itself = posterior(NOTHING, margin(still.scores, ALONE.scores), deviation)
+    for others in ([ALONE], [ALONE, lively]):
+        gain = posteriors([still, *others], "alone", deviation if len(others) == 1 else 0.01)["still"]
+        assert gain.deviation <= by_itself.deviation + 1e-12  # the other one tells something of it, too
+        if len(others) == 1:
+            assert gain.mean == pytest.approx(by_itself.mean)
     assert gains["still"].deviation < gains["lively"].deviation
+
+
+def joint_by_hand(standings, floor):
+    """Gains by conditioning one normal distribution on sums of its parts, drawn up from independent ones."""
+    candidates = [standing for standing in standings if standing.name != "alone"]
+    folds = sorted(ALONE.scores)
+    leads = [margin(standing.scores, ALONE.scores) for standing in candidates]
+    common = max(floor**2, np.mean([lead.deviation**2 for lead in leads if lead.deviation is not None]))
+    deviations = []
+    for lead in leads:
+        count = max(0, lead.count - 1)
+        variance = (count * (lead.deviation or 0.0) ** 2 + 3 * common) / (count + 3)
+        deviations.append(math.sqrt(max(variance, floor**2)))
+    # Independent sources: a gain common to those that learn, own gains; the luck of each fold and of all folds, common
+    # and own.
+    columns, rows = [], []
+    for index in range(len(candidates)):
+        expected = candidates[index].expected.deviation
+        gain = {("gain", None): math.sqrt(LIKE) * expected, ("gain", index): math.sqrt(1 - LIKE) * expected}
+        columns.append(gain)
+        for fold in candidates[index].scores:
+            luck = dict(gain)
+            for part, share in ((fold, 1.0), ("all", 0.25)):
+                luck["luck", part, None] = math.sqrt(COMMON * share) * deviations[index]
+                luck["luck", part, index] = math.sqrt((1 - COMMON) * share) * deviations[index]
+            rows.append((luck, candidates[index].scores[fold] - ALONE.scores[fold] - candidates[index].expected.gain))
+    assert folds
+    names = sorted({name for part in (*columns, *(row for row, _ in rows)) for name in part}, key=repr)
+
+    def matrix(parts):
+        return np.array([[part.get(name, 0.0) for name in names] for part in parts])
+
+    gains, observed = matrix(columns), matrix([row for row, _ in rows])
+    weights = gains @ observed.T @ np.linalg.inv(observed @ observed.T)
+    means = weights @ np.array([value for _, value in rows])
+    covariance = gains @ gains.T - weights @ observed @ gains.T
+    return {
+        standing.name: (standing.expected.gain + mean, math.sqrt(variance))
+        for standing, mean, variance in zip(candidates, means, np.diag(covariance), strict=True)
+    }
+
+
+def test_gains_of_all_candidates_are_those_of_one_normal_distribution():
+    one = helped(0.6, 0.75, 0.6, 0.7, name="one", expected=Expectation(0.03, 0.06))
+    other = helped(0.45, 0.8, 0.5, name="other")
+    untried = helped(name="untried", expected=Expectation(-0.01, 0.04))
+    standings = [ALONE, one, other, untried]
+    gains = posteriors(standings, "alone", 0.02)
+    for name, (mean, deviation) in joint_by_hand(standings, 0.02).items():
+        assert gains[name].mean == pytest.approx(mean), name
+        assert gains[name].deviation == pytest.approx(deviation), name
+
+
+def test_candidates_tell_of_others_like_them():
+    good, bad = helped(0.8, 0.9, 0.8, 0.9, name="good"), helped(0.2, 0.3, 0.2, 0.3, name="bad")
+    untried = Standing("untried", {}, NOTHING, uses_sources=True)
+    solver = Standing("solver", {}, NOTHING, uses_sources=True, learns=False)
+    after_good = posteriors([ALONE, good, untried, solver], "alone", 0.05)
+    after_bad = posteriors([ALONE, bad, untried, solver], "alone", 0.05)
+    assert after_bad["untried"].mean < after_bad["solver"].mean < 0 < after_good["solver"].mean
+    assert after_good["solver"].mean < after_good["untried"].mean < after_good["good"].mean
+
+
+def test_one_easy_fold_is_no_lead_over_those_that_went_through_hard_ones():
+    """On the first fold all are far ahead of the base; who has run that one alone is not better for it."""
+    long = helped(0.9, 0.6, 0.5, 0.6, name="long")  # ahead by 0.4, 0, 0, 0
+    short = helped(0.9, name="short")
+    gains = posteriors([ALONE, long, short], "alone", 0.02)
+    assert abs(gains["short"].mean - gains["long"].mean) < 0.02
+    assert gains["short"].mean < 0.5 * posterior(NOTHING, margin(short.scores, ALONE.scores), 0.02).mean
 
 
 def test_folds_move_what_was_expected():

@@ -8,9 +8,9 @@ from auto_problem import QUICK, helpful
 
 import crosstask as ct
 from crosstask.automl import search
-from crosstask.automl.choice import Gain
 from crosstask.automl.folds import Folds
 from crosstask.automl.members import choose_members
+from crosstask.automl.standings import Gain
 
 GAINS = {"one": Gain(0.1, 0.01), "other": Gain(0.05, 0.01), "worse": Gain(-0.2, 0.01)}
 

@@ -1,12 +1,13 @@
 """Folds: stratified for every kind of task, the same for every candidate, and hidden from the sources."""
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 import crosstask as ct
-from crosstask.automl.folds import Folds, check_labels, pooled, strata_of
+from crosstask.automl.folds import WHOLE, Folds, check_labels, pooled, strata_of
 from crosstask.data.subsets import NUM_FOLDS, deal
 
 
@@ -97,6 +98,25 @@ def test_examples_with_one_input_are_in_one_fold(times):
             assert max(sizes) - min(sizes) <= counts.max()
         sizes = [len(part) for part in held]
         assert max(sizes) - min(sizes) <= counts.max()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_part_of_the_labels_lies_in_a_larger_one_and_is_stratified(copies):
+    inputs = [f"text {number}" for number in range(80)] * copies
+    labels = ["a", "b", "b", "b"] * 20 * copies
+    folds = Folds(ct.Task.from_arrays("t", inputs, labels, dev=False), seed=0)
+    for fold in (0, 7):
+        parts = [folds.remaining(fold, quarters) for quarters in (1, 2, 3, WHOLE)]
+        assert [len(part) for part in parts] == [16 * copies, 32 * copies, 48 * copies, 64 * copies]
+        for smaller, larger in pairwise(parts):
+            assert set(smaller) < set(larger)
+        for quarters, part in enumerate(parts, 1):
+            assert sum(labels[position] == "a" for position in part) == 4 * quarters * copies
+            assert set(np.take(inputs, part)).isdisjoint(np.take(inputs, np.setdiff1d(range(len(inputs)), part)))
+        assert sorted({*parts[-1], *folds.held_out(fold)}) == list(range(len(inputs)))
+    target, _ = folds.tasks(7, [], 1)
+    assert list(target.train.inputs) == [inputs[position] for position in parts[0]]
+    assert list(target.dev.inputs) == [inputs[position] for position in folds.held_out(7)]
 
 
 def test_without_repeated_inputs_folds_are_dealt_in_turn():

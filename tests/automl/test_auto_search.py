@@ -12,10 +12,13 @@ from crosstask.automl.encoder_speed import EncoderSpeed
 from crosstask.automl.expectations import base_of, expectations
 from crosstask.automl.fine_tuning import FEW_UPDATES, MIN_UPDATES, plan_fine_tuning
 from crosstask.automl.leaderboard import Board, LineBoard
+from crosstask.automl.prior import Prior
 from crosstask.automl.search import AXES, Search
 from crosstask.data.metrics import METRICS
 from crosstask.errors import CrossTaskError
 from crosstask.runs.record import Record
+from crosstask.studies import executors
+from crosstask.studies.executor_base import Executor, WorkerDiedError
 from crosstask.studies.grid import Grid
 
 SECONDS = {"probe": 0.4, "stacking": 1.0, "stacking, all sources": 1.5}
@@ -60,17 +63,71 @@ class Pretended:
         return cost
 
 
-def searched(minutes, slower=1.0, record=None, refuses=(), board=None):
+class Places(Executor):
+    """Runs pretended side by side: each takes its time from where the clock stood when it began."""
+
+    def __init__(self, work, size, clock, deadly=()):
+        self.work, self.size, self.clock, self.deadly = work, size, clock, set(deadly)
+        self.num_begun = 0
+
+    def submit(self, item):
+        began = self.clock.spent
+        result = self.work(item)
+        end, self.clock.spent = self.clock.spent, began
+        self.num_begun += 1
+        return Handle((end, self.num_begun, None if self.num_begun in self.deadly else result))
+
+    def wait(self, handles):
+        first = min(handles, key=lambda handle: handle[:2])
+        self.clock.spent = max(self.clock.spent, first[0])
+        return [first]
+
+    def result(self, handle):
+        if handle[2] is None:
+            raise WorkerDiedError
+        return handle[2]
+
+    def close(self, handles):
+        pass
+
+    kill = close
+
+
+class Handle(tuple):
+    """Of a run that ends at a time, as its number; results cannot be hashed."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+@pytest.fixture
+def places(monkeypatch):
+    """Several runs at a time, of which some lose their process."""
+
+    def put(clock, deadly=()):
+        def executor(work, jobs, num_items):
+            return Places(work, min(jobs, num_items), clock, deadly)
+
+        monkeypatch.setattr(executors, "_local_executor", executor)
+
+    return put
+
+
+def searched(minutes, slower=1.0, record=None, refuses=(), board=None, jobs=None, places=None, deadly=()):
     target, sources = helpful()
     clock = StillClock(minutes)
     clock.spent = 10.0  # reading, ranking and features
+    if places is not None:
+        places(clock, deadly)
     plan = plan_fine_tuning(EncoderSpeed(SPEED / slower, 6), "classification", 1, None, clock.remaining)
     makings = Makings(target, sources[:1], sources, "minilm", 1, None if plan is None else plan.fine_tuning)
     candidates, _ = makings.candidates()
     base = base_of(candidates)
-    expected = expectations(candidates, target, base, {source.name: 1.0 for source in sources})
+    expected = expectations(candidates, target, base, {source.name: 1.0 for source in sources}, Prior.load())
     bench = Pretended(target, clock, plan, slower, refuses)
-    search = Search(bench, candidates, expected, base, Grid(record, AXES), clock, board or Board(), finish=5.0)
+    search = Search(
+        bench, candidates, expected, base, Grid(record, AXES), clock, board or Board(), finish=5.0, jobs=jobs
+    )
     search.run()
     return search
 
@@ -100,8 +157,9 @@ def test_little_time_is_for_cheap_candidates_and_much_for_all():
 def test_what_is_expected_to_be_best_comes_first_and_then_the_target_alone():
     search = searched(400)
     first = [name for name in dict.fromkeys(search.evaluator.began) if search.candidates[name].level != "solved"]
-    order = sorted(first, key=lambda name: -search.expected[name].gain)
-    assert first[0] == order[0]
+    most = max(search.expected[name].gain for name in first)
+    assert search.expected[first[0]].gain > most - 0.03
+    assert first[0] != "label-transfer"  # of which little more is expected, at more than twice the cost
     assert search.candidates[first[0]].sources
     assert not search.candidates[first[1]].sources
 
@@ -151,3 +209,30 @@ def test_lines_for_those_without_a_terminal():
     assert lines[0].startswith("probe: accuracy ")
     assert any(line.startswith("label-transfer: not tried: ") for line in lines)
     assert len(lines) == len(set(lines))
+
+
+@pytest.mark.parametrize("slower", [0.3, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("minutes", [0.3, 1, 3, 10, 60])
+@pytest.mark.parametrize("deadly", [(), (2, 5, 8)])
+def test_the_time_is_kept_with_folds_side_by_side(minutes, slower, deadly, places):
+    search = searched(minutes, slower, jobs=4, places=places, deadly=deadly)
+    assert search.clock.spent + 1.25 * last_fit(search) + search.finish <= 1.2 * 60 * minutes
+
+
+def test_more_is_tried_side_by_side_in_the_same_time(places):
+    alone, together = searched(12), searched(12, jobs=8, places=places)
+    assert len(together.grid.rows) > len(alone.grid.rows)
+    assert together.evaluator.updates["fine-tuned"] >= alone.evaluator.updates["fine-tuned"]
+
+
+def test_side_by_side_the_same_folds_are_run_where_there_is_time(places):
+    alone, together = searched(400, refuses=("stacking",)), searched(400, refuses=("stacking",), jobs=4, places=places)
+    assert together.note("stacking") == alone.note("stacking")
+    for name in alone.candidates:
+        assert set(range(3)) <= set(together.scores(name)) or name == "stacking"
+    assert together.evaluator.updates == alone.evaluator.updates
+
+
+def test_a_fold_that_lost_its_process_is_run_again(places):
+    search = searched(400, jobs=4, places=places, deadly=(3,))
+    assert all(len(search.scores(name)) >= 3 for name in search.candidates)

@@ -142,7 +142,7 @@ class TestFile:
         for kind in ("classification", "tagging"):
             for method in {method for row in others.measured for method in row["gains"]}:
                 expected = others.expect(method, kind=kind, pretrained=pretrained, num_labels=100)
-                assert abs(expected.gain) < 0.01  # of up to 50 points that were measured
+                assert abs(expected.gain) < 0.02  # of up to 50 points that were measured
 
     def test_of_two_classes_sources_are_expected_to_help_a_pretrained_encoder(self):
         two = {"kind": "classification", "pretrained": True, "num_labels": 100, "num_classes": 2}
@@ -165,7 +165,7 @@ class TestFile:
     def test_gains_are_means_over_the_seeds_that_both_have(self):
         suite = {"event": "suite", "name": "made", "kind": "classification", "encoder": {"name": "relu", "hidden": 8}}
         rows = [suite, {"event": "target", "key": "made a", "suite": "made", "target": "a", "classes": 2}]
-        cell = {"event": "cell", "suite": "made", "target": "a", "labels": 5, "train": 10}
+        cell = {"event": "cell", "suite": "made", "target": "a", "labels": 5, "train": 10, "rate": 1e-3}
         for seed, alone, helped in ((0, 70.0, 73.0), (1, 60.0, 61.0), (2, 50.0, None), (100, 90.0, 10.0)):
             rows.append({**cell, "method": "single", "seed": seed, "score": alone})
             if helped is not None:

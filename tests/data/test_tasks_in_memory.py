@@ -276,8 +276,10 @@ def test_splits_that_are_not_used_are_named(reviews):
         ct.Task.from_dataset("t", data, test="test")
     with pytest.raises(ct.CrossTaskError, match=r"no split 'tset'\. Did you mean 'test'"):
         ct.Task.from_dataset("t", splits, test="tset")
-    with pytest.raises(ct.CrossTaskError, match=r"`datasets\.Dataset`"):
+    with pytest.raises(ct.CrossTaskError, match=r"streamed: `window=50_000` reads so many rows"):
         ct.Task.from_dataset("t", data.to_iterable_dataset())
+    with pytest.raises(ct.CrossTaskError, match=r"`datasets\.Dataset`"):
+        ct.Task.from_dataset("t", [1, 2])
 
 
 # What editors see.

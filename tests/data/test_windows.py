@@ -95,8 +95,6 @@ def test_a_data_set_in_mapped_files(tmp_path, small_blocks):
         assert all(label == "abc"[row % 3] for label, row in zip(window.labels, numbers_of(window), strict=True))
     assert set(rows_seen.values()) == {1}
     assert ct.Task.from_dataset("large", data, window=NUM_ROWS).windows is None
-    with pytest.raises(ct.CrossTaskError, match="Of one that is streamed"):
-        ct.Task.from_dataset("large", data.to_iterable_dataset(), window=WINDOW)
 
 
 def test_the_order_is_a_function_of_seed_and_window():

@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crosstask.data.task import Task
-from crosstask.models.batches import Prepared, make_batch
+from crosstask.models.arrays import rows_of
+from crosstask.models.batches import Prepared, batch_of_few_shapes, make_batch, padded_length
 from crosstask.models.build import build_encoder
 from crosstask.models.losses import loss_sum
 from crosstask.models.multitask import Model
-from crosstask.models.packing import Packing, assign_rows
+from crosstask.models.packing import PACKED, Packing, assign_rows
 from helpers import ARCHITECTURES
 
 LENGTHS = (1, 14, 2, 3, 1, 5, 2, 1)
@@ -26,7 +27,10 @@ def tasks_of_uneven_length():
 
 
 def losses_and_gradients(model, data, step):
-    batch = make_batch(model.encoder, data, step)
+    return losses_and_gradients_of(model, make_batch(model.encoder, data, step))
+
+
+def losses_and_gradients_of(model, batch):
     logits = model(batch.inputs, batch.rows)
     losses = []
     for task, spec in model.specs.items():
@@ -51,8 +55,8 @@ def packings(monkeypatch):
     packings = []
     original = Packing.of
 
-    def recorded(mask):
-        packings.append(original(mask))
+    def recorded(mask, row_step=1):
+        packings.append(original(mask, row_step))
         return packings[-1]
 
     monkeypatch.setattr(Packing, "of", recorded)
@@ -68,7 +72,7 @@ def test_packed_is_padded_to_rounding(architecture, options, tiny_encoder, packi
         assert not packings
         return
     assert packings[0].packed_shape[0] < len(LENGTHS)
-    monkeypatch.setattr(Packing, "of", lambda mask: None)
+    monkeypatch.setattr(Packing, "of", lambda mask, row_step=1: None)
     padded_losses, padded_gradients = losses_and_gradients(model, data, step)
     assert torch.allclose(losses, padded_losses, rtol=1e-5)
     assert len(gradients) == len(padded_gradients)
@@ -76,11 +80,45 @@ def test_packed_is_padded_to_rounding(architecture, options, tiny_encoder, packi
         assert torch.allclose(gradient, padded_gradient, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"pooling": "mean"}, {"freeze": 1}])
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "llama"])
+def test_rows_found_beforehand(architecture, options, tiny_encoder, monkeypatch):
+    if architecture == "llama" and options != {"pooling": "mean"}:
+        options = {**options, "pooling": "mean"}  # heads for words too
+    model, data, step = build(tiny_encoder(architecture), **options)
+    batch = batch_of_few_shapes(model.encoder, data, step)
+    num_rows, length = batch.inputs[PACKED].shape
+    assert num_rows % 4 == 0
+    assert num_rows * length < sum(map(len, step.values())) * padded_length(data, step)
+    losses, gradients = losses_and_gradients_of(model, batch)
+    monkeypatch.setattr(Packing, "of", lambda mask, row_step=1: None)
+    padded_losses, padded_gradients = losses_and_gradients_of(model, batch_of_few_shapes(model.encoder, data, step))
+    assert torch.allclose(losses, padded_losses, rtol=1e-5)
+    for gradient, padded_gradient in zip(gradients, padded_gradients, strict=True):
+        assert torch.allclose(gradient, padded_gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_a_part_of_a_packed_batch_is_padded(tiny_encoder):
+    model, data, step = build(tiny_encoder("bert"))
+    batch = batch_of_few_shapes(model.encoder, data, step)
+    assert PACKED in batch.inputs
+    assert PACKED not in batch.only(["tags"]).inputs
+    assert PACKED not in rows_of(batch.inputs, batch.rows["tags"])
+
+
+def test_no_shared_rows_where_texts_are_of_one_length(tiny_encoder):
+    texts = ["good film " * 6] * 8
+    task = Task.from_arrays("stars", texts, list("abababab"))
+    encoder = build_encoder({"name": tiny_encoder("bert")}, [task])
+    data = {"stars": Prepared.of(encoder, task.spec, task.train)}
+    assert PACKED not in batch_of_few_shapes(encoder, data, {"stars": np.arange(len(task.train))}).inputs
+
+
 def test_packed_in_bfloat16(tiny_encoder, packings, monkeypatch):
     model, data, step = build(tiny_encoder("bert"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         losses, _ = losses_and_gradients(model, data, step)
-        monkeypatch.setattr(Packing, "of", lambda mask: None)
+        monkeypatch.setattr(Packing, "of", lambda mask, row_step=1: None)
         padded_losses, _ = losses_and_gradients(model, data, step)
     assert packings[0] is not None
     assert torch.allclose(losses, padded_losses, rtol=0.02)

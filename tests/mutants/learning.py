@@ -40,8 +40,8 @@ MUTANTS = [
     Mutant(
         "packing/not-causal",
         "models/packing.py",
-        "is_seen &= torch.ones(is_seen.shape[-2:], dtype=torch.bool).tril()",
-        "is_seen &= torch.ones(is_seen.shape[-2:], dtype=torch.bool)",
+        "is_seen &= torch.ones(length, length, dtype=torch.bool, device=texts.device).tril()",
+        "is_seen &= torch.ones(length, length, dtype=torch.bool, device=texts.device)",
         "models/test_packing.py",
         "in packed rows the tokens of a decoder see those behind them",
     ),
@@ -266,6 +266,38 @@ MUTANTS = [
         "automl/test_auto_folds.py",
         "sources train on inputs that are held out of the target",
     ),
+    Mutant(
+        "auto/errors-that-two-share",
+        "automl/leads.py",
+        "return sum(variances) - counts * min(max(shared, -largest), largest)",
+        "return sum(variances)",
+        "automl/test_leads.py",
+        "of two candidates that go up and down together it cannot be told which is better",
+    ),
+    Mutant(
+        "auto/doubling",
+        "automl/forecast.py",
+        "doublings.append((scores[WHOLE] - scores[1]) / 2.0)",
+        "doublings.append(scores[WHOLE] - scores[1])",
+        "automl/test_forecast.py::TestFormula",
+        "two doublings count as one",
+    ),
+    Mutant(
+        "auto/nested-parts",
+        "automl/folds.py",
+        "return others[quarter_of[indices] < quarters]",
+        "return others[quarter_of[indices] == quarters - 1]",
+        "automl/test_auto_folds.py",
+        "half of the labels is another quarter of them",
+    ),
+    Mutant(
+        "auto/time-of-last-fit",
+        "automl/label_curves.py",
+        " - search.last_fit_seconds(self.winner)",
+        "",
+        "automl/test_forecast.py::TestCurves",
+        "learning curves take the time of the last fit",
+    ),
     # Exports
     Mutant(
         "export/folded-offsets",
@@ -339,6 +371,49 @@ MUTANTS = [
         "learning_rate=None)",
         "hugging_face/test_trainer.py::test_it_equals_a_plain_loop_with_held_out_examples",
         "weights are judged as if the model learned with rate 1",
+    ),
+    # Population-based training of fixed weights
+    Mutant(
+        "population/worst-are-copied",
+        "studies/population.py",
+        "for number in order[:count] if",
+        "for number in order[-count:] if",
+        "studies/test_population.py::test_the_worst_quarter_copies_the_best_and_changes_its_weights",
+        "the worst of a population take the place of the best",
+    ),
+    Mutant(
+        "population/weights-of-the-parent",
+        "studies/population.py",
+        'self.steps = int(state["steps"])',
+        "super().load_state_dict(state)",
+        "studies/test_population.py::test_a_copy_goes_on_from_the_model_of_its_parent_with_weights_of_its_own",
+        "a copy trains with the weights that it was to change",
+    ),
+    # Sources that are streamed
+    Mutant(
+        "streamed/reads-again",
+        "data/readers/streamed.py",
+        "if num_skipped:",
+        "if num_skipped < 0:",
+        "data/test_streams.py::test_where_a_window_begins_is_enough_to_go_on",
+        "a run that goes on trains on rows of a stream that it has had",
+    ),
+    Mutant(
+        "streamed/one-order",
+        "data/readers/streamed.py",
+        "default_rng([self.seed, self.pass_number])",
+        "default_rng([0, self.pass_number])",
+        "data/test_streams.py::test_a_window_is_a_function_of_seed_and_number",
+        "every seed reads a stream in the same order",
+    ),
+    # The time of a search
+    Mutant(
+        "auto/nobody-asks",
+        "studies/executors.py",
+        "                if begins(item):\n",
+        "                if begins(item) or True:\n",
+        "automl/test_auto_search.py::test_the_time_is_kept_with_folds_side_by_side",
+        "folds side by side begin that cannot end in the time",
     ),
     # The card of a model
     Mutant(

@@ -1,6 +1,7 @@
 """What all experiments share: cells, claims, running and going on; and the ranking's and TAWT's own arithmetic."""
 
 import json
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -95,6 +96,30 @@ def test_everything_is_written_and_nothing_runs_twice(pretended, tmp_path):
     assert again["runs"]["done"] == 11
     reproduce("pretended", tmp_path, seeds=4, output=tmp_path / "out")
     assert len(pretended) == 11 + 2 + 1
+
+
+def without_times(results):
+    """Results but for the minutes of their runs."""
+    return {**results, "runs": {key: value for key, value in results["runs"].items() if key != "minutes"}}
+
+
+@pytest.mark.slow
+def test_on_ray(pretended, tmp_path, monkeypatch):
+    pytest.importorskip("ray").shutdown()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    here = reproduce("pretended", tmp_path, seeds=3, output=tmp_path / "here")["pretended"]
+    count = len(pretended)
+    there = reproduce("pretended", tmp_path, seeds=3, output=tmp_path / "there", jobs=2, on="ray")["pretended"]
+    assert len(pretended) == count
+    assert without_times(there) == without_times(here)
+
+
+def test_on_ray_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    outcome = crosstask("reproduce", "tawt-ratio", "--data", tmp_path, "-o", tmp_path / "out", "--on", "ray")
+    assert outcome.code == 2
+    assert 'pip install "crosstask[ray]"' in outcome.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_time_and_other_settings(pretended, tmp_path):

@@ -1,10 +1,17 @@
-"""Folders of runs and comparisons that nobody trained: numbers made up, files through the real formats."""
+"""Folders of runs, comparisons and searches that nobody trained: numbers made up, files through the real formats."""
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from crosstask.automl.conclusions import curve_json
+from crosstask.automl.forecast import Forecast, LabelCurve, labels_sentence
+from crosstask.automl.leaderboard import Line
+from crosstask.automl.leads import Lead, lead_sentence
+from crosstask.automl.source_effects import SourceEffect, sources_sentence
+from crosstask.automl.standings import Gain
+from crosstask.runs.estimate import Estimate
 from crosstask.runs.record import (
     ENVIRONMENT_FILE,
     HISTORY_FILE,
@@ -12,6 +19,7 @@ from crosstask.runs.record import (
     PREDICTIONS_FILE,
     RECIPE_FILE,
     Record,
+    finite,
     write_rows,
 )
 from crosstask.studies.compare_runs import run_folder, run_key
@@ -133,12 +141,62 @@ def write_comparison(folder: Path, targets, *, methods=METHODS, seeds=5, sources
     return folder
 
 
+def write_search(folder: Path, target="stars", source="polarity", **changes) -> Path:
+    """The folder of a search that `stacking` won, with its run."""
+    write_run(folder / "run", [target, source], target, updates=30)
+
+    def line(name, sources=(), gain=0.0, count=5, **more):
+        folds = {fold: 0.7 + gain + 0.01 * fold for fold in range(count)}
+        return Line(
+            candidate=name, sources=sources, score=Estimate.of(folds.values()), margin=Estimate.of([gain] * count),
+            folds=folds, updates=None, seconds=1.5, gain=gain, interval=(gain - 0.03, gain + 0.03), **more,
+        )  # fmt: skip
+
+    lines = [
+        line("stacking", (source,), 0.04, is_winner=True),
+        line("single-probed", (), 0.01),
+        replace(line("probe"), interval=(0.0, 0.0)),
+        line("sources-first", (source,), count=0, note=f"no time was left for it {HOSTILE}"),
+    ]
+    scores = {fold: {1: 0.6, 2: 0.66, 4: 0.72 + 0.01 * fold} for fold in range(3)}
+    curves = [LabelCurve(name, {1: 12, 2: 24, 4: 48}, scores) for name in ("probe", "stacking")]
+    forecast = Forecast("stacking", Gain(0.03, 0.01))
+    leads = [Lead("single-probed", 0.03, 0.02, 5), Lead("probe", 0.04, 0.02, 5)]
+    effects = [SourceEffect("stacking", "probe", (source,), 0.04, 0.02, 5)]
+    facts = {
+        "target": target, "metric": "accuracy", "minutes": 2.0, "labels": 60, "winner": "stacking",
+        "sources_help": True, "sources": [source], "why": "the sources earn their place: it is ahead.",
+        "left_out": {HOSTILE: "may hurt: noise"}, "notes": [f"a note on {target}"],
+        "leaderboard": [each.to_json() for each in lines], "base": "probe",
+        "ranking": ranking(target, source).to_data(), "source_examples": {"solved": {source: 160}},
+        "greater_is_better": True,
+        "leads": [lead.to_json() for lead in leads], "source_effects": [effect.to_json() for effect in effects],
+        "learning_curves": [curve_json(curve, in_points=True) for curve in curves], "forecast": forecast.to_json(),
+        "conclusions": {
+            "lead": lead_sentence(leads, in_points=True),
+            "sources": sources_sentence(effects, "stacking", in_points=True),
+            "labels": labels_sentence(forecast, curves[-1], 60, in_points=True),
+            "minutes": "More minutes would let it try 'sources-first'.",
+        },
+        "scores": {"test": {"accuracy": 0.75, "macro_f1": None}}, "ensemble": None,
+        "times": {"reading": 0.0, "ranking": 3.1, "search": 42.5, "last fit": 4.0}, "seconds": 49.6, **changes,
+    }  # fmt: skip
+    facts = {key: value for key, value in facts.items() if value is not ...}
+    (folder / "auto.json").write_text(json.dumps(finite(facts), ensure_ascii=False), encoding="utf-8")
+    return folder
+
+
 def write_rank(folder: Path, target, source="polarity") -> None:
     """What `crosstask rank --json` prints."""
+    (folder / "rank.json").write_text(ranking(target, source).to_json(), encoding="utf-8")
+
+
+def ranking(target, source):
+    """Three sources, one for each verdict."""
     scores = {"gain": 0.12, "gain_error": 0.02, "cka": 0.4}
     rows = (
         RankRow(source, "likely helps", 0.31, 4000, scores, 500, ("its answers take 12% off the target's loss",)),
         RankRow(HOSTILE, "may hurt", -0.2, 4000, {"gain": -0.01, "gain_error": 0.02}, 500, ("noise",)),
         RankRow("other", "cannot be judged"),
     )
-    (folder / "rank.json").write_text(RankResult(target, rows, ("a note",)).to_json(), encoding="utf-8")
+    return RankResult(target, rows, ("a note",))

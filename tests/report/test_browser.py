@@ -6,7 +6,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from made_up import HOSTILE, LABELS, METHODS, predictions, write_comparison, write_rank, write_rows, write_run
+from made_up import (
+    HOSTILE,
+    LABELS,
+    METHODS,
+    predictions,
+    write_comparison,
+    write_rank,
+    write_rows,
+    write_run,
+    write_search,
+)
 
 from crosstask.report import write_page
 from crosstask.runs.record import PREDICTIONS_FILE
@@ -20,14 +30,16 @@ PATIENCE = 60_000  # milliseconds; a busy machine is no failure
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """The page of a comparison whose target has a hostile name, and that of a run."""
+    """The page of a comparison and of a search whose target has a hostile name, and that of a run."""
     folder = tmp_path_factory.mktemp("pages")
     tasks = {"sources": ("polarity", "topic"), "updates": 30}
     write_comparison(folder / "c", (HOSTILE,), methods=("single", "joint", "joint+tawt"), seeds=3, **tasks)
     write_run(folder / "run", ["stars", "polarity", HOSTILE], "stars", updates=30)
     for name, target in (("c", HOSTILE), ("run", "stars")):
         write_rank(folder / name, target)
-    return {name: write_page(folder / name) for name in ("c", "run")}
+    search = write_search(folder / "search", HOSTILE)
+    write_page(search / "run")
+    return {name: write_page(folder / name) for name in ("c", "run", "search")}
 
 
 @pytest.fixture
@@ -173,7 +185,34 @@ def test_colours_follow_the_reader(visit, pages, scheme):
     assert (brightness("[data-chart] svg .role-axis-label text", "fill") > 180) == is_dark
 
 
-@pytest.mark.parametrize("name", ["c", "run"])
+def test_the_page_of_a_search_shows_it_and_leads_to_the_model(visit, pages):
+    page = visit(pages["search"])
+    assert page.get_by_role("heading", level=1).inner_text().startswith(f"{HOSTILE} reaches 0.750 accuracy")
+    charts = page.locator("[data-chart]").evaluate_all("places => places.map((place) => place.dataset.name)")
+    assert charts == ["gains", "labels", "times"]
+    gains = page.locator("[data-name=gains] svg")
+    assert all(name in gains.text_content() for name in ("stacking", "single-probed", "probe"))
+    assert gains.locator(".mark-rule.role-mark line").count() == 4  # an interval each, and zero
+    assert page.locator("[data-name=labels] svg .mark-line path").count() == 3  # two curves, and on to twice the labels
+    candidates = "section:first-of-type table"
+    assert column(page, candidates, 1)[0].startswith("stacking")
+    page.locator(f"{candidates} thead th:nth-child(2)").get_by_role("button").click()
+    assert column(page, candidates, 2)[-1] == ""  # what was not tried stays last
+    page.get_by_role("link", name="a page of its own").click()
+    assert page.url.endswith("search/run/report.html")
+    assert "0.500 accuracy" in page.get_by_role("heading", level=1).inner_text()
+
+
+def test_a_tooltip_says_what_a_candidate_should_gain(visit, pages):
+    page = visit(pages["search"])
+    page.locator("[data-name=gains] svg .mark-symbol path").first.hover()
+    shown = page.locator("#vg-tooltip-element.visible")
+    shown.wait_for()
+    assert "stacking" in shown.inner_text()
+    assert "+0.040" in shown.inner_text()
+
+
+@pytest.mark.parametrize("name", ["c", "run", "search"])
 @pytest.mark.parametrize("width", [390, 320])
 def test_a_phone_need_not_scroll_sideways(visit, pages, name, width):
     page = visit(pages[name], viewport={"width": width, "height": 800}, is_mobile=True)

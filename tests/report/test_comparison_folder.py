@@ -161,7 +161,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("files", "words"),
         [
-            ({}, "is neither a run nor a comparison"),
+            ({}, "is no run, comparison or search"),
             ({"cells.jsonl": ""}, "has not finished"),
             ({"comparison.json": "{}"}, "are not as crosstask writes them"),
             ({"comparison.json": "{"}, "are not as crosstask writes them"),

@@ -15,6 +15,22 @@ def test_in_this_process():
     assert num_jobs() >= 1
 
 
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_each_item_is_asked_about_right_before_it_begins(jobs, tmp_path):
+    done = []
+    asked = []
+
+    def may_begin(number):
+        asked.append((number, len(done)))
+        return number != 1
+
+    for number, _ in finished(Work(tmp_path, deadly=-1), range(4), jobs, may_begin=may_begin):
+        done.append(number)
+    assert sorted(done) == [0, 2, 3]
+    assert [number for number, _ in asked] == [0, 1, 2, 3]
+    assert asked[3][1] >= 3 - jobs
+
+
 @pytest.mark.slow
 def test_a_killed_process_loses_nothing(tmp_path):
     assert dict(finished(Work(tmp_path, deadly=2), range(4), 2)) == {0: 0, 1: 1, 2: 4, 3: 9}

@@ -9,8 +9,8 @@ from pathlib import Path
 from safetensors.numpy import load
 
 CLOCK = [
-    (re.compile(rb'("seconds": )([0-9.e-]+|null)'), rb"\1S"),
-    (re.compile(rb'("(reading|ranking|features|search|last fit)": )[0-9.]+'), rb"\1S"),
+    (re.compile(rb'("seconds": ?)([0-9.e-]+|null)'), rb"\1S"),
+    (re.compile(rb'("(reading|ranking|features|search|learning curve|last fit)": )[0-9.]+'), rb"\1S"),
     (re.compile(rb"[0-9.]+ (seconds|minutes)"), rb"S \1"),
     (re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), rb"D"),
 ]
@@ -19,7 +19,7 @@ SECONDS_ON_PAGE = re.compile('<td class="number">([0-9]+\\.[0-9]|–)?</td>'.enc
 """In the column of a comparison's table that says how long a run took; no score has one digit."""
 SHARD_NAME = re.compile(r"(cache/features/.*)-[0-9a-f]+-[0-9a-f]{8}(?=\.safetensors$)")
 """Of features, with a checksum; in their header two remarks stand in any order."""
-COSTS = "costs"
+COST = "cost"
 """In the plan of a search: what an update takes."""
 
 Outcome = dict[str, bytes | None]
@@ -59,7 +59,7 @@ def _cells(content: bytes) -> bytes:
     rows: list[str] = []
     for line in content.decode().splitlines():
         row = json.loads(line)
-        row.pop(COSTS, None)
+        row.pop(COST, None)
         if row["event"] != "session":
             rows.append(json.dumps(row))
     return "\n".join(sorted(rows, key=without_seconds)).encode()

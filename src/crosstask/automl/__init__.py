@@ -12,6 +12,8 @@ from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.storage import check_path
+from crosstask.studies.executors import ExecutorName, check_executor
+from crosstask.studies.grid import check_jobs
 from crosstask.studies.method import Section
 from crosstask.training.config import Training, TrainingSettings, make_training
 from crosstask.validation import Seed, check_value, items_of, shown
@@ -27,6 +29,9 @@ class AutoOptions(TrainingSettings, total=False):
     - `drop_overlap`: as for `Learner`; what a fold holds out is never in the sources, whatever this says;
     - `ensemble`: keep all candidates that the winner is better with, as one model in the folder `ensemble`; the
       winner stays in `run` and `model`;
+    - `jobs`: folds side by side, in processes of their own. When left out one at a time, on a Ray cluster as many as it
+      has CPUs, or GPUs. A script that asks for several needs `if __name__ == "__main__":`;
+    - `on`: "local", or "ray" for a Ray cluster: that of `RAY_ADDRESS`, or one on this machine;
     - `progress`: show a table that fills; by default when the error stream is a terminal.
     """
 
@@ -34,6 +39,8 @@ class AutoOptions(TrainingSettings, total=False):
     training: Training | Section | None
     drop_overlap: bool
     ensemble: bool
+    jobs: int | None
+    on: ExecutorName
     progress: bool | None
 
 
@@ -65,7 +72,7 @@ def auto(
         seed: of folds, samples and starts.
         output: folder for what is found. A call that was stopped goes on there, with minutes of its own.
         options: `encoder` ("minilm" when left out), `training` or single settings of it by name (`batch_size=16`),
-            `drop_overlap`, `ensemble` and `progress`; see `AutoOptions`.
+            `drop_overlap`, `ensemble`, `jobs`, `on` and `progress`; see `AutoOptions`.
     """
     check_minutes(minutes)
     check_value("auto", "seed", Seed, seed)
@@ -76,7 +83,12 @@ def auto(
     ensemble = options.pop("ensemble", False)
     check_value("auto", "drop_overlap", bool, drop_overlap)
     check_value("auto", "ensemble", bool, ensemble)
-    training = make_training(options.pop("training", None), dict(options))
+    jobs, on = options.pop("jobs", None), options.pop("on", "local")
+    check_jobs(jobs)
+    check_executor(on)
+    settings = options.pop("training", None)
+    training = make_training(settings, dict(options))
+    is_chosen = "precision" in options or isinstance(settings, Training) or "precision" in (settings or {})
     folder = None if output is None else check_path(output, "`output`")
     targets, sources = items_of("auto", "target", target, Task), items_of("auto", "sources", sources, Task)
     if len(targets) != 1:
@@ -91,6 +103,9 @@ def auto(
         clock,
         drop_overlap=drop_overlap,
         ensemble=ensemble,
+        precision=training.precision if is_chosen else None,
+        jobs=jobs,
+        on=on,
     )
     return find_model(request, make_board(progress))
 

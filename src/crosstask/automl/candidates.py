@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from crosstask.automl.prior import Budget
 from crosstask.data.examples import KINDS, Kind
+from crosstask.data.label_names import has_label_texts
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.build import class_and_options, feature_section
+from crosstask.probing.heads import SOLVED_HEADS
 from crosstask.studies.method import Method, Section
 from crosstask.training.config import Training
+from crosstask.training.devices import Precision
 from crosstask.training.paradigms import PARADIGMS
 from crosstask.transfer.label_transfer.splits import sources_of
 from crosstask.validation import name_and_options
@@ -35,7 +39,7 @@ class Portfolio:
     - `name`: as the bench calls it, which the prior knows it by;
     - `learner`: options of `Method`; `training`: settings of the loop that differ;
     - `passes`: what an update costs beside the passes of its batches through the encoder: 1 for plain training;
-    - `kinds`: of targets; `levels`: that it is worth trying at.
+    - `kinds`: of targets; `levels`: that it is worth trying at; `reads_names`: whether it needs labels that are words.
     """
 
     name: str
@@ -46,32 +50,46 @@ class Portfolio:
     passes: float = 1.0
     kinds: tuple[Kind, ...] = KINDS
     levels: tuple[Level, ...] = ("fine-tuned", "network")
+    reads_names: bool = False
 
     @property
     def uses_sources(self) -> bool:
         """Whether it reads the sources."""
-        return PARADIGMS[self.paradigm].uses_sources and self.name != "contrastive"
+        return PARADIGMS[self.paradigm].uses_sources and self.name not in ("contrastive", "names-alone")
 
 
 LABEL_TRANSFER = Portfolio(
-    "label-transfer", "normalized-joint", transfer=({"name": "label-transfer", "start": "probe"},), passes=2.5
+    "label-transfer", "normalized-joint", transfer=({"name": "label-transfer", "start": "probe"},), passes=3.0
 )
 CONTRAST: Section = {"name": "contrast", "loss": "cosine", "tasks": "targets"}
 PORTFOLIO: tuple[Portfolio, ...] = (
     Portfolio("probe", "probe", levels=("solved",)),
     Portfolio("stacking", "stacking", levels=("solved",)),
+    Portfolio("names-alone", "names", kinds=("classification",), levels=("solved",), reads_names=True),
     Portfolio("single", "single"),
-    Portfolio("single-probed", "single", training={"head": "probe"}),
+    Portfolio("single-probed", "single", training={"head": "probe"}, levels=("network",)),
     Portfolio("sources-first", "normalized-joint", training={"head": "probe"}),
+    Portfolio(
+        "sources-first-named",
+        "normalized-joint",
+        training={"head": "names"},
+        kinds=("classification",),
+        levels=("fine-tuned",),
+        reads_names=True,
+    ),
+    Portfolio("pretrain", "pretrain", levels=("fine-tuned",)),
     Portfolio("pretrain-probed", "pretrain", training={"head": "probe"}),
     LABEL_TRANSFER,
     Portfolio("normalized-joint", "normalized-joint"),
+    Portfolio("joint-then-target", "normalized-joint", training={"finish": "target"}, levels=("fine-tuned",)),
     Portfolio("tawt", "normalized-joint", weighting="tawt", passes=1.1, levels=("network",)),
+    Portfolio("contrastive", "contrastive", transfer=(CONTRAST,), kinds=("classification",), levels=("fine-tuned",)),
     Portfolio(
-        "contrastive",
+        "sources-then-contrast",
         "contrastive",
         transfer=(CONTRAST,),
-        passes=2.0,
+        training={"sources_first": 0.5},
+        passes=1.2,
         kinds=("classification",),
         levels=("fine-tuned",),
     ),
@@ -86,7 +104,8 @@ class Candidate:
     - `method`: with an encoder of its own;
     - `prior_name`: what the prior knows it by;
     - `sources`: names of those that it learns from, none for the target alone;
-    - `passes`: as of `Portfolio`.
+    - `passes`: as of `Portfolio`;
+    - `learning_rate`: that its method has had elsewhere, where that is known.
     """
 
     method: Method
@@ -94,6 +113,7 @@ class Candidate:
     prior_name: str
     sources: tuple[str, ...] = ()
     passes: float = 1.0
+    learning_rate: float | None = None
 
     @property
     def name(self) -> str:
@@ -109,22 +129,27 @@ class Candidate:
     @property
     def num_phases(self) -> int:
         """Phases that each take the updates of the settings."""
-        return 2 if self.method.paradigm == "pretrain" else 1
+        has_two = self.method.paradigm == "pretrain" or self.method.training.get("finish") == "target"
+        return 2 if has_two else 1
 
     @property
     def batches(self) -> float:
         """Batches that go through the encoder in a mean update, whatever else it costs."""
-        num_sources = len(self.sources)
-        if self.method.paradigm == "pretrain":  # half of the updates the sources, half the target
+        num_sources, method = len(self.sources), self.method
+        if not num_sources:
+            return self.passes
+        if method.paradigm in ("pretrain", "contrastive"):  # half of the updates the sources, half the target
             return self.passes * (num_sources + 1) / 2.0
-        if self.method.training.get("head") == "probe":  # the target in half of them
-            return self.passes * (num_sources + 0.5 + 0.5 * (not num_sources))
+        if method.training.get("head") in SOLVED_HEADS:  # the target in half of them
+            return self.passes * (num_sources + 0.5)
+        if method.training.get("finish") == "target":  # the sources in half of them
+            return self.passes * (num_sources / 2.0 + 1)
         return self.passes * (num_sources + 1)
 
     @property
     def starts_at_probe(self) -> bool:
-        """Whether the target's head is a probe's before it is trained with the encoder."""
-        return self.method.training.get("head") == "probe" or self.prior_name == LABEL_TRANSFER.name
+        """Whether the target's head is a linear model's before it is trained with the encoder."""
+        return self.method.training.get("head") in SOLVED_HEADS or self.prior_name == LABEL_TRANSFER.name
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -150,11 +175,18 @@ class FineTuning:
     """How a pretrained encoder is fine-tuned: what follows from the time.
 
     - `frozen_layers`: layers that stay as they are, their outputs kept; 0 for none;
-    - `max_length`: of texts in word pieces, None for what the user's encoder has.
+    - `max_length`: of texts in word pieces, None for what the user's encoder has;
+    - `precision`: of the passes.
     """
 
     frozen_layers: int = 0
     max_length: int | None = None
+    precision: Precision = "float32"
+
+    @property
+    def budget(self) -> Budget:
+        """What the prior calls it."""
+        return "short" if self.frozen_layers else "full"
 
     @property
     def batch_size(self) -> int:
@@ -194,7 +226,9 @@ def training_of(candidate: Candidate, training: Training, updates: int, fine_tun
     learning_rate, batch_size = training.learning_rate, training.batch_size
     if candidate.level == "fine-tuned":
         batch_size = min(batch_size, fine_tuning.batch_size)
+        learning_rate = learning_rate or candidate.learning_rate
         learning_rate = learning_rate or fine_tuning.learning_rate(updates, from_probe=candidate.starts_at_probe)
+        training = replace(training, precision=fine_tuning.precision)
     elif learning_rate is None or is_pretrained(candidate.encoder):
         learning_rate = NETWORK_RATE
     updates = max(1, updates // candidate.num_phases)
@@ -257,16 +291,26 @@ class Makings:
         for item in PORTFOLIO:
             if level not in item.levels or self.target.kind not in item.kinds:
                 continue
+            if item.reads_names and not self._has_names(sources if item.uses_sources else ()):
+                continue
             if not item.uses_sources:
                 candidates.append(self._make(item, level, encoder, ()))
             # Without a shared layer, training with sources is training without them.
             elif sources and (level == "solved" or encoder["name"] not in NOTHING_SHARED):
                 if item is LABEL_TRANSFER and not self._goes_with(sources, notes):
                     continue
+                # Between tags it was behind the others (`docs/bench.md`), at several times their cost.
+                if item is LABEL_TRANSFER and level == "fine-tuned" and self.target.kind == "tagging":
+                    continue
                 candidates.append(self._make(item, level, encoder, sources))
                 if item.name == "stacking" and len(self.usable) > len(sources):
                     candidates.append(self._make(item, level, encoder, self.usable, ", all sources"))
         return candidates
+
+    def _has_names(self, sources: Sequence[Task]) -> bool:
+        """Whether the labels of the target, and of these sources, are words of a text encoder's language."""
+        tasks = (self.target, *sources)
+        return is_pretrained(self.encoder) and all(has_label_texts(task.spec) for task in tasks)
 
     def _goes_with(self, sources: Sequence[Task], notes: list[str]) -> bool:
         """Whether labels can be carried over from one of these sources at least."""

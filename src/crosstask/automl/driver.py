@@ -11,15 +11,17 @@ import torch
 from crosstask.automl.budget import ALL_LABELS, Clock
 from crosstask.automl.candidates import Candidate, FineTuning, Level, Makings
 from crosstask.automl.choice import Choice
+from crosstask.automl.conclusions import conclusions
 from crosstask.automl.encoder_speed import CLEARLY_FASTER, EncoderSpeed, measure_speed, shortened
 from crosstask.automl.evaluator import Evaluator
-from crosstask.automl.expectations import base_of, expectations
+from crosstask.automl.expectations import base_of, expectations, with_rates
 from crosstask.automl.fine_tuning import FineTuningPlan, plan_fine_tuning
 from crosstask.automl.folds import check_labels, pooled, with_note_on_repeats
+from crosstask.automl.label_curves import LabelCurves
 from crosstask.automl.leaderboard import Board
 from crosstask.automl.members import MAX_MEMBERS, choose_members
-from crosstask.automl.prior import Prior
-from crosstask.automl.result import ENSEMBLE_FOLDER, EXPORT_FOLDER, RUN_FOLDER, Found, read_found
+from crosstask.automl.prior import Budget, Prior
+from crosstask.automl.result import ENSEMBLE_FOLDER, EXPORT_FOLDER, Found, read_found
 from crosstask.automl.search import AXES, FoldRow, Search
 from crosstask.automl.source_selection import (
     FEATURE_FRACTION,
@@ -36,14 +38,17 @@ from crosstask.errors import CrossTaskError
 from crosstask.methods import Named
 from crosstask.models.build import trusts_remote_code
 from crosstask.report import write_missing_page
+from crosstask.report.search_file import RUN_FOLDER
 from crosstask.runs.ensemble import Ensemble, Member
 from crosstask.runs.record import finite
 from crosstask.runs.run import Run
 from crosstask.storage import explain_damage
+from crosstask.studies.executors import ExecutorName, connected
 from crosstask.studies.grid import Fact, Grid, open_grid
 from crosstask.studies.method import Section
 from crosstask.studies.options import content, overlap_fact, tasks_by_name
 from crosstask.training.config import Training
+from crosstask.training.devices import Precision, fast_precision
 from crosstask.training.problem import overlap_notes, without_overlap
 from crosstask.validation import name_and_options
 
@@ -65,7 +70,9 @@ class Request:
     - `limits`: examples of a task that are used at most, drawn at random;
     - `drop_overlap`: whether sources go without the inputs of the target's test set;
     - `ensemble`: whether candidates that are better together are all kept;
-    - `prior`: what is known of methods, instead of what the package knows.
+    - `prior`: what is known of methods, instead of what the package knows;
+    - `precision`: of fine-tuning; that in which the machine is fastest when left out;
+    - `jobs`, `on`: folds at a time, and where, see `Search`.
     """
 
     target: Task
@@ -81,6 +88,9 @@ class Request:
     drop_overlap: bool = True
     ensemble: bool = False
     prior: Prior | None = None
+    precision: Precision | None = None
+    jobs: int | None = None
+    on: ExecutorName = "local"
 
     @cached_property
     def pooled_target(self) -> Task:
@@ -135,7 +145,8 @@ def find_model(request: Request, board: Board) -> Found:
         if request.folder is not None:
             finished = read_found(request.folder, trust_remote_code=trusts_remote_code(request.encoder))
             if finished is not None:
-                write_missing_page(request.folder / RUN_FOLDER)
+                for folder in (request.folder / RUN_FOLDER, request.folder):
+                    write_missing_page(folder)
                 return finished
         num_threads = torch.get_num_threads()
         try:
@@ -191,22 +202,38 @@ class _Driver:
             None if fine_tuning is None else fine_tuning.fine_tuning,
         )
         candidates, notes = makings.candidates()
-        base = base_of(candidates)
-        expected = expectations(candidates, target, base, selection.trust, request.prior)
+        base, prior = base_of(candidates), request.prior or Prior.load()
+        budget: Budget = "full" if fine_tuning is None else fine_tuning.fine_tuning.budget
+        candidates = with_rates(candidates, target, budget, prior)
+        expected = expectations(candidates, target, base, selection.trust, prior, budget)
         evaluator = self._evaluator(target, sources, selection, fine_tuning)
 
         # 3. The search, which leaves time to measure and write the last model.
         finish = self._finish_seconds(target, examples_per_second)
         last_fits = MAX_MEMBERS if request.ensemble else 1
         search = Search(
-            evaluator, candidates, expected, base, self.grid, clock, board, finish=finish, last_fits=last_fits
+            evaluator,
+            candidates,
+            expected,
+            base,
+            self.grid,
+            clock,
+            board,
+            finish=finish,
+            last_fits=last_fits,
+            jobs=request.jobs,
+            on=request.on,
         )
-        search.run()
+        with connected(request.jobs, request.on):
+            search.run()
         times.end("search")
 
-        # 4. The winner on all labels.
+        # 4. What parts of the labels bring, if time is left; then the winner on all labels.
         choice = search.choice()
         assert choice is not None  # the simplest candidate can always be fitted
+        label_curves = LabelCurves(search, choice.winner)
+        label_curves.run()
+        times.end("learning curve")
         board.working(f"{choice.winner} on all labels")
         winner = search.candidates[choice.winner]
         run = self._last_fit(evaluator, winner)
@@ -244,6 +271,7 @@ class _Driver:
             "threads": torch.get_num_threads(),
             "fine_tuning": None if fine_tuning is None else fine_tuning.to_row(),
             "updates": evaluator.updates,
+            **conclusions(search, choice, label_curves, fine_tuning, request.encoder),
             "scores": run.scores.get(target.name, {}),
             "ensemble": of_ensemble,
             "times": {step: round(seconds, 1) for step, seconds in times.seconds.items()},
@@ -261,16 +289,20 @@ class _Driver:
         request = self.request
         rows = self.grid.record.of("encoder")
         encoder: Named = rows[-1]["encoder"] if rows else request.encoder
-        speed = measure_speed(request.pooled_target, encoder)
+        speed = measure_speed(request.pooled_target, encoder, self._precision)
         if rows or speed is None:
             return encoder, speed
         shorter = shortened(encoder, request.target.kind)
         if shorter is not None and self._wanted_examples() > self._readable(speed):
-            faster = measure_speed(request.pooled_target, shorter)
+            faster = measure_speed(request.pooled_target, shorter, self._precision)
             if faster is not None and faster.examples_per_second > CLEARLY_FASTER * speed.examples_per_second:
                 encoder, speed = shorter, faster
         self.grid.record.append({"event": "encoder", "encoder": encoder})
         return encoder, speed
+
+    @property
+    def _precision(self) -> Precision:
+        return self.request.precision or fast_precision()
 
     def _wanted_examples(self) -> int:
         """What should be read: all labels of the target, and of each source enough to learn from."""
@@ -288,6 +320,8 @@ class _Driver:
         """As a call that was stopped made it, or anew: its runs were with these sources."""
         rows = self.grid.record.of("selection")
         if rows:
+            for step in ("ranking", "features"):
+                times.end(step)
             with explain_damage(f"the selection of sources in '{self.grid.record.path}'"):
                 return Selection.of_row(rows[-1])
         request, clock = self.request, self.request.clock
@@ -314,7 +348,12 @@ class _Driver:
         if speed is None:
             return None
         plan = plan_fine_tuning(
-            speed, target.kind, num_sources, self.request.training.updates, self.request.clock.remaining
+            speed,
+            target.kind,
+            num_sources,
+            self.request.training.updates,
+            self.request.clock.remaining,
+            self._precision,
         )
         if plan is not None:
             self.grid.record.append(plan.to_row())

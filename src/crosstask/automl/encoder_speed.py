@@ -16,6 +16,7 @@ from crosstask.models.build import build_encoder, feature_section
 from crosstask.models.encoders.frozen import FrozenEncoder
 from crosstask.models.encoders.layer_split import layer_list
 from crosstask.studies.method import Section
+from crosstask.training.devices import Precision
 from crosstask.validation import name_and_options
 
 FIRST_EXAMPLES = 16
@@ -35,20 +36,27 @@ class EncoderSpeed:
 
     - `examples_per_second`: a forward pass over the target's inputs, tokenized;
     - `num_layers`: of the transformer, 0 where they cannot be told apart;
-    - `num_threads`: of PyTorch, with which it is that fast.
+    - `num_threads`: of PyTorch, with which it is that fast;
+    - `in_training`: the same pass in the precision of training, over that in the precision of features.
     """
 
     examples_per_second: float
     num_layers: int = 0
     num_threads: int = 1
+    in_training: float = 1.0
 
 
-def measure_speed(target: Task, encoder: Named) -> EncoderSpeed | None:
+def measure_speed(target: Task, encoder: Named, precision: Precision = "float32") -> EncoderSpeed | None:
     """How many of the target's inputs a pretrained encoder reads in a second; None if there is none to run.
 
     The first pass of all loads and compiles what later ones find ready, so it is not timed. Inputs are doubled until a
     pass takes `ENOUGH_SECONDS`: a fast card is idle most of the time with few. Where other programs keep the cores
     busy, threads wait for one another, and a single one can be several times as fast.
+
+    Args:
+        target: its inputs are read.
+        encoder: as a recipe names it.
+        precision: of training.
     """
     if not is_pretrained(encoder):
         return None
@@ -79,7 +87,12 @@ def measure_speed(target: Task, encoder: Named) -> EncoderSpeed | None:
             speed, num_threads = speed_alone, 1
     body = frozen.inner.body
     layers = layer_list(body) if isinstance(body, nn.Module) else None
-    return EncoderSpeed(speed, len(layers or ()), num_threads)
+    in_training = 1.0
+    if precision == "bfloat16":
+        frozen = build_encoder({**section, "cache": False, "precision": precision}, [target])
+        speed_of_pass(FIRST_EXAMPLES)
+        in_training = max(1.0, speed_of_pass(min(count, MAX_EXAMPLES)) / speed)
+    return EncoderSpeed(speed, len(layers or ()), num_threads, in_training)
 
 
 def shortened(encoder: Named, kind: Kind) -> Section | None:

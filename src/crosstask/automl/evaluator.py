@@ -11,9 +11,9 @@ import numpy as np
 
 from crosstask.automl.budget import Cost
 from crosstask.automl.candidates import Candidate, FineTuning, Level, training_of
-from crosstask.automl.folds import Folds
+from crosstask.automl.folds import WHOLE, Folds
 from crosstask.automl.recipe import limited_section
-from crosstask.data.metrics import chosen_metric
+from crosstask.data.metrics import Metric, chosen_metric
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 from crosstask.learner import Learner
@@ -24,8 +24,10 @@ from crosstask.studies.method import Section
 from crosstask.training.config import Training
 from crosstask.training.problem import without_overlap
 
-TIMED_UPDATES = (4, 12)
-"""Of the two runs whose difference tells what an update costs."""
+TIMED_UPDATES = (4, 12, 60)
+"""Of the runs whose difference tells what an update costs: of the first two, and where these are quick of the last two,
+for the first updates of a card prepare later ones."""
+QUICK_SECONDS = 5.0
 MAX_OUTPUTS = 200_000
 """Numbers that a fold's predictions may have to be kept for an ensemble."""
 
@@ -59,13 +61,17 @@ class Evaluator:
         self.training, self.fine_tuning, self.updates = training, fine_tuning, dict(updates)
         self.seed, self.drop_overlap = seed, drop_overlap
         self.folds = Folds(target, seed)
-        self.metric = chosen_metric(target.spec)
         self._clean_sources: dict[tuple[Level, str], Task] = {}
 
-    def run(self, candidate: Candidate, fold: int) -> Row:
-        """Train on all but the held-out examples of a fold, and score those."""
+    @property
+    def metric(self) -> Metric:
+        """By which candidates are judged."""
+        return chosen_metric(self.target.spec)  # made anew: no process could be sent it
+
+    def run(self, candidate: Candidate, fold: int, quarters: int = WHOLE) -> Row:
+        """Train on what a fold leaves, or on so many quarters of that, and score the held-out examples."""
         started = time.perf_counter()
-        target, sources = self.folds.tasks(fold, self._sources(candidate))
+        target, sources = self.folds.tasks(fold, self._sources(candidate), quarters)
         # A start for each fold; a solver has none, and finds what it fitted to the sources before.
         seed = self.seed if candidate.level == "solved" else self.seed + fold
         run = self._learner(candidate, self.updates.get(candidate.level, 1), seed).fit(target, sources)
@@ -77,18 +83,21 @@ class Evaluator:
         return {**row, "seconds": round(time.perf_counter() - started, 3)}
 
     def measure_cost(self, candidate: Candidate, seconds: float) -> Cost:
-        """What an update costs, and what comes before the first: two short runs, evaluated on two examples.
+        """What an update costs, and what comes before the first: short runs, evaluated on two examples.
 
         Where the first has taken more than these seconds, it must do, although it is slower than later ones.
         """
         target, sources = self.folds.tasks(0, self._sources(candidate))
         assert target.dev is not None
         target = replace(target, dev=target.dev.take(range(min(2, len(target.dev)))))
-        first, second = TIMED_UPDATES
+        first, second, third = TIMED_UPDATES
         first_seconds = self._timed(candidate, first, target, sources)
         if first_seconds > seconds:
             return Cost(0.0, first_seconds / first)
         second_seconds = self._timed(candidate, second, target, sources)
+        if second_seconds < min(QUICK_SECONDS, seconds / 2.0):
+            first, first_seconds = second, second_seconds
+            second, second_seconds = third, self._timed(candidate, third, target, sources)
         update = max(0.0, second_seconds - first_seconds) / (second - first)
         # The first run loads what later ones find loaded.
         return Cost(max(0.0, second_seconds - second * update), update)

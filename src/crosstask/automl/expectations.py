@@ -1,15 +1,18 @@
 """What is expected of each candidate before any fold, from what its method has brought on other targets."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from crosstask.automl.candidates import Candidate, is_pretrained
-from crosstask.automl.prior import WEAK_DEVIATION, Expectation, Prior
+from crosstask.automl.prior import WEAK_DEVIATION, Budget, Expectation, Prior
 from crosstask.data.metrics import chosen_metric
 from crosstask.data.task import Task
 
 BASES = ("probe", "single")
+NEARLY_EQUAL = 0.02
+"""Difference of expected gains that is not worth to wait for: the deviation of each is larger."""
 DOUBT = 0.02
 """What is taken off the gain where the ranking speaks against the sources that a candidate has."""
 
@@ -23,8 +26,43 @@ def base_of(candidates: Sequence[Candidate]) -> str:
     return next(candidate.name for candidate in candidates if not candidate.sources)
 
 
+def with_rates(candidates: Sequence[Candidate], target: Task, budget: Budget, prior: Prior) -> list[Candidate]:
+    """Candidates with the learning rates that their methods had on targets like this one.
+
+    Args:
+        candidates: of one search.
+        target: with all its labels in `train`.
+        budget: of those that fine-tune a pretrained encoder.
+        prior: what is known of methods.
+    """
+    rated: list[Candidate] = []
+    for candidate in candidates:
+        if candidate.level == "fine-tuned":
+            rate = prior.learning_rate(
+                candidate.prior_name,
+                kind=target.kind,
+                num_labels=len(target.train),
+                num_classes=num_classes_of(target),
+                budget=budget,
+                has_sources=bool(candidate.sources),
+            )
+            candidate = replace(candidate, learning_rate=rate)
+        rated.append(candidate)
+    return rated
+
+
+def num_classes_of(target: Task) -> int | None:
+    """Classes of which an example has one."""
+    return len(target.labels) if target.kind in ("classification", "pair") else None
+
+
 def expectations(
-    candidates: Sequence[Candidate], target: Task, base: str, trust: Mapping[str, float], prior: Prior | None = None
+    candidates: Sequence[Candidate],
+    target: Task,
+    base: str,
+    trust: Mapping[str, float],
+    prior: Prior,
+    budget: Budget | None = None,
 ) -> dict[str, Expectation]:
     """The gain over the base of each candidate by name, in units of the metric.
 
@@ -34,9 +72,9 @@ def expectations(
         base: as `base_of` says.
         trust: by source, what part of a gain elsewhere it promises, by its ranking. A candidate has the trust of its
             best source; one with sources that promise nothing is expected to lose `DOUBT`.
-        prior: what is known of methods; the package's own when left out.
+        prior: what is known of methods.
+        budget: of those that fine-tune a pretrained encoder.
     """
-    prior = prior or Prior.load()
 
     def expect(candidate: Candidate) -> Expectation:
         # Layers on the features of a pretrained encoder are a network without one.
@@ -45,7 +83,8 @@ def expectations(
             kind=target.kind,
             pretrained=candidate.level != "network" and is_pretrained(candidate.encoder),
             num_labels=len(target.train),
-            num_classes=len(target.labels) if target.kind in ("classification", "pair") else None,
+            num_classes=num_classes_of(target),
+            budget=budget if candidate.level == "fine-tuned" else None,
             has_sources=bool(candidate.sources),
         )
 
@@ -79,11 +118,15 @@ def gain_scale(target: Task) -> float:
     return float(np.std(np.asarray(target.train.labels, dtype=np.float64))) or 1.0
 
 
-def by_expectation(candidates: Sequence[Candidate], expected: Mapping[str, Expectation]) -> list[Candidate]:
-    """Those first of which most is expected; of the target alone the best comes second, to compare with."""
-    order = sorted(candidates, key=lambda candidate: -expected[candidate.name].gain)
-    alone = [candidate for candidate in order if not candidate.sources]
-    if alone and order[0].sources:
-        order.remove(alone[0])
-        order.insert(1, alone[0])
-    return order
+def by_expectation(candidates: Sequence[Candidate], gains: Mapping[str, float]) -> list[Candidate]:
+    """Those first of which most is expected, of nearly equal ones the cheapest.
+
+    Args:
+        candidates: in any order.
+        gains: that are expected of each, by name.
+    """
+
+    def position(candidate: Candidate) -> tuple[int, float]:
+        return -round(gains[candidate.name] / NEARLY_EQUAL), candidate.batches
+
+    return sorted(candidates, key=position)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from crosstask.automl.candidates import FineTuning
-from crosstask.automl.choice import FIRST_FOLDS
 from crosstask.automl.encoder_speed import EncoderSpeed, short_texts
+from crosstask.automl.standings import FIRST_FOLDS
 from crosstask.data.examples import Kind
+from crosstask.training.devices import Precision
 
 TRAINING_PASSES = 3.0
 """What a step costs for each example in it, in forward passes: forward, and twice that backward."""
@@ -42,6 +43,7 @@ class FineTuningPlan:
             "event": "fine-tuning",
             "frozen_layers": self.fine_tuning.frozen_layers,
             "max_length": self.fine_tuning.max_length,
+            "precision": self.fine_tuning.precision,
             "sources": self.num_sources,
             "updates": self.updates,
         }
@@ -49,11 +51,17 @@ class FineTuningPlan:
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "FineTuningPlan":
         """Read what `to_row` made."""
-        return cls(FineTuning(row["frozen_layers"], row["max_length"]), row["sources"], row["updates"])
+        fine_tuning = FineTuning(row["frozen_layers"], row["max_length"], row.get("precision", "float32"))
+        return cls(fine_tuning, row["sources"], row["updates"])
 
 
 def plan_fine_tuning(
-    speed: EncoderSpeed, kind: Kind, num_sources: int, max_updates: int | None, seconds: float
+    speed: EncoderSpeed,
+    kind: Kind,
+    num_sources: int,
+    max_updates: int | None,
+    seconds: float,
+    precision: Precision = "float32",
 ) -> FineTuningPlan | None:
     """The best plan that fits: the whole encoder where that is affordable, then its upper layers, then fewer updates.
 
@@ -65,15 +73,18 @@ def plan_fine_tuning(
         num_sources: that are promising.
         max_updates: a number that the user set.
         seconds: what remains.
+        precision: of training.
     """
     many, few = min(num_sources, MAX_SOURCES), min(num_sources, FEW_SOURCES)
-    lighter = FineTuning(round(FROZEN_FRACTION * speed.num_layers), short_texts(kind))
-    plans = [(FineTuning(), many, FULL_UPDATES), (FineTuning(), few, FULL_UPDATES)]
+    full = FineTuning(precision=precision)
+    lighter = FineTuning(round(FROZEN_FRACTION * speed.num_layers), short_texts(kind), precision)
+    plans = [(full, many, FULL_UPDATES), (full, few, FULL_UPDATES)]
     if speed.num_layers > 1:
         plans += [(lighter, many, FEW_UPDATES), (lighter, few, FEW_UPDATES)]
     for fine_tuning, sources, updates in plans:
         updates = min(updates, max_updates or updates)
-        if _num_runs(NUM_CANDIDATES) * run_seconds(speed, fine_tuning, sources, updates) <= TIME_FRACTION * seconds:
+        total = _num_runs(NUM_CANDIDATES) * run_seconds(speed, fine_tuning, sources, updates)
+        if total <= TIME_FRACTION * seconds or speed.examples_per_second >= FAST:
             return FineTuningPlan(fine_tuning, sources, updates)
     # Fewer updates, and then fewer candidates.
     fine_tuning, sources, updates = plans[-1]
@@ -98,11 +109,15 @@ def run_seconds(speed: EncoderSpeed, fine_tuning: FineTuning, num_sources: int, 
     if fine_tuning.frozen_layers:
         # Layers that stay run once, and nothing goes back through them.
         trained = 1.0 - fine_tuning.frozen_layers / speed.num_layers
-    step = TRAINING_PASSES * trained * fine_tuning.batch_size * (num_sources + 1) / speed.examples_per_second
+    examples = TRAINING_PASSES * trained * fine_tuning.batch_size * (num_sources + 1)
+    step = examples / (speed.examples_per_second * speed.in_training)
     return SETUP_SECONDS + updates * max(step, LEAST_STEP)
 
 
 SETUP_SECONDS = 1.0
 """To make a model, prepare inputs, evaluate."""
+FAST = 5_000
+"""Examples a second: a step of a device that reads so many waits for the host, not for its passes, so that nothing is
+saved beforehand. What updates cost is measured before their number is settled."""
 LEAST_STEP = 0.01
 """Seconds; on a fast card a step waits for the host."""

@@ -13,6 +13,9 @@ from crosstask.data.subsets import NUM_FOLDS, deal
 from crosstask.data.task import Task
 from crosstask.errors import CrossTaskError
 
+WHOLE = 4
+"""Quarters of the labels that a fold leaves to train on."""
+
 
 def pooled(task: Task) -> Task:
     """A target with all its labels in `train`: cross-validation holds out what it needs, so dev labels train too."""
@@ -111,14 +114,28 @@ class Folds:
             self._dealt[repeat] = deal(self.strata, generator, counts=self.inputs.counts)
         return np.flatnonzero(self._dealt[repeat][self.inputs.numbers] == index)
 
-    def tasks(self, fold: int, sources: Sequence[Task]) -> tuple[Task, list[Task]]:
+    def remaining(self, fold: int, quarters: int = WHOLE) -> np.ndarray:
+        """Positions that a fold leaves to train on, or so many quarters of them, stratified like the folds.
+
+        Two quarters have the first one in them, and of an input that is repeated all examples or none.
+        """
+        others = np.setdiff1d(np.arange(len(self.target.train)), self.held_out(fold))
+        if quarters == WHOLE:
+            return others
+        numbers, indices = np.unique(self.inputs.numbers[others], return_inverse=True)
+        strata = [self.strata[number] for number in numbers]
+        generator = np.random.default_rng([self.seed, fold, WHOLE])
+        quarter_of = deal(strata, generator, WHOLE, self.inputs.counts[numbers])
+        return others[quarter_of[indices] < quarters]
+
+    def tasks(self, fold: int, sources: Sequence[Task], quarters: int = WHOLE) -> tuple[Task, list[Task]]:
         """The target with what is held out as its dev set, and the sources without those very inputs.
 
         A source that was trained on them would know them, as it will not know new ones.
         """
         train = self.target.train
         held_out = self.held_out(fold)
-        others = np.setdiff1d(np.arange(len(train)), held_out)
+        others = self.remaining(fold, quarters)
         dev = train.take(held_out.tolist())
         target = replace(self.target, train=train.take(others.tolist()), dev=dev, test=None)
         return target, [_without_inputs(source, dev) for source in sources]

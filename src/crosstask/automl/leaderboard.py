@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from crosstask.automl.choice import OVERLAP
+from crosstask.automl.standings import OVERLAP
 from crosstask.runs.estimate import Estimate
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from crosstask.automl.choice import FIRST_FOLDS, Gain
 from crosstask.automl.evaluator import Evaluator
+from crosstask.automl.standings import FIRST_FOLDS, Gain
 from crosstask.data.metrics import Predictions
 from crosstask.ensembles.out_of_fold import OutOfFold
 from crosstask.ensembles.weights import cross_fitted, learn_weights, metric_of

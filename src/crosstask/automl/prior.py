@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -20,14 +21,20 @@ ALONE: Mapping[str, str] = {
     "stacking": "probe",
     "normalized-joint": "single",
     "joint-then-target": "single",
+    "pretrain": "single",
     "tawt": "single",
     "sources-first": "single-probed",
     "sources-first-then-target": "single-probed",
     "pretrain-probed": "single-probed",
     "label-transfer": "single-probed",
+    "sources-then-contrast": "contrastive",
+    "sources-first-named": "names-alone",
+    "names": "names-alone",
 }
 """What is left of a method where there are no sources."""
 
+Budget = Literal["full", "short"]
+"""A whole encoder with hundreds of updates, or its upper layers with a hundred."""
 WEAK_DEVIATION = 0.05
 """Of the gain of a method of which nothing is known; it counts like one target among those that were measured."""
 LEAST_DEVIATION = 0.01
@@ -37,6 +44,8 @@ SUITE_SHARE = 0.5
 OTHER_KIND, OTHER_FORM = 0.1, 0.02
 """What a target counts that has another kind of labels, or was measured with (without) a pretrained encoder: next to
 nothing, for there a layer begins at nothing, here it has been trained on more than all sources."""
+OTHER_BUDGET = 0.5
+"""What a target counts that was measured with a pretrained encoder in another budget."""
 HALVING_FACTOR = 4.0
 """With so many times more or fewer labels a target counts half, and with so many times more or fewer classes."""
 
@@ -49,7 +58,8 @@ class MeasuredTarget(TypedDict):
       there are none;
     - `budget`: "full" for the bench itself, "short" for few updates of the upper layers;
     - `seeds`: how many draws of the labels each gain is a mean over, at least;
-    - `gains`: by method, as fractions: 0.03 is three points.
+    - `gains`: by method, as fractions: 0.03 is three points;
+    - `rates`: by method the learning rate, which was the best of a few on other targets.
     """
 
     suite: str
@@ -58,9 +68,10 @@ class MeasuredTarget(TypedDict):
     pretrained: bool
     num_labels: int
     num_classes: int | None
-    budget: str
+    budget: Budget
     seeds: int
     gains: dict[str, float]
+    rates: NotRequired[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -90,9 +101,9 @@ class Prior:
         deviation^2 = d^2 + v
 
     - `g_st`: the gain over the base, of the same labels and updates; m_s: the mean over targets by their likeness;
-    - `w`: likeness of a target: `OTHER_KIND` and `OTHER_FORM` where it differs, and half for every `HALVING_FACTOR`
-      times more or fewer labels, and classes; `w_s`: of the most alike target of the suite; `n_s`: all likenesses over
-      this one;
+    - `w`: likeness of a target: `OTHER_KIND`, `OTHER_FORM` and `OTHER_BUDGET` where it differs, and half for every
+      `HALVING_FACTOR` times more or fewer labels, and classes; `w_s`: of the most alike target of the suite; `n_s`: all
+      likenesses over this one;
     - `d^2`: variance of gains over targets, in which D^2 counts like one target more;
     - `D`: `WEAK_DEVIATION`; where gains of targets are further apart than that, so may methods be; `r`: `SUITE_SHARE`.
 
@@ -135,6 +146,7 @@ class Prior:
         pretrained: bool,
         num_labels: int,
         num_classes: int | None = None,
+        budget: Budget | None = None,
         has_sources: bool = True,
     ) -> Expectation:
         """What a method should bring over the base, which itself has the gain and the deviation 0.
@@ -147,6 +159,7 @@ class Prior:
             pretrained: whether the encoder is; the base is "probe" then, and "single" otherwise.
             num_labels: labeled examples of the target.
             num_classes: of the target; where that is left out, or unknown of a measured one, classes are not compared.
+            budget: in which it trains; where that is left out, budgets are not compared.
             has_sources: whether there are sources; without any, a method does what is left of it (`ALONE`).
         """
         if not has_sources:
@@ -158,13 +171,45 @@ class Prior:
         for row in self.measured:
             if method in row["gains"] and base in row["gains"]:
                 gain = row["gains"][method] - row["gains"][base]
-                weight = likeness(row, kind, pretrained, num_labels, num_classes)
+                weight = likeness(row, kind, pretrained, num_labels, num_classes, budget)
                 evidence.setdefault(row["suite"], []).append((gain, weight))
         return expectation(list(evidence.values()))
 
+    def learning_rate(
+        self,
+        method: str,
+        *,
+        kind: str,
+        num_labels: int,
+        num_classes: int | None = None,
+        budget: Budget,
+        has_sources: bool = True,
+    ) -> float | None:
+        """The rate for a pretrained encoder: the geometric mean of those that the method had elsewhere, by likeness.
+
+        None where it was not measured in this budget. Arguments are those of `expect`.
+        """
+        if not has_sources:
+            method = ALONE.get(method, method)
+        logarithms: list[float] = []
+        weights: list[float] = []
+        for row in self.measured:
+            rate = row.get("rates", {}).get(method)
+            if rate is not None and row["pretrained"] and row["budget"] == budget:
+                logarithms.append(math.log(rate))
+                weights.append(likeness(row, kind, True, num_labels, num_classes))
+        if not weights:
+            return None
+        return float(f"{math.exp(statistics.fmean(logarithms, weights)):.1e}")
+
 
 def likeness(
-    row: MeasuredTarget, kind: str, pretrained: bool, num_labels: int, num_classes: int | None = None
+    row: MeasuredTarget,
+    kind: str,
+    pretrained: bool,
+    num_labels: int,
+    num_classes: int | None = None,
+    budget: Budget | None = None,
 ) -> float:
     """What a target counts for another one, between 0 and 1."""
     weight = 1.0
@@ -172,6 +217,8 @@ def likeness(
         weight *= OTHER_KIND
     if row["pretrained"] != pretrained:
         weight *= OTHER_FORM
+    elif pretrained and budget is not None and row["budget"] != budget:
+        weight *= OTHER_BUDGET
     weight *= halved(num_labels, row["num_labels"])
     if num_classes is not None and row["num_classes"] is not None:
         weight *= halved(num_classes, row["num_classes"])

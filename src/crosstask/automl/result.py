@@ -1,7 +1,7 @@
 """What a search found: the model, the leaderboard and the reasons, in memory, in files and in words."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -10,6 +10,8 @@ from typing_extensions import TypedDict
 
 from crosstask.automl.leaderboard import Line, table, titles
 from crosstask.notebook import html_table
+from crosstask.report import write_if_possible, write_search_page
+from crosstask.report.search_file import AUTO_FILE, RUN_FOLDER
 from crosstask.runs.loading import load, load_run
 from crosstask.runs.predictor import Predictor
 from crosstask.runs.publishing import PushOptions
@@ -17,8 +19,8 @@ from crosstask.runs.run import Run, RunFolder
 from crosstask.storage import check_shape, explain_damage, read_json, write_text
 from crosstask.studies.method import Section
 
-RUN_FOLDER, EXPORT_FOLDER, ENSEMBLE_FOLDER = "run", "model", "ensemble"
-LEADERBOARD_FILE, AUTO_FILE = "leaderboard.json", "auto.json"
+EXPORT_FOLDER, ENSEMBLE_FOLDER = "model", "ensemble"
+LEADERBOARD_FILE = "leaderboard.json"
 
 
 class SavedFacts(TypedDict):
@@ -117,13 +119,16 @@ class Found:
         return "\n".join(texts)
 
     def _choice_texts(self) -> list[str]:
-        """The winner and why, its score and that of the ensemble, and the time."""
+        """The winner, why and by how much, its score and that of the ensemble, what would bring more, and the time."""
         facts = self.facts
         texts = [f"Chosen: {self.winner}; {facts['why']}"]
+        sentences = facts.get("conclusions", {})  # none in searches of version 0.4
+        texts += _present(sentences, "lead", "sources")
         score = self.run.scores.get(facts["target"], {}).get("test", {}).get(facts["metric"])
         if score is not None:
             texts.append(f"{facts['target']}: {facts['metric']} {score:.4f} on test")
         texts += self._ensemble_texts()
+        texts += _present(sentences, "labels", "minutes")
         texts.append(f"It took {facts['seconds']:.0f} of {60 * facts['minutes']:.0f} seconds.")
         return texts
 
@@ -143,10 +148,12 @@ class Found:
         return texts
 
     def write(self) -> None:
-        """The leaderboard and the reasons, as JSON; the reasons last: with them the search has finished."""
-        if self.folder is not None:
-            _write_json(self.folder / LEADERBOARD_FILE, self.facts["leaderboard"])
-            _write_json(self.folder / AUTO_FILE, self.facts)
+        """The leaderboard and the reasons, as JSON, then a page; with the reasons the search has finished."""
+        folder = self.folder
+        if folder is not None:
+            _write_json(folder / LEADERBOARD_FILE, self.facts["leaderboard"])
+            _write_json(folder / AUTO_FILE, self.facts)
+            write_if_possible(lambda: write_search_page(folder), folder)
 
 
 def read_found(folder: Path, *, trust_remote_code: bool = False) -> Found | None:
@@ -169,6 +176,11 @@ def read_found(folder: Path, *, trust_remote_code: bool = False) -> Found | None
     with explain_damage(f"'{path}'"):
         table(result.leaderboard, facts["metric"])
     return result
+
+
+def _present(sentences: Mapping[str, str], *names: str) -> list[str]:
+    """Those of these names that say something."""
+    return [sentences[name] for name in names if sentences.get(name)]
 
 
 def _write_json(path: Path, data: object) -> None:

@@ -1,23 +1,27 @@
 """The search: candidates on folds, those of which most is expected first, as long as time allows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
 from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affordable_updates
 from crosstask.automl.candidates import LEVELS, Candidate, Level
-from crosstask.automl.choice import FIRST_FOLDS, Choice, Gain, Standing, better_half, choose, margin, posteriors
+from crosstask.automl.choice import Choice, better_half, choose
 from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.expectations import by_expectation, gain_scale
 from crosstask.automl.fine_tuning import MIN_UPDATES, NUM_CANDIDATES, TIME_FRACTION
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
+from crosstask.automl.posterior import JointGains, joint_gains, posteriors
 from crosstask.automl.prior import Expectation
+from crosstask.automl.standings import FIRST_FOLDS, Gain, Standing, margin
 from crosstask.data.subsets import NUM_FOLDS
 from crosstask.errors import CrossTaskError
 from crosstask.runs.estimate import Estimate
 from crosstask.runs.events import Row
+from crosstask.studies.executors import ExecutorName, finished, num_at_a_time, one_here
 from crosstask.studies.grid import Grid, RunKey, duration
 
 AXES = ("candidate", "fold")
@@ -27,6 +31,10 @@ FIRST_FRACTION = 0.1
 """Of all time: what a run may take of which nothing is known yet."""
 TRIAL_FRACTION = 0.2
 """Of the remaining time: what the first few updates may take, else there are no more to see what later ones cost."""
+TOGETHER = 2
+"""Candidates that learn and are tried before the next ones are chosen."""
+HOPE_DEVIATIONS = 1.645
+"""A candidate is hopeless if its chance to be ahead of the best so far is one in twenty."""
 SURE_HELD_OUT = 0.25
 """A difference of scores has in one fold of n held-out examples at least the deviation `SURE_HELD_OUT / sqrt(n)`: that
 of an accuracy is at most twice as much. An error counts in standard deviations of the labels."""
@@ -55,6 +63,8 @@ class Search:
         board: shows how candidates stand.
         finish: seconds to measure and write the last model.
         last_fits: how many candidates are fitted on all labels at the end.
+        jobs: folds at a time; when left out one on this machine, and on Ray as many as there is room for.
+        on: "local" or "ray"; what depends on the time is decided in this process.
     """
 
     def __init__(
@@ -69,10 +79,15 @@ class Search:
         *,
         finish: float,
         last_fits: int = 1,
+        jobs: int | None = None,
+        on: ExecutorName = "local",
     ) -> None:
         self.evaluator, self.grid, self.clock, self.board = evaluator, grid, clock, board
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.expected, self.base, self.finish, self.last_fits = expected, base, finish, last_fits
+        self.jobs, self.on = one_here(jobs, on), on
+        self.begun: set[str] = set()  # candidates of which a fold was begun, done or not
+        self.planned_updates = dict(evaluator.updates)  # before it is known what they cost
         # By candidate and then by fold, beginning with those of calls before.
         self.rows: dict[str, dict[int, Row]] = {}
         for key, row in grid.rows.items():
@@ -80,32 +95,86 @@ class Search:
         self.costs: dict[Level, Cost] = {}  # of a run with one batch a step
         self.dropped: dict[str, str] = {}
         self.short_of_time: set[str] = set()
+        self.hopeless: dict[str, str] = {}  # candidates that wait, with the one that they could hardly be ahead of
         num_labels = len(evaluator.target.train)
         self.floor = gain_scale(evaluator.target) * SURE_HELD_OUT / max(1.0, num_labels / NUM_FOLDS) ** 0.5
 
     def run(self) -> None:
         """First folds of all, then round after round for the better half."""
-        # 1. The first folds: solvers, and then what learns, in the order of what is expected.
+        # 1. The first folds: solvers, and then what learns.
         for level in LEVELS:
             group = [candidate for candidate in self.candidates.values() if candidate.level == level]
-            if group and level != "solved":
-                group = by_expectation(group, self.expected)
-                self._settle_updates(level, group)
-            for candidate in group:
-                self._run_folds([candidate.name], FIRST_FOLDS)
-        # 2. More folds for fewer candidates.
+            if level == "solved":
+                self._run_first_folds(group)
+            elif group:
+                expected = {name: expectation.gain for name, expectation in self.expected.items()}
+                self._settle_updates(level, by_expectation(group, expected))
+                self._run_promising(group)
+        # 2. More folds for fewer candidates, fold by fold, so that what time allows are pairs.
+        num_before = FIRST_FOLDS
         for num_folds in ROUNDS:
-            standings = [standing for standing in self.standings() if standing.name not in self.dropped]
-            names = better_half(standings, self.gains(), self.base)
-            self._run_folds(names, num_folds)
+            # Of a call that was stopped there may be later folds, by which it did not choose.
+            all_standings = self.standings(num_before)
+            gains = posteriors(all_standings, self.base, self.floor)
+            standings = [standing for standing in all_standings if standing.name not in self.dropped]
+            names = better_half(standings, gains, self.base)
+            self._run_folds([(name, fold) for fold in range(num_folds) for name in names])
+            num_before = num_folds
+        # 3. What could hardly win, if there is time to see whether that is true.
+        self._run_first_folds([self.candidates[name] for name in self.hopeless])
         if not self.rows and len(self.dropped) == len(self.candidates):
             raise CrossTaskError(next(iter(self.dropped.values())))
 
-    def standings(self) -> list[Standing]:
-        """How candidates stand, from simple to complex."""
+    def _run_promising(self, group: Sequence[Candidate]) -> None:
+        """The first folds of those of which most is expected, given what the others have shown; the hopeless wait.
+
+        Two at a time, wherever they run, so that the result is the same: first the best one and the best of the target
+        alone, to compare it with.
+        """
+        remaining, tried = list(group), [name for name in self.candidates if self._is_solved(name)]
+        while remaining:
+            # As it was when a call that was stopped came here: without what it had run later on.
+            joint = joint_gains(self.standings(FIRST_FOLDS, tried), self.base, self.floor)
+            remaining = by_expectation(remaining, {name: joint.gain(name).mean for name in joint.names})
+            learned = [self.candidates[name] for name in tried if not self._is_solved(name)]
+            alone = [candidate for candidate in remaining if not candidate.sources]
+            if alone and not learned and remaining[0].sources:
+                remaining.remove(alone[0])
+                remaining.insert(1, alone[0])
+            promising, remaining = remaining[:TOGETHER], remaining[TOGETHER:]
+            if learned:
+                best = max(tried, key=lambda name: joint.gain(name).mean)
+                promising = [candidate for candidate in promising if not self._is_hopeless(candidate.name, best, joint)]
+            self._run_first_folds(promising)
+            tried += [candidate.name for candidate in promising]
+
+    def _is_hopeless(self, name: str, best: str, joint: JointGains) -> bool:
+        """Whether a candidate could hardly be ahead of the best so far; it then waits until all rounds are done."""
+        lead = joint.lead(name, best)
+        if lead.mean + HOPE_DEVIATIONS * lead.deviation >= 0.0:
+            return False
+        self.hopeless[name] = best
+        return True
+
+    def _is_solved(self, name: str) -> bool:
+        return self.candidates[name].level == "solved"
+
+    def standings(self, num_folds: int | None = None, names: Collection[str] | None = None) -> list[Standing]:
+        """How candidates stand, from simple to complex.
+
+        Args:
+            num_folds: by the first of their folds; by all when left out.
+            names: candidates of which scores count; of the others it is only said what is expected. All when left out.
+        """
         standings: list[Standing] = []
         for name, candidate in self.candidates.items():
-            standings.append(Standing(name, self.scores(name), self.expected[name], bool(candidate.sources)))
+            scores: dict[int, float] = {}
+            if names is None or name in names:
+                scores = self.scores(name)
+            if num_folds is not None:
+                scores = {fold: score for fold, score in scores.items() if fold < num_folds}
+            learns = not self._is_solved(name)
+            standings.append(Standing(name, scores, self.expected[name], bool(candidate.sources), learns))
         return standings
 
     def gains(self) -> dict[str, Gain]:
@@ -169,8 +238,10 @@ class Search:
 
     def note(self, name: str) -> str:
         """Why a candidate was given up, or not even begun."""
+        if name in self.hopeless and not self.rows_of(name):
+            return f"others like it have shown that it could hardly be ahead of '{self.hopeless[name]}'"
         if name in self.short_of_time and not self.rows_of(name):
-            return "no time was left for it"
+            return self.dropped.get(name, "no time was left for it")
         return self.dropped.get(name, "")
 
     def rows_of(self, name: str) -> dict[int, Row]:
@@ -183,42 +254,48 @@ class Search:
 
     # Running
 
-    def _run_folds(self, names: Sequence[str], num_folds: int) -> None:
-        """Fold by fold, so that what time allows are pairs."""
-        for fold in range(num_folds):
-            for name in names:
-                self._run_fold(name, fold)
+    def _run_first_folds(self, candidates: Sequence[Candidate]) -> None:
+        """One candidate after the other."""
+        self._run_folds([(candidate.name, fold) for candidate in candidates for fold in range(FIRST_FOLDS)])
 
-    def _run_fold(self, name: str, fold: int) -> None:
-        """Run a candidate on a fold, if that is missing and time allows."""
-        if name in self.dropped or fold in self.rows_of(name):
-            return
-        key = RunKey.of(candidate=name, fold=fold)
-        # With no time to spare the grid runs nothing.
-        spare = self.clock.remaining - self.fold_seconds(name) - self._reserve(name)
-        try:
-            rows = self.grid.run(self._evaluate, [key], minutes=max(0.0, spare / 60.0), progress=False)
-        except CrossTaskError as error:
-            self._drop(name, f"it does not go with these tasks: {error}")
-            return
-        if key in rows:
-            self.rows.setdefault(name, {})[fold] = rows[key]
-        else:
+    def _run_folds(self, folds: Sequence[tuple[str, int]]) -> None:
+        """Run candidates on folds, in this order, where that is missing and time allows."""
+        keys: list[RunKey] = []
+        for name, fold in folds:
+            if name not in self.dropped and fold not in self.rows_of(name):
+                keys.append(RunKey.of(candidate=name, fold=fold))
+        work = partial(_fold_row, self.evaluator, self.candidates)
+        for key, row in self.grid.finished(work, keys, jobs=self.jobs, on=self.on, may_begin=self._begins):
+            name = key["candidate"]
+            if "refused" in row:
+                self._drop(name, f"it does not go with these tasks: {row['refused']}")
+                continue
+            self.rows.setdefault(name, {})[key["fold"]] = row
+            self.board.show(self.leaderboard())
+
+    def _begins(self, key: RunKey) -> bool:
+        """Whether a fold is begun: its candidate was not dropped meanwhile, and time allows it."""
+        name = key["candidate"]
+        if name in self.dropped:
+            return False
+        if self.clock.remaining - self.fold_seconds(name) - self._reserve(name) <= 0.0:
             self.short_of_time.add(name)
-        self.board.show(self.leaderboard())
-
-    def _evaluate(self, key: RunKey) -> Row:
-        self.board.working(f"{key['candidate']}, fold {key['fold'] + 1}")
-        return self.evaluator.run(self.candidates[key["candidate"]], key["fold"])
+            self.board.show(self.leaderboard())
+            return False
+        self.begun.add(name)
+        self.board.working(f"{name}, fold {key['fold'] + 1}")
+        return True
 
     def _drop(self, name: str, why: str) -> None:
         """Take a candidate out, and say why."""
         self.dropped[name] = why
+        self.begun.discard(name)
         self.board.show(self.leaderboard())
 
     def _drop_unless_simplest(self, name: str, why: str) -> None:
         """Take a candidate out for want of time; the simplest stays, for there must be a model."""
         if name != next(iter(self.candidates)):
+            self.short_of_time.add(name)
             self._drop(name, why)
 
     def fold_seconds(self, name: str) -> float:
@@ -245,13 +322,19 @@ class Search:
 
     def _reserve(self, name: str | None = None) -> float:
         """Seconds for the last fits of the costliest candidates so far, with this one, and what comes after them."""
-        names = {each for each in self.rows if each in self.candidates}
+        names = self.begun | {each for each in self.rows if each in self.candidates}
         if name is not None:
             names.add(name)
         if not names:
             return ALL_LABELS * FIRST_FRACTION * self.clock.seconds + self.finish
         costliest = sorted((self.fold_seconds(each) for each in names), reverse=True)[: self.last_fits]
         return ALL_LABELS * sum(costliest) + self.finish
+
+    def last_fit_seconds(self, winner: str) -> float:
+        """What the last fits take once the winner is known, with what comes after them."""
+        if self.last_fits > 1:
+            return self._reserve(winner)
+        return ALL_LABELS * self.fold_seconds(winner) + self.finish
 
     def _can_be_fitted(self, name: str) -> bool:
         """Whether a candidate of which no fold was run could be fitted in what remains; the simplest always."""
@@ -278,10 +361,11 @@ class Search:
                 self._drop_unless_simplest(candidate.name, "no time was left for it")
             return
         # 1. What one batch a step costs, by the first candidate that goes with these tasks.
+        at_a_time = num_at_a_time(self.jobs, self.on)
         for candidate in group:
             self.board.working(f"{candidate.name}, a few updates to see what they cost")
             try:
-                cost = self.evaluator.measure_cost(candidate, TRIAL_FRACTION * self.clock.remaining)
+                cost = self._measure_cost(candidate, at_a_time)
             except CrossTaskError as error:
                 self._drop(candidate.name, f"it does not go with these tasks: {error}")
                 continue
@@ -294,7 +378,7 @@ class Search:
         seconds = TIME_FRACTION * (self.clock.remaining - self.finish)
         for count in (NUM_CANDIDATES, 2, 1):
             costs = [self._cost(candidate) for candidate in group[:count]]
-            updates = min(planned, affordable_updates(costs, FIRST_FOLDS, seconds))
+            updates = min(planned, affordable_updates(costs, FIRST_FOLDS, seconds, at_a_time))
             if updates >= min(MIN_UPDATES, planned):
                 break
         else:
@@ -306,6 +390,12 @@ class Search:
             {"event": "plan", "level": level, "updates": updates, "cost": asdict(self.costs[level])}
         )
 
+    def _measure_cost(self, candidate: Candidate, at_a_time: int) -> Cost:
+        """As it is where folds run, with as many side by side, by the slowest."""
+        work = partial(_cost, self.evaluator, candidate, TRIAL_FRACTION * self.clock.remaining)
+        costs = [cost for _, cost in finished(work, range(at_a_time), self.jobs, on=self.on)]
+        return max(costs, key=lambda cost: (cost.update, cost.setup))
+
     def _give_up(self, candidate: Candidate, updates: int) -> None:
         seconds = self._cost(candidate).of(updates)
         if FIRST_FOLDS * seconds + ALL_LABELS * seconds + self.finish < self.clock.remaining:
@@ -315,3 +405,15 @@ class Search:
             f"{FIRST_FOLDS} folds of {updates} updates take some {duration(FIRST_FOLDS * seconds)}, and the "
             f"last fit {duration(ALL_LABELS * seconds)} more: too long for the time",
         )
+
+
+def _fold_row(evaluator: Evaluator, candidates: Mapping[str, Candidate], key: RunKey) -> Row:
+    """A candidate on a fold, wherever that runs; or why it does not go with these tasks."""
+    try:
+        return evaluator.run(candidates[key["candidate"]], key["fold"])
+    except CrossTaskError as error:
+        return {"refused": str(error)}
+
+
+def _cost(evaluator: Evaluator, candidate: Candidate, seconds: float, _number: int) -> Cost:
+    return evaluator.measure_cost(candidate, seconds)

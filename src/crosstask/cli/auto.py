@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,6 +12,7 @@ from crosstask.errors import CrossTaskError
 
 if TYPE_CHECKING:
     from crosstask.recipe import RecipeFile
+    from crosstask.studies.executors import ExecutorName
 
 
 @app.command()
@@ -30,6 +31,14 @@ def auto(
     ensemble: Annotated[
         bool, flag("--ensemble", help="Keep all that the best is better with, as one model of several.")
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Folds side by side; one if left out, on Ray as many as fit."),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="`local`, or `ray` for a Ray cluster (RAY_ADDRESS, or one started here)."),
+    ] = "local",
     json: Annotated[bool, flag("--json", help="What was found, as JSON.")] = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -42,6 +51,7 @@ def auto(
 
     [dim]crosstask auto stars.yaml[/dim]
     [dim]crosstask auto stars.yaml --minutes 1[/dim]
+    [dim]crosstask auto stars.yaml --jobs 4[/dim]
     [dim]crosstask predict runs/stars-auto/run < texts.txt[/dim]
     """
     started = time.monotonic()  # what is imported here takes time too
@@ -50,9 +60,13 @@ def auto(
     from crosstask.automl.driver import Request, find_model
     from crosstask.automl.leaderboard import make_board
     from crosstask.automl.recipe import sections_to_read
-    from crosstask.automl.result import AUTO_FILE, ENSEMBLE_FOLDER, EXPORT_FOLDER, LEADERBOARD_FILE, RUN_FOLDER
+    from crosstask.automl.result import ENSEMBLE_FOLDER, EXPORT_FOLDER, LEADERBOARD_FILE
+    from crosstask.report.search_file import AUTO_FILE, RUN_FOLDER
+    from crosstask.runs.record import REPORT_FILE
+    from crosstask.studies.executors import check_executor
 
     check_minutes(minutes)
+    check_executor(on)
     file = read_recipe(recipe, seed, quiet=quiet)
     target = _single_target(file, target)
     folder = folder_beside(file, output, "auto")
@@ -73,6 +87,9 @@ def auto(
         limits=limits,
         drop_overlap=file.recipe.drop_overlap,
         ensemble=ensemble,
+        precision=file.settings.precision if file.sets("training", "precision") else None,
+        jobs=jobs,
+        on=cast("ExecutorName", on),
     )
     result = find_model(request, board)
     # What was found, and where to read on.
@@ -83,7 +100,7 @@ def auto(
     typer.echo(f"Run folder: {folder / RUN_FOLDER}; plain model: {folder / EXPORT_FOLDER}")
     if result.ensemble is not None:
         typer.echo(f"Ensemble: {folder / ENSEMBLE_FOLDER}")
-    typer.echo(f"Why: {folder / AUTO_FILE}, {folder / LEADERBOARD_FILE}")
+    typer.echo(f"Why: {folder / REPORT_FILE} (page), {folder / AUTO_FILE}, {folder / LEADERBOARD_FILE}")
 
 
 def _single_target(file: "RecipeFile", name: str | None) -> str:

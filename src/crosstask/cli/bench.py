@@ -35,7 +35,10 @@ def bench(
             help="Measure what every single source brings instead of all together, and whether `rank` foresees it.",
         ),
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs side by side.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Runs side by side; one if left out, on Ray as many as fit."),
+    ] = None,
     on: Annotated[
         str,
         typer.Option(metavar="PLACE", help="`local`, or `ray` for a Ray cluster (RAY_ADDRESS, or one started here)."),

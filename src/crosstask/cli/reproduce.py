@@ -1,12 +1,15 @@
 """`crosstask reproduce`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from crosstask.cli._app import QuietOption, app, flag
 from crosstask.errors import import_papers
+
+if TYPE_CHECKING:
+    from crosstask.studies.executors import ExecutorName
 
 
 @app.command()
@@ -24,7 +27,14 @@ def reproduce(
         int | None, typer.Option(min=1, metavar="NUMBER", help="Instead of the experiment's own number.")
     ] = None,
     quick: Annotated[bool, flag("--quick", help="A small version, in minutes on two cores.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, metavar="NUMBER", help="Runs side by side.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="NUMBER", help="Runs side by side; one if left out, on Ray as many as fit."),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="`local`, or `ray` for a Ray cluster (RAY_ADDRESS, or one started here)."),
+    ] = "local",
     minutes: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Begin no run after that; with 0 only make the pages anew.")
     ] = None,
@@ -41,11 +51,21 @@ def reproduce(
     [dim]crosstask reproduce[/dim]
     [dim]crosstask reproduce tawt-table1 --data DIR --quick[/dim]
     [dim]crosstask reproduce metaxt-sentiment --data DIR --seeds 5 --jobs 8[/dim]
+    [dim]crosstask reproduce tawt-ratio --data DIR --on ray[/dim]
     """
     command = import_papers("command", purpose="`crosstask reproduce`")
     if not names:  # a list of what there is
         command.list_experiments()
         return
     command.reproduce_and_show(
-        names, data, encoder=encoder, seeds=seeds, quick=quick, jobs=jobs, minutes=minutes, output=output, quiet=quiet
+        names,
+        data,
+        encoder=encoder,
+        seeds=seeds,
+        quick=quick,
+        jobs=jobs,
+        on=cast("ExecutorName", on),
+        minutes=minutes,
+        output=output,
+        quiet=quiet,
     )

@@ -72,8 +72,9 @@ class SplitOptions:
         descriptions: what labels mean, in words, by label; for tags of spans also by type, without B- and I-. Read by
             `head: names`, `start: names` and the paradigm `names`; a label without one is read by its own name.
         window: rows of the training set that are in memory at a time, for a source that is larger than that: a plain
-            file of comma- or tab-separated values, JSON lines or lines, or a data set of `datasets`. Each epoch trains
-            on other rows, from random places. Labels and vocabulary are those of the first window.
+            file of comma- or tab-separated values, JSON lines or lines, or a data set of `datasets` or of the hub,
+            streamed or not. Each epoch trains on other rows, from random places. Labels and vocabulary are those of the
+            first window.
         class_weights: how much each class counts in the loss: "balanced", or a mapping such as {rare: 5}; classes that
             it does not name count 1. Where a label can be there or not, the weight is that of examples that have it.
     """

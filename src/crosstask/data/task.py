@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -12,8 +11,8 @@ import numpy as np
 from crosstask.data.examples import KINDS, Examples, Form, Inputs, Kind, Labels, TaskSpec
 from crosstask.data.in_memory import array_examples
 from crosstask.data.options import SPLIT_OPTIONS, ArrayKeywords, SplitKeywords, SplitOptions
-from crosstask.data.readers import file_blocks, read
-from crosstask.data.readers.blocks import Blocks, DatasetBlocks, check_window
+from crosstask.data.readers import blocks_of, read
+from crosstask.data.readers.blocks import Blocks, check_window
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.keywords import (
     ColumnsKeywords,
@@ -25,8 +24,10 @@ from crosstask.data.readers.keywords import (
 from crosstask.data.readers.several import Files
 from crosstask.data.readers.tables_in_memory import (
     DatasetSplits,
+    dataset_blocks,
     dataset_examples,
     frame_examples,
+    in_memory,
     records_examples,
 )
 from crosstask.data.splits import assemble, assemble_unlabeled, check_name
@@ -36,7 +37,7 @@ from crosstask.notebook import html_table
 from crosstask.validation import check_values, shown
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset, DatasetDict, IterableDataset, IterableDatasetDict
     from pandas import DataFrame
 
 SHOWN_LABELS = 10
@@ -180,6 +181,11 @@ class Task:
         files = {"train": train, "dev": dev, "test": test, "format": format, "folder": folder}
         check_values(f"Task '{name}'", cls.read, files)
         split_options, reader_options = _apart(options)
+        if reader_options.get("streaming") is True and train is not None and split_options.get("window") is None:
+            raise CrossTaskError(
+                f"Task '{name}': `streaming` reads a part of the rows at a time: set `window`, how many, or leave "
+                "`streaming` out to fetch the whole data set."
+            )
 
         def examples(paths: Files) -> Examples:
             return read(paths, format=format, folder=folder, task=name, options=reader_options)
@@ -195,7 +201,7 @@ class Task:
             array_options = cast(ArrayKeywords, split_options)
             return cls.unlabeled(name, dev=dev_examples, test=test_examples, label_names=label_names, **array_options)
         if split_options.get("window") is not None:
-            blocks = file_blocks(train, format, folder, name, reader_options, split_options)
+            blocks = blocks_of(train, format, folder, name, reader_options, split_options)
             if blocks is not None:
                 return cls._windowed(name, blocks, dev_split, test_examples, split_options)
             split_options["window"] = None
@@ -291,10 +297,10 @@ class Task:
     def from_dataset(
         cls,
         name: str,
-        train: "Dataset | DatasetDict",
+        train: "Dataset | DatasetDict | IterableDataset | IterableDatasetDict",
         *,
-        dev: "Dataset | str | float | bool | None" = None,
-        test: "Dataset | str | None" = None,
+        dev: "Dataset | IterableDataset | str | float | bool | None" = None,
+        test: "Dataset | IterableDataset | str | None" = None,
         **options: Unpack[MemoryKeywords],
     ) -> "Task":
         """A task from a data set of the package `datasets`. Classes that it stores as numbers get their names.
@@ -302,7 +308,8 @@ class Task:
         Args:
             name: the task's name.
             train: a data set; or several by the names of their splits, of which `train`, `validation` and `test` are
-                found, and a note says which others are not used. A test set whose labels are secret is left out.
+                found, and a note says which others are not used. A test set whose labels are secret is left out. One
+                that is streamed needs `window`; its dev and test sets are read as a whole.
             dev: a data set, or the name of a split, that chooses the model; or the fraction of `train` to cut for it,
                 as for `Task.assemble`.
             test: a data set, or the name of a split, that only measures.
@@ -310,7 +317,8 @@ class Task:
                 `NestedTableOptions`; and `SplitOptions`.
         """
         check_name(name)
-        splits, notes = DatasetSplits.of(name, train, dev, test).without_secret_labels(options)
+        splits = DatasetSplits.of(name, train, dev, test).with_held_out_in_memory(name)
+        splits, notes = splits.without_secret_labels(options)
         if options.get("window") is not None:
             task = cls._from_large_dataset(name, splits, options)
             return replace(task, notes=(*notes, *task.notes))
@@ -323,16 +331,12 @@ class Task:
         split_options, reader_options = _apart(options)
         table_options = cast(NestedTableOptions, reader_options)
         check_window(name, split_options)
-        window = split_options.pop("window", None)
-        read_rows = partial(dataset_examples, name, "train", options=table_options)
-        blocks = None
-        if hasattr(splits.train, "select"):  # else it is no data set, or one that is streamed, and reading says so
-            blocks = DatasetBlocks.of(splits.train, read_rows, window=window or 1, seed=split_options.get("seed", 0))
+        window, seed = split_options.pop("window", None) or 1, split_options.get("seed", 0)
+        blocks = dataset_blocks(name, splits.train, table_options, window=window, seed=seed)
         if blocks is None:
-            remaining = {key: value for key, value in options.items() if key != "window"}
-            return cls._from_tables(
-                name, dataset_examples, splits.train, splits.dev, splits.test, cast(MemoryKeywords, remaining)
-            )
+            remaining = cast(MemoryKeywords, {key: value for key, value in options.items() if key != "window"})
+            train = in_memory(name, "train", splits.train)
+            return cls._from_tables(name, dataset_examples, train, splits.dev, splits.test, remaining)
         dev = splits.dev
         if dev is not None and not isinstance(dev, Real):
             dev = dataset_examples(name, "dev", dev, table_options)
@@ -372,9 +376,12 @@ class Task:
         settings = replace(SplitOptions(**options), window=None)
         first = blocks.window(0)
         splits, spec, notes = assemble(name, first, dev, test, settings)
-        num_windows = blocks.order.num_blocks / blocks.order.per_window
-        num_examples = round(num_windows * len(splits["train"]))
-        note = f"{len(splits['train']):,} of about {num_examples:,} training examples are in memory at a time"
+        num_examples = num_in_memory = len(splits["train"])
+        if blocks.num_windows is None:
+            note = f"{num_in_memory:,} training examples of a stream are in memory at a time"
+        else:
+            num_examples = round(blocks.num_windows * num_in_memory)
+            note = f"{num_in_memory:,} of about {num_examples:,} training examples are in memory at a time"
         windows = Windows(blocks, spec, settings, num_examples)
         return cls(spec, splits["train"], splits.get("dev"), splits.get("test"), (*notes, note), windows)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from crosstask.data.examples import Examples, TaskSpec
 from crosstask.data.options import SplitOptions
 from crosstask.data.readers.blocks import Blocks
+from crosstask.data.readers.streamed import StreamBlocks, StreamPosition
 from crosstask.data.splits import assemble_window
 
 
@@ -26,3 +27,12 @@ class Windows:
     def examples(self, number: int) -> Examples:
         """All examples of a window, from 0."""
         return assemble_window(self.spec, self.blocks.window(number), self.options)
+
+    def position(self, number: int) -> StreamPosition | None:
+        """Where a window of a stream begins; None where its number says it all."""
+        return self.blocks.positions.get(number) if isinstance(self.blocks, StreamBlocks) else None
+
+    def restore(self, position: StreamPosition) -> None:
+        """Let a window of a stream begin where `position` said."""
+        if isinstance(self.blocks, StreamBlocks):
+            self.blocks.restore(position)

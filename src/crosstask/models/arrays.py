@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from crosstask.models.packing import PACKED
+
 Item = TypeVar("Item")
 Name = TypeVar("Name")
 PreparedInput = dict[str, np.ndarray]
@@ -210,5 +212,5 @@ def to_device(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
 
 
 def rows_of(tensors: Mapping[str, Tensor], rows: slice) -> dict[str, Tensor]:
-    """These rows of a batch's tensors."""
-    return {name: tensor[rows] for name, tensor in tensors.items()}
+    """These rows of a batch's tensors, without what says how all of them are packed."""
+    return {name: tensor[rows] for name, tensor in tensors.items() if name != PACKED}

@@ -3,7 +3,7 @@
 import math
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -17,6 +17,7 @@ from crosstask.errors import CrossTaskError, unknown
 from crosstask.models.arrays import PreparedInput, column, gather, lengths_of, take, to_device
 from crosstask.models.encoder import Encoder
 from crosstask.models.losses import IGNORED
+from crosstask.models.packing import PACKED
 
 Schedule = Literal["parallel", "mixed"]
 SCHEDULES: tuple[Schedule, ...] = ("parallel", "mixed")
@@ -27,6 +28,10 @@ RowCounts = tuple[tuple[str, int], ...]
 """Tasks of a batch in their order, each with a number of examples."""
 LENGTH_STEPS = ((64, 8), (128, 16), (512, 32), (math.inf, 64))
 """Up to a length, multiples of which number batches are padded to where shapes should repeat."""
+PACKED_LENGTH_STEP, PACKED_ROW_STEP = 32, 4
+"""The same for the rows that texts share, and for their number."""
+LEAST_PADDING = 0.2
+"""Of the positions of a batch: with less of it texts have rows of their own."""
 
 Step = dict[str, np.ndarray]
 """Positions of the examples of a step, by task."""
@@ -149,7 +154,8 @@ class Batch:
                     batch.positions[task] = self.positions[task]
                 start = batch.rows[task].stop
         for name, values in self.inputs.items():
-            batch.inputs[name] = torch.cat([values[self.rows[task]] for task in batch.rows])
+            if name != PACKED:
+                batch.inputs[name] = torch.cat([values[self.rows[task]] for task in batch.rows])
         return batch
 
 
@@ -173,6 +179,28 @@ def make_batch(
     inputs = encoder.collate(examples) if length is None else encoder.collate_to(examples, length)
     labels = {task: _labels(data[task], positions, inputs) for task, positions in step.items()}
     return Batch(inputs, labels, rows, dict(step))
+
+
+def batch_of_few_shapes(encoder: Encoder, data: Mapping[str, Prepared], step: Step, *, packs: bool = True) -> Batch:
+    """The same in one of few shapes: padded to some lengths, or with texts that share rows where that is shorter.
+
+    Args:
+        encoder: collates the examples.
+        data: each task's examples.
+        step: positions of those that are taken.
+        packs: whether texts may share rows.
+    """
+    length = padded_length(data, step)
+    if packs and encoder.packs:
+        num_rows = sum(map(len, step.values()))
+        num_tokens = sum(int(data[task].all_lengths[positions].sum()) for task, positions in step.items())
+        packed_length = math.ceil(length / PACKED_LENGTH_STEP) * PACKED_LENGTH_STEP
+        if num_tokens < (1 - LEAST_PADDING) * num_rows * length:
+            batch = make_batch(encoder, data, step, packed_length)
+            inputs = encoder.packed(batch.inputs, PACKED_ROW_STEP)
+            if inputs is not None and inputs[PACKED].numel() < num_rows * length:
+                return replace(batch, inputs=inputs)
+    return make_batch(encoder, data, step, length)
 
 
 def padded_length(data: Mapping[str, Prepared], step: Step) -> int:

@@ -119,6 +119,20 @@ class Encoder(nn.Module, ABC):
         """One batch padded to at least this length, where the encoder `pads_freely`: for batches of one shape."""
         return self.collate(rows)
 
+    @property
+    def packs(self) -> bool:
+        """Whether several texts can share a row of a batch: see `packed`."""
+        return False
+
+    def packed(self, inputs: Mapping[str, Tensor], row_step: int) -> dict[str, Tensor] | None:
+        """The inputs of a padded batch, with what lets several texts share a row; None where that does not pay.
+
+        Args:
+            inputs: of a batch, on the host.
+            row_step: the number of shared rows is a multiple of it.
+        """
+        return None
+
     @abstractmethod
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Representations of a batch."""

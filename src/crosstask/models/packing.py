@@ -1,9 +1,9 @@
 """Several texts in one row of a batch, so that a transformer computes next to nothing for padding.
 
-A batch is as long as its longest text. Where the others are much shorter, most of its positions are padding, and on a
-CPU each of them takes as long as a token. Here short texts fill up the rows of long ones. A mask for each pair of
-positions lets tokens attend to those of their own text alone, and position ids start anew with each text; what comes
-out is, to rounding, what comes out of the padded batch.
+A batch is as long as its longest text. Where the others are much shorter, most of its positions are padding, and each
+of them takes as long as a token. Here short texts fill up the rows of long ones. A mask for each pair of positions lets
+tokens attend to those of their own text alone, and position ids start anew with each text; what comes out is, to
+rounding, what comes out of the padded batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,62 +13,70 @@ import numpy as np
 import torch
 from torch import Tensor
 
+PACKED = "packed_positions"
+"""Name of `Packing.positions` among the inputs of a batch, where the host has found them beforehand."""
 MIN_SAVING = 0.1
-"""Of the rows: packing costs little, but not nothing."""
+"""Of the positions: packing costs little, but not nothing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Where the tokens of a padded batch stand in packed rows.
+    """Where the tokens of a padded batch stand in packed rows. But for `of`, nothing here waits for the device.
 
-    - `batch_shape`, `packed_shape`: number of rows, and positions of a row;
-    - `padded_at`: position of each token in the padded batch, its rows one after the other, [tokens];
-    - `packed_at`: its position in the packed rows, counted likewise, [tokens];
-    - `text_of`, `offset_of`: the text that it is from, and its position there, [tokens].
+    - `positions`: of each position in the packed rows the one in the padded batch, its rows one after the other, that
+      its token is from; -1 where there is none, [rows, length];
+    - `mask`: of the padded batch, 1 at tokens, 0 at padding, [batch, length].
     """
 
-    batch_shape: tuple[int, int]
-    packed_shape: tuple[int, int]
-    padded_at: Tensor
-    packed_at: Tensor
-    text_of: Tensor
-    offset_of: Tensor
+    positions: Tensor
+    mask: Tensor
 
     @classmethod
-    def of(cls, mask: Tensor) -> "Packing | None":
+    def of(cls, mask: Tensor, row_step: int = 1) -> "Packing | None":
         """That of a batch with padding before or behind its texts; None where it would not save a tenth of the rows.
 
         Args:
             mask: 1 at tokens, 0 at padding, [batch, length].
+            row_step: the number of rows is a multiple of it, so that shapes come back.
         """
         num_texts, length = mask.shape
         counts = mask.sum(dim=1)
         if int(counts.sum()) > (1 - MIN_SAVING) * mask.numel() or not counts.all():
             return None  # little padding, or a text without any token, which has no vector
         starts, num_rows = assign_rows(counts.tolist(), length)
+        num_rows = -(-num_rows // row_step) * row_step
         if num_rows > (1 - MIN_SAVING) * num_texts:
             return None
-        padded_at = mask.flatten().nonzero().flatten()
-        text_of = padded_at // length
+        padded_at = mask.flatten().nonzero().flatten()  # [tokens]
         offset_of = (mask.cumsum(dim=1) - 1).flatten()[padded_at]
-        packed_at = torch.from_numpy(starts)[text_of] + offset_of
-        return cls((num_texts, length), (num_rows, length), padded_at, packed_at, text_of, offset_of)
+        positions = padded_at.new_full((num_rows * length,), -1)
+        positions[torch.from_numpy(starts)[padded_at // length] + offset_of] = padded_at
+        return cls(positions.reshape(num_rows, length), mask)
+
+    @property
+    def packed_shape(self) -> tuple[int, int]:
+        """Number of rows, and positions of a row."""
+        num_rows, length = self.positions.shape
+        return num_rows, length
+
+    @property
+    def _is_token(self) -> Tensor:
+        return self.positions >= 0
 
     def pack(self, values: Tensor, fill: int) -> Tensor:
         """Values of a padded batch, [batch, length], in packed rows."""
-        return self._placed(values.flatten()[self.padded_at], fill)
+        packed = values.flatten()[self.positions.clamp(min=0)]
+        return packed.masked_fill(~self._is_token, fill)
 
     def pack_vectors(self, vectors: Tensor) -> Tensor:
         """Vectors of a padded batch, [batch, length, width], in packed rows; zero at padding."""
-        num_rows, length = self.packed_shape
         width = vectors.shape[-1]
-        tokens = vectors.reshape(-1, width).index_select(0, self.padded_at)
-        packed = tokens.new_zeros(num_rows * length, width)
-        return packed.index_copy(0, self.packed_at, tokens).reshape(num_rows, length, width)
+        packed = vectors.reshape(-1, width).index_select(0, self.positions.clamp(min=0).flatten())
+        return packed.reshape(*self.packed_shape, width) * self._is_token.unsqueeze(-1)
 
     def position_ids(self, first: int) -> Tensor:
         """Of packed rows, where those of a text start at `first`."""
-        return self._placed(self.offset_of + first, first)
+        return self.pack(self.mask.cumsum(dim=1) - 1 + first, first)
 
     def attention_mask(self, *, is_causal: bool = False) -> Tensor:
         """What is added to the attention between each two positions, [rows, 1, length, length].
@@ -76,26 +84,23 @@ class Packing:
         Padding attends to padding, so that there is no position without any to attend to. `is_causal`: a token attends
         to those before it and to itself.
         """
-        texts = self._placed(self.text_of, fill=-1)
+        length = self.mask.shape[1]
+        texts = (self.positions // length).masked_fill(~self._is_token, -1)  # [rows, length]
         is_seen = texts[:, None, :, None] == texts[:, None, None, :]
         if is_causal:
-            is_seen &= torch.ones(is_seen.shape[-2:], dtype=torch.bool).tril()
+            is_seen &= torch.ones(length, length, dtype=torch.bool, device=texts.device).tril()
         lowest = torch.finfo(torch.float32).min
-        return torch.zeros(is_seen.shape).masked_fill_(~is_seen, lowest)
+        return torch.zeros(is_seen.shape, device=texts.device).masked_fill_(~is_seen, lowest)
 
     def unpack(self, vectors: Tensor) -> Tensor:
         """Vectors of packed rows, [rows, length, width], as those of the padded batch; zero at padding."""
-        width = vectors.shape[-1]
-        tokens = vectors.reshape(-1, width).index_select(0, self.packed_at)
-        padded = tokens.new_zeros(self.batch_shape[0] * self.batch_shape[1], width)
-        return padded.index_copy(0, self.padded_at, tokens).reshape(*self.batch_shape, width)
-
-    def _placed(self, values: Tensor, fill: int) -> Tensor:
-        """A value per token in packed rows, [rows, length]."""
-        num_rows, length = self.packed_shape
-        rows = values.new_full((num_rows * length,), fill)
-        rows[self.packed_at] = values
-        return rows.reshape(num_rows, length)
+        width, num_padded = vectors.shape[-1], self.mask.numel()
+        # What stands at empty positions goes behind the batch, each to a slot of its own, and is cut off.
+        slots = num_padded + torch.arange(self.positions.numel(), device=vectors.device)
+        targets = torch.where(self._is_token.flatten(), self.positions.flatten(), slots)
+        padded = vectors.new_zeros(num_padded + self.positions.numel(), width)
+        padded = padded.index_copy(0, targets, vectors.reshape(-1, width))
+        return padded[:num_padded].reshape(*self.mask.shape, width)
 
 
 def assign_rows(counts: Sequence[int], length: int) -> tuple[np.ndarray, int]:

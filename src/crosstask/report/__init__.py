@@ -1,4 +1,4 @@
-"""Run or comparison folder -> plain data -> one HTML file that opens without network."""
+"""Folder of a run, a comparison or a search -> plain data -> one HTML file that opens without network."""
 
 import logging
 from collections.abc import Callable
@@ -11,8 +11,9 @@ from crosstask.storage import check_output_file, check_path, write_text
 
 
 def write_page(folder: Path, output: Path | None = None) -> Path:
-    """Write the page of a run or of a comparison, whichever the folder holds; returns its path."""
+    """Write the page of a run, a comparison or a search, whichever the folder holds; returns its path."""
     from crosstask.report.files import CELLS_FILE, COMPARISON_FILE, RESULTS_FILE
+    from crosstask.report.search_file import AUTO_FILE
 
     if not check_path(folder, "report").is_dir():
         raise CrossTaskError(f"There is no folder '{folder}'.")
@@ -21,17 +22,20 @@ def write_page(folder: Path, output: Path | None = None) -> Path:
     path = output or folder / REPORT_FILE
     if (folder / COMPARISON_FILE).is_file() or (folder / RESULTS_FILE).is_file():
         write_comparison_page(folder, path)
+    elif (folder / AUTO_FILE).is_file():
+        write_search_page(folder, path)
     elif (folder / RECIPE_FILE).is_file() and (folder / HISTORY_FILE).is_file():
         write_run_page(folder, path)
     elif (folder / CELLS_FILE).is_file():
         raise CrossTaskError(
-            f"'{folder}' holds runs but no {COMPARISON_FILE}: it has not finished, which the same `crosstask "
-            "compare` again will do, or it is no comparison."
+            f"'{folder}' holds runs but no {COMPARISON_FILE} or {AUTO_FILE}: it has not finished, which the same "
+            "`crosstask compare` or `crosstask auto` again will do, or it is neither a comparison nor a search."
         )
     else:
         raise CrossTaskError(
-            f"'{folder}' is neither a run nor a comparison: a run has {RECIPE_FILE} and {HISTORY_FILE}, a "
-            f"comparison {COMPARISON_FILE}. Name the folder that `crosstask train`, `compare` or `demo` wrote."
+            f"'{folder}' is no run, comparison or search: a run has {RECIPE_FILE} and {HISTORY_FILE}, a comparison "
+            f"{COMPARISON_FILE}, a search {AUTO_FILE}. Name the folder that `crosstask train`, `compare`, `auto` or "
+            "`demo` wrote."
         )
     return path
 
@@ -46,7 +50,7 @@ def write_run_page(folder: Path, output: Path | None = None) -> None:
     write_text(output or folder / REPORT_FILE, with_or_without_charts(lambda: run_page(view)))
 
 
-def write_if_possible(write: Callable[[], None], folder: Path) -> None:
+def write_if_possible(write: Callable[[], object], folder: Path) -> None:
     """Write the page of a folder whose results are all there; a page that fails is one sentence and costs nothing else.
 
     Args:
@@ -64,9 +68,9 @@ def write_if_possible(write: Callable[[], None], folder: Path) -> None:
 
 
 def write_missing_page(folder: Path) -> None:
-    """Write the page of a finished run that was killed before it had one, if that is possible."""
+    """Write the page of a finished run or search that was killed before it had one, if that is possible."""
     if not (folder / REPORT_FILE).exists():
-        write_if_possible(lambda: write_run_page(folder), folder)
+        write_if_possible(lambda: write_page(folder), folder)
 
 
 def write_comparison_page(folder: Path, output: Path | None = None) -> None:
@@ -78,3 +82,14 @@ def write_comparison_page(folder: Path, output: Path | None = None) -> None:
     path = output or folder / REPORT_FILE
     view = read_comparison(folder)
     write_text(path, with_or_without_charts(lambda: comparison_page(view, path.parent)))
+
+
+def write_search_page(folder: Path, output: Path | None = None) -> None:
+    """Write `report.html` of a search for the best model from the other files of its folder."""
+    from crosstask.report.charts import with_or_without_charts
+    from crosstask.report.search_page import search_page
+    from crosstask.report.search_view import read_search
+
+    path = output or folder / REPORT_FILE
+    view = read_search(folder)
+    write_text(path, with_or_without_charts(lambda: search_page(view, path.parent)))

@@ -328,22 +328,24 @@ def _updates_axis() -> "alt.X":
     return alt.X("update:Q", title="update", axis=alt.Axis(format=",~f", tickMinStep=1), scale=scale)
 
 
-def bars(weights: Mapping[str, float], colors: Mapping[str, str]) -> Spec:
-    """A bar for the weight of each task."""
+def bars(
+    values: Mapping[str, float], colors: Mapping[str, str], *, of: str = "task", value: str = "weight", digits: int = 3
+) -> Spec:
+    """A bar for each value, such as the weight of each task."""
     import altair as alt
 
     chart = Layers()
-    values = [{"task": task, "weight": weight} for task, weight in weights.items()][:MAX_CURVES]
-    plot = chart.data("weights", values).mark_bar(cornerRadius=2)
+    rows = [{of: name, value: number} for name, number in values.items()][:MAX_CURVES]
+    plot = chart.data("bars", rows).mark_bar(cornerRadius=2)
     chart.layers.append(
         plot.encode(
-            alt.X("weight:Q", title="weight"),
-            alt.Y("task:N", title=None, sort=[short_name(task) for task in weights][:MAX_CURVES]),
-            color_scale(colors),
-            tooltip=[alt.Tooltip("task:N"), alt.Tooltip("weight:Q", format=".3f")],
+            alt.X(f"{value}:Q", title=value),
+            alt.Y(f"{of}:N", title=None, sort=[short_name(name) for name in values][:MAX_CURVES]),
+            color_scale(colors, of),
+            tooltip=[alt.Tooltip(f"{of}:N"), alt.Tooltip(f"{value}:Q", format=f".{digits}f")],
         )
     )
-    return chart.finish(28 * len(values) + 20)
+    return chart.finish(28 * len(rows) + 20)
 
 
 def stacked_bars(weights: Mapping[str, Mapping[str, float]], colors: Mapping[str, str]) -> Spec:
@@ -382,6 +384,30 @@ def boxes(values: Values, group: str, value: "alt.X", style: Dots, *, has_zero_r
     base = chart.data("points", values).encode(_names_axis(group), value)
     chart.layers += [base.mark_boxplot(), style.mark(base)]
     return chart.finish(30 * _num_labels(values, group) + 24)
+
+
+def intervals(values: Values, name: str, value: str, title: str, style: Dots) -> Spec:
+    """A dot for each value, and a line from its field `low` to its field `high`; zero has a rule.
+
+    Args:
+        values: one object for each name.
+        name: field of the names.
+        value: field of the values.
+        title: of the horizontal axis.
+        style: of dots and lines.
+    """
+    import altair as alt
+
+    chart = Layers()
+    axis = alt.X(f"{value}:Q", title=title, scale=alt.Scale(nice=True))
+    chart.add_zero_rule(axis)
+    base = chart.data("intervals", values).encode(_names_axis(name))
+    lines = base.mark_rule(strokeWidth=3, opacity=0.5, strokeCap="round")
+    lines = lines.encode(alt.X("low:Q", title=title), x2="high:Q")
+    if style.colors is not None:
+        lines = lines.encode(color_scale(style.colors, style.group))
+    chart.layers += [lines, style.mark(base.encode(axis))]
+    return chart.finish(30 * _num_labels(values, name) + 40)
 
 
 def _names_axis(name: str) -> "alt.Y":

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NotRequired
 from urllib.parse import quote
 
@@ -23,7 +24,8 @@ from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
 from crosstask.studies.options import content, overlap_fact, same_budget, tasks_by_name
-from crosstask.studies.tuned_weights import Weights, candidate_weights, tune_weights
+from crosstask.studies.population import train_population
+from crosstask.studies.tuned_weights import Weights, WeightTrial, candidate_weights, tune_weights
 from crosstask.training.config import Training
 
 AXES = ("method", "target", "seed", "trial")
@@ -132,7 +134,7 @@ class MethodStudy:
             if method.tune and goes_on and folder is not None:
                 method = replace(method, weighting=read_recipe(folder / RECIPE_FILE)["weighting"], tune=0)
             elif method.tune:
-                method = self._tuned(method, training, key, tasks)
+                method = self._tuned(method, training, key, tasks, folder)
             metrics = self._train(method, training, key, tasks, folder).metrics
             measured = {
                 "scores": metrics["scores"],
@@ -143,6 +145,8 @@ class MethodStudy:
             }
             # How long the run took before the kill is not known.
             seconds = None if goes_on else round(clock() - started, 3)
+        if folder is not None:
+            shutil.rmtree(_search_folder(folder), ignore_errors=True)
         # 2. What the table needs of it.
         scores = measured["scores"].get(key["target"], {})
         row: Row = {"scores": scores, "weights": measured["weights"], "seconds": seconds}
@@ -186,19 +190,42 @@ class MethodStudy:
         output = RunFolder.checked(folder, recipe, resume=folder.exists(), keep_model=self.keep_models)
         return learner.fit(tasks[target], sources, output=output)
 
-    def _tuned(self, method: Method, training: Training, key: RunKey, tasks: Mapping[str, Task]) -> Method:
-        """The method with the fixed weights that short runs have found."""
+    def _tuned(
+        self,
+        method: Method,
+        training: Training,
+        key: RunKey,
+        tasks: Mapping[str, Task],
+        folder: Path | None = None,
+    ) -> Method:
+        """The method with the fixed weights that short runs have found; `folder` is that of the run."""
         target = tasks[key["target"]]
         sources = [task for name, task in tasks.items() if name != target.name]
         candidates = candidate_weights(target.name, [task.name for task in sources], method.tune, key["seed"])
 
         def with_weights(weights: Weights) -> Method:
-            return replace(method, weighting={"name": "fixed", "weights": weights}, tune=0)
+            return replace(method, weighting={"name": "fixed", "weights": weights}, tune=0, rounds=1)
 
         def make_learner(weights: Weights, settings: Training) -> Learner:
             return self._learner(with_weights(weights), settings, key)
 
-        return with_weights(tune_weights(make_learner, training, target, sources, candidates)[0].weights)
+        if method.rounds == 1:
+            return with_weights(tune_weights(make_learner, training, target, sources, candidates)[0].weights)
+        if len(method.gradient_phases(target.name, tasks, training)) > 1:
+            raise CrossTaskError(
+                "a search of weights in rounds needs target and sources in one phase of training: use the paradigm "
+                "'joint' or 'normalized-joint', or one round (tuned-weights)."
+            )
+
+        def search(folder: Path) -> list[WeightTrial]:
+            return train_population(
+                make_learner, training, target, sources, candidates, folder, num_rounds=method.rounds, seed=key["seed"]
+            )
+
+        if folder is not None:
+            return with_weights(search(_search_folder(folder))[0].weights)
+        with TemporaryDirectory() as scratch:
+            return with_weights(search(Path(scratch))[0].weights)
 
     def learner(self, key: RunKey, tasks: Mapping[str, Task]) -> Learner:
         """The learner of a run, with weights that have been searched where the method has such."""
@@ -257,6 +284,11 @@ def run_folder(key: RunKey) -> str:
     if key["trial"]:
         names.append(_as_name(key["trial"]))
     return "/".join([RUNS_FOLDER, *names, f"seed-{key['seed']}"])
+
+
+def _search_folder(folder: Path) -> Path:
+    """Where a search of weights keeps what it has done until the run is over, beside the run's folder."""
+    return folder.with_name(f"{folder.name}-search")
 
 
 def _as_name(text: str) -> str:

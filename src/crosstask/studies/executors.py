@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stdout
@@ -47,6 +47,7 @@ def finished(
     *,
     on: ExecutorName = "local",
     minutes: float | None = None,
+    may_begin: Callable[[Item], bool] | None = None,
 ) -> Iterator[tuple[Item, Result]]:
     """Items with their results, in the order in which they are done.
 
@@ -59,26 +60,57 @@ def finished(
             cluster has room for.
         on: "local", or "ray" for a Ray cluster.
         minutes: after which no further item is started; running ones are waited for. With 0 nothing is done.
+        may_begin: asked in this process right before an item is started; one that may not is left out.
     """
     check_executor(on)
     if minutes == 0:
         return
     deadline = time.monotonic() + 60 * (math.inf if minutes is None else minutes)
+
+    def begins(item: Item) -> bool:
+        return time.monotonic() < deadline and (may_begin is None or may_begin(item))
+
     if on == "ray":
         with _ray_cluster(jobs) as ray:
-            yield from _results(RayTasks(ray, work, jobs), items, deadline)
+            yield from _results(RayTasks(ray, work, jobs), items, begins)
         return
     executor = _local_executor(work, jobs, len(items))
     if executor is not None:
-        yield from _results(executor, items, deadline)
+        yield from _results(executor, items, begins)
         return
     for item in items:
-        if time.monotonic() > deadline:
-            return
-        yield item, work(item)
+        if begins(item):
+            yield item, work(item)
 
 
-def _results(executor: Executor[Item, Result], items: Sequence[Item], deadline: float) -> Iterator[tuple[Item, Result]]:
+@contextmanager
+def connected(jobs: int | None, on: ExecutorName) -> Iterator[None]:
+    """One Ray cluster for all calls of `finished` inside, which else would start or join one each."""
+    if on == "ray":
+        with _ray_cluster(jobs):
+            yield
+    else:
+        yield
+
+
+def one_here(jobs: int | None, on: ExecutorName) -> int | None:
+    """The jobs, or when left out one on this machine, also on a card, and on Ray all that there is room for."""
+    if jobs is None and on == "local":
+        return 1
+    return jobs
+
+
+def num_at_a_time(jobs: int | None, on: ExecutorName) -> int:
+    """How many items `finished` does at a time, as `one_here` has it."""
+    if on == "ray":
+        with _ray_cluster(jobs) as ray:
+            return _ray_size(ray, jobs)
+    return jobs or 1
+
+
+def _results(
+    executor: Executor[Item, Result], items: Sequence[Item], begins: Callable[[Item], bool]
+) -> Iterator[tuple[Item, Result]]:
     """The loop around every executor: keep it busy, hand over results, start again what lost its process."""
     waiting = deque(items)
     running: dict[Handle, Item] = {}
@@ -87,9 +119,10 @@ def _results(executor: Executor[Item, Result], items: Sequence[Item], deadline: 
     try:
         while waiting or running:
             # No more than can run at once: what has not been started can be left undone.
-            while waiting and len(running) < executor.size and time.monotonic() < deadline:
+            while waiting and len(running) < executor.size:
                 item = waiting.popleft()
-                running[executor.submit(item)] = item
+                if begins(item):
+                    running[executor.submit(item)] = item
             if not running:
                 return
             for handle in executor.wait(running):
@@ -100,7 +133,7 @@ def _results(executor: Executor[Item, Result], items: Sequence[Item], deadline: 
                     deaths[item] += 1
                     deaths_in_a_row += 1
                     # Either this item is deadly, or all are: no process came to a result.
-                    if deaths[item] == MAX_DEATHS or deaths_in_a_row == MAX_DEATHS * executor.size:
+                    if deaths[item] == MAX_DEATHS or deaths_in_a_row >= MAX_DEATHS * executor.size:
                         raise _death_error() from error
                     waiting.append(item)  # last: a deadly item holds up no other one
                 else:
@@ -228,10 +261,9 @@ class RayTasks(Executor[Item, Result]):
     """Tasks of Ray's, with one CPU each, and a GPU where the cluster has any; with more jobs than GPUs they share."""
 
     def __init__(self, ray: ModuleType, work: Work[Item, Result], jobs: int | None) -> None:
-        self.ray = ray
-        resources = ray.cluster_resources()
-        num_gpus = int(resources.get("GPU", 0))
-        self.size = jobs or num_gpus or max(1, int(resources.get("CPU", 1)))
+        self.ray, self.jobs = ray, jobs
+        self.size = _ray_size(ray, jobs)
+        num_gpus = int(ray.cluster_resources().get("GPU", 0))
         # Retries are ours, so that the same rule holds as for processes on this machine.
         share = share_of_gpu(num_gpus, self.size)
         self.start = ray.remote(num_cpus=1, num_gpus=share, max_retries=0)(_work_on_ray)
@@ -241,7 +273,9 @@ class RayTasks(Executor[Item, Result]):
         return self.start.remote(self.packed_work, item, os.getcwd(), sys.path)
 
     def wait(self, handles: Collection[Handle]) -> Collection[Handle]:
-        return self.ray.wait(list(handles))[0]
+        finished_handles: Collection[Handle] = self.ray.wait(list(handles))[0]
+        self.size = _ray_size(self.ray, self.jobs)  # without a node that was lost: what would wait is not begun
+        return finished_handles
 
     def result(self, handle: Handle) -> Result:
         try:
@@ -257,6 +291,12 @@ class RayTasks(Executor[Item, Result]):
 
     def kill(self, handles: Collection[Handle]) -> None:
         self.close(handles)
+
+
+def _ray_size(ray: ModuleType, jobs: int | None) -> int:
+    """As many items as there are jobs, or else GPUs, or else CPUs in the cluster as it is now."""
+    resources = ray.cluster_resources()
+    return jobs or int(resources.get("GPU", 0)) or max(1, int(resources.get("CPU", 1)))
 
 
 def share_of_gpu(num_gpus: int, num_items: int) -> float:
@@ -297,12 +337,12 @@ def _ray_cluster(jobs: int | None) -> Iterator[ModuleType]:
             advice = " See that it runs, and that RAY_AUTH_TOKEN is set if it asks for a token."
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise CrossTaskError(f"A Ray cluster {problem}: {reason}.{advice}") from error
-    try:
-        # A thread of Ray's prints what becomes of its workers to where a table, or JSON, is to come.
-        with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+    # A thread of Ray's prints what becomes of its workers to where a table, or JSON, is to come, and does so until the end.
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        try:
             yield ray
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
 
 
 def _work_on_ray(packed_work: bytes, item: Item, folder: str, module_paths: Sequence[str]) -> object:

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Self
@@ -168,21 +168,10 @@ class Grid:
         num_before, started = len(keys) - len(missing), time.perf_counter()
         with shown(make_progress(progress)) as bar:
             bar.start("runs", len(keys), num_before)
-            # Each row is on disk before the next one is waited for: a kill or a power cut loses no finished run.
-            for count, (key, results) in enumerate(finished(work, missing, jobs, on=on, minutes=minutes), 1):
-                if not self.has_session:
-                    # Versions and machine of the lines that follow.
-                    num_processes = num_workers(jobs) if on == "local" else jobs
-                    self.record.append({"event": "session", "environment": environment(), "jobs": num_processes})
-                    self.has_session = True
-                # As it will be read back, so that a study that went on gives the same results to the last digit.
-                row = as_written({**self._key_fields(key), **results})
+            rows = self.finished(work, missing, jobs=jobs, on=on, minutes=minutes)
+            for count, (key, row) in enumerate(rows, 1):
                 if "refused" in row:
                     refused[key] = row
-                else:
-                    self.record.append({"event": "cell", **row})
-                    self.record.flush_to_disk()
-                    self.rows[key] = row
                 seconds = (time.perf_counter() - started) / count * (len(missing) - count)
                 bar.advance(num_before + count, f"{duration(seconds)} left, last: {key}")
         # In the order of the keys, whichever order they were done in.
@@ -192,6 +181,53 @@ class Grid:
             if key in available:
                 ordered[key] = available[key]
         return ordered
+
+    def finished(
+        self,
+        work: Callable[[RunKey], Row],
+        keys: Sequence[RunKey],
+        *,
+        jobs: int | None = 1,
+        on: ExecutorName = "local",
+        minutes: float | None = None,
+        may_begin: Callable[[RunKey], bool] | None = None,
+    ) -> Iterator[tuple[RunKey, Row]]:
+        """Keys that the grid does not hold with their rows, as they are done; see `run` and `executors.finished`."""
+        # Each row is on disk before the next one is waited for: a kill or a power cut loses no finished run.
+        for key, results in finished(work, keys, jobs, on=on, minutes=minutes, may_begin=may_begin):
+            if not self.has_session:
+                num_processes = num_workers(jobs) if on == "local" else jobs
+                self._begin_session(environment(), num_processes)
+            yield key, self._write(key, results)
+
+    def add(self, rows: Mapping[RunKey, Row], machine: Row, jobs: int) -> None:
+        """Rows of runs that were made elsewhere; those that the grid holds already stay.
+
+        Args:
+            rows: as `run` returns them.
+            machine: its `environment()`.
+            jobs: how many runs shared it.
+        """
+        missing = {key: results for key, results in rows.items() if key not in self.rows}
+        if missing:
+            self._begin_session(machine, jobs)
+        for key, results in missing.items():
+            self._write(key, results)
+        self.has_session = False  # of this machine
+
+    def _begin_session(self, machine: Row, jobs: int | None) -> None:
+        """Versions and machine of the lines that follow."""
+        self.record.append({"event": "session", "environment": machine, "jobs": jobs})
+        self.has_session = True
+
+    def _write(self, key: RunKey, results: Row) -> Row:
+        """The row as it will be read back, so that a study that goes on gives the same results to the last digit."""
+        row = as_written({**self._key_fields(key), **results})
+        if "refused" not in row:
+            self.record.append({"event": "cell", **row})
+            self.record.flush_to_disk()
+            self.rows[key] = row
+        return row
 
     def _key_fields(self, key: RunKey) -> Row:
         if self.axes:

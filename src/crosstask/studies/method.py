@@ -11,9 +11,11 @@ from crosstask.errors import CrossTaskError, did_you_mean, unknown
 from crosstask.learner import Learner
 from crosstask.methods import Named, make_transfer, make_weighting
 from crosstask.runs.events import Row
+from crosstask.studies.population import NUM_ROUNDS
 from crosstask.studies.tuned_weights import NUM_TRIALS
 from crosstask.training.config import Training
 from crosstask.training.paradigms import PARADIGMS, Plan, find_paradigm, plan_phases
+from crosstask.training.trainer import Phase
 from crosstask.transfer import TRANSFERS
 from crosstask.validation import check_options, check_value, items_of, name_and_options, shown
 from crosstask.weighting import WEIGHTINGS
@@ -22,12 +24,15 @@ Section = Mapping[str, Any]
 """Options by name, as a recipe holds them."""
 TUNED_WEIGHTS = "tuned-weights"
 """In the name of a method: fixed weights of the sources, searched by short runs."""
+POPULATION_WEIGHTS = "population-weights"
+"""The same by population-based training: short runs in rounds, in which the worst copy the best."""
 DEFAULT_METHODS = ("single", "joint", "scale-invariant", TUNED_WEIGHTS, "tawt")
 DEFAULT_PARADIGM = "normalized-joint"
 """Of a method that names none, where the recipe has none for several tasks either."""
 MAX_TRIALS = 10_000
 """Sets of weights that a method may try."""
-METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targets", "search", "tune")
+MAX_ROUNDS = 1_000
+METHOD_KEYS = ("method", "paradigm", "weighting", "transfer", "training", "targets", "search", "tune", "rounds")
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Method:
     - `by_target`: settings for one target alone, by its name;
     - `encoder`: instead of that of the study;
     - `tune`: how many sets of fixed weights are tried first, in short runs; 0 for no search;
+    - `rounds`: of the search; with more than one, the worst copy the best after each (`population`);
     - `summary`: one line for people.
     """
 
@@ -49,6 +55,7 @@ class Method:
     by_target: Mapping[str, Section] = field(default_factory=dict)
     encoder: Named | None = None
     tune: int = 0
+    rounds: int = 1
     summary: str = ""
 
     @property
@@ -91,16 +98,16 @@ class Method:
         """Updates of all phases together, where the settings have this number of `updates`: each phase as many, or a
         part of them.
         """
+        return sum(phase.settings.updates or 0 for phase in self.gradient_phases(target, tasks, training))
+
+    def gradient_phases(self, target: str, tasks: Mapping[str, Task], training: Training) -> list[Phase]:
+        """The phases of a run that take gradient steps."""
         # Planned as the learner does, since transfers add phases too.
         sources = tuple(name for name in tasks if name != target)
         sizes = {name: len(task.train) for name, task in tasks.items()}
         transfers = tuple(make_transfer(item) for item in self.transfer)
         plan = Plan((target,), sources, sizes, training, make_weighting(self.weighting), transfers)
-        total = 0
-        for phase in plan_phases(self.paradigm, plan):
-            if phase.solve is None:
-                total += phase.settings.updates or 0
-        return total
+        return [phase for phase in plan_phases(self.paradigm, plan) if phase.solve is None]
 
     def check(self) -> None:
         """A wrong option is an error before anything is trained; weighting and transfers are made for that alone."""
@@ -108,6 +115,12 @@ class Method:
         check_value("method", "tune", Annotated[int, Field(ge=0, le=MAX_TRIALS)], self.tune)
         if self.tune and self.weighting is not None:
             raise CrossTaskError("it has a weighting, and weights are searched beside it: leave one of them out.")
+        check_value("method", "rounds", Annotated[int, Field(ge=1, le=MAX_ROUNDS)], self.rounds)
+        if self.rounds > 1 and self.tune < 2:
+            raise CrossTaskError(
+                f"`rounds: {self.rounds}` are those of a search in which the worst of several sets of weights copy the "
+                "best: set `tune` to at least 2, better 8."
+            )
         make_weighting(self.weighting)
         for item in self.transfer:
             make_transfer(item)
@@ -118,6 +131,8 @@ class Method:
         for key in ("encoder", "tune", "summary"):
             if not data[key]:
                 del data[key]
+        if data["rounds"] == 1:
+            del data["rounds"]
         return data
 
 
@@ -189,6 +204,7 @@ def read_method(name: str, definitions: Definitions) -> Method:
         training=section.get("training", {}),
         by_target=section.get("targets", {}),
         tune=section.get("tune", method.tune),
+        rounds=section.get("rounds", method.rounds),
     )
     find_paradigm(method.paradigm)
     if (method.weighting is not None or method.tune) and not method.uses_sources:
@@ -210,7 +226,7 @@ def _of_components(name: str, text: str, definitions: Definitions) -> Method:
     paradigms: list[str] = []
     weightings: list[Named] = []
     transfers: list[Named] = []
-    num_trials = 0
+    num_trials, num_rounds = 0, 1
     for component in text.split("+"):
         component = component.strip()
         if component in PARADIGMS:
@@ -221,8 +237,10 @@ def _of_components(name: str, text: str, definitions: Definitions) -> Method:
             transfers.append(definitions.options.get(component, component))
         elif component == TUNED_WEIGHTS:
             num_trials = NUM_TRIALS
+        elif component == POPULATION_WEIGHTS:
+            num_trials, num_rounds = NUM_TRIALS, NUM_ROUNDS
         else:
-            names = [*definitions.sections, *PARADIGMS, *WEIGHTINGS, TUNED_WEIGHTS, *TRANSFERS]
+            names = [*definitions.sections, *PARADIGMS, *WEIGHTINGS, TUNED_WEIGHTS, POPULATION_WEIGHTS, *TRANSFERS]
             raise unknown("method", component, names)
     for kind, count in (("paradigm", len(paradigms)), ("weighting", len(weightings))):
         if count > 1:
@@ -233,6 +251,7 @@ def _of_components(name: str, text: str, definitions: Definitions) -> Method:
         next(iter(weightings), None),
         tuple(transfers),
         tune=num_trials,
+        rounds=num_rounds,
     )
 
 

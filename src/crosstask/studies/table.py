@@ -9,7 +9,7 @@ from typing import Literal
 from crosstask.data.metrics import higher
 from crosstask.errors import unknown
 from crosstask.methods import papers_of
-from crosstask.papers import SCALARIZATION_AT_SCALE
+from crosstask.papers import POPULATION_BASED_TRAINING, SCALARIZATION_AT_SCALE
 from crosstask.runs.estimate import Estimate, estimate_json
 from crosstask.runs.events import Row
 from crosstask.runs.record import finite
@@ -157,10 +157,13 @@ class Comparison:
         # The measured cost has the search in it.
         for name, method in self.methods.items():
             if method.tune:
+                rounds = ""
+                if method.rounds > 1:
+                    rounds = f" in {method.rounds} rounds, between which the worst copied the best with other weights"
                 notes.append(
                     f"{name}: the best of {method.tune} sets of fixed weights by the target's loss on dev (or, without "
-                    f"one, on parts of its labels in turn), each tried with 1/{UPDATES_OF_TRIAL} of the updates. The "
-                    "search comes on top of the budget that all methods share."
+                    f"one, on parts of its labels in turn), each tried with 1/{UPDATES_OF_TRIAL} of the updates"
+                    f"{rounds}. The search comes on top of the budget that all methods share."
                 )
         on_dev = [target for target, split in self.parts.items() if split == "dev"]
         if on_dev:
@@ -224,6 +227,8 @@ class Comparison:
             papers = papers_of(method.paradigm, method.weighting, method.transfer, schedule)
             if method.tune:
                 papers = (*papers, SCALARIZATION_AT_SCALE)
+            if method.rounds > 1:
+                papers = (*papers, POPULATION_BASED_TRAINING)
             citations = {"uses_sources": method.uses_sources, "papers": [paper.key for paper in papers]}
             methods[name] = {**method.to_json(), **citations}
         return finite(

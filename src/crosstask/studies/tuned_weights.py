@@ -5,7 +5,7 @@ a cost that can be stated beforehand: here so many trials, each of a fraction of
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,6 +29,8 @@ SMALLEST, LARGEST = 1 / 16, 4.0
 """Weights of a source that are tried, relative to the target's."""
 
 Weights = dict[str, float]
+MakeLearner = Callable[[Weights, Training], Learner]
+"""The learner of a trial, by its weights and settings."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,21 @@ def candidate_weights(target: str, sources: Sequence[str], num_trials: int, seed
     relative = SMALLEST * (LARGEST / SMALLEST) ** points
     candidates: list[Weights] = []
     for row in [[1.0] * len(sources), *relative.tolist()]:
-        total = 1.0 + sum(row)
-        candidate = {target: 1.0 / total}
-        for source, weight in zip(sources, row, strict=True):
-            candidate[source] = weight / total
-        candidates.append(candidate)
+        candidates.append(normalized(target, dict(zip(sources, row, strict=True))))
     return candidates
+
+
+def normalized(target: str, relative: Mapping[str, float]) -> Weights:
+    """Weights with a sum of one, from those of the sources relative to the target's.
+
+    >>> normalized("target", {"source": 3.0})
+    {'target': 0.25, 'source': 0.75}
+    """
+    total = 1.0 + sum(relative.values())
+    weights = {target: 1.0 / total}
+    for source, weight in relative.items():
+        weights[source] = weight / total
+    return weights
 
 
 def judging_tasks(target: Task) -> list[Task]:
@@ -77,7 +88,7 @@ def judging_tasks(target: Task) -> list[Task]:
 
 
 def tune_weights(
-    make_learner: Callable[[Weights, Training], Learner],
+    make_learner: MakeLearner,
     training: Training,
     target: Task,
     sources: Sequence[Task],

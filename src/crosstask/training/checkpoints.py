@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from typing_extensions import TypedDict
 
+from crosstask.data.readers.streamed import StreamPosition
 from crosstask.gradients.optimizer_state import flatten_optimizer, numbered_parameters, restore_optimizer
 from crosstask.gradients.sharded import is_sharded, like, row_range, rows_here
 from crosstask.storage import DamagedFileError, encoded, explain_damage, new_folder, read_json, remove_folder
@@ -51,7 +52,8 @@ class CheckpointState(TypedDict):
     - `updates`: of the phase so far; none between two phases;
     - `history_digest`: of the first `history_rows` rows of the record;
     - `recipe_digest`: of what is trained. Version 0.2 wrote neither digest, nor `skipped_updates`;
-    - `shards`: the tensors of which each rank has written its rows, if there are any.
+    - `shards`: the tensors of which each rank has written its rows, if there are any;
+    - `streams`: by task that is streamed, where the window begins with which training goes on.
     """
 
     number: int
@@ -67,6 +69,7 @@ class CheckpointState(TypedDict):
     history_digest: NotRequired[str]
     recipe_digest: NotRequired[str]
     shards: NotRequired[ShardsEntry]
+    streams: NotRequired[dict[str, StreamPosition]]
 
 
 class FileEntry(TypedDict):

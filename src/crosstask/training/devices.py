@@ -134,6 +134,15 @@ def launched_with_fsdp() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes")
 
 
+def fast_precision() -> Precision:
+    """The precision in which this machine trains fastest: bfloat16 where the card or the processor multiplies in it."""
+    if torch.cuda.is_available():
+        has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bfloat16 = not torch.accelerator.is_available() and processor_has_bfloat16()
+    return "bfloat16" if has_bfloat16 else "float32"
+
+
 def processor_has_bfloat16() -> bool:
     """Whether the processor multiplies numbers of this type itself (AVX-512 BF16, AMX, ARM's); true where unknown."""
     get_capabilities = getattr(torch.cpu, "get_capabilities", None)

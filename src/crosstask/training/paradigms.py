@@ -239,16 +239,24 @@ def contrastive(plan: Plan) -> list[Phase]:
     """Texts of one label move together and others apart, then a solver fits a linear model: SetFit, with sources too.
 
     All updates are those of the transfer `contrast`, whose options it takes where a run names it; without
-    `updates`, there are 100. Heads of sources are linear models as well.
+    `updates`, there are 100. Heads of sources are linear models as well. With `sources_first` the sources train with
+    heads of their own for a part of the updates, and what follows is for the target.
     """
     without_effect = [transfer for transfer in plan.transfers if Ability.CONTRAST not in transfer.provides]
     _refuse(plan, "contrastive", without_effect, "trains no head by gradient steps")
     if plan.settings.updates is None:
         plan = replace(plan, settings=replace(plan.settings, updates=CONTRASTIVE_UPDATES))
-    phases = plan.probe_phases(plan.targets + plan.sources)
-    if plan.transfers:  # which puts its phase in front
+    settings, contrast = plan.settings, Contrast()
+    if settings.sources_first and plan.sources:
+        num_first = max(1, round(settings.sources_first * plan.num_updates(plan.sources)))
+        settings = replace(settings, updates=num_first)
+        sources = plan.phase("sources", plan.sources, Uniform, watched=(), settings=settings)
+        phases, contrast = [sources, *plan.probe_phases()], Contrast(tasks="targets")
+    else:
+        phases = plan.probe_phases(plan.targets + plan.sources)
+    if plan.transfers:  # which adds its phase by itself
         return phases
-    return Contrast().plan(plan, phases)
+    return contrast.plan(plan, phases)
 
 
 def names(plan: Plan) -> list[Phase]:

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from crosstask.data.readers.streamed import StreamPosition
 from crosstask.decisions.fit import HeldOutLogits
 from crosstask.gradients.optimizer_state import numbered_parameters
 from crosstask.models.multitask import Model
@@ -31,11 +32,15 @@ ADAM_STATE = {"step", "exp_avg", "exp_avg_sq"}
 
 @dataclass(frozen=True)
 class PhasePosition:
-    """Where in a phase a checkpoint is made: after `num_updates` updates with this weighting and optimizer."""
+    """Where in a phase a checkpoint is made: after `num_updates` updates with this weighting and optimizer.
+
+    - `streams`: by task, where the window begins with which training goes on.
+    """
 
     weighting: Weighting
     optimizer: torch.optim.Optimizer
     num_updates: int
+    streams: Mapping[str, StreamPosition] = field(default_factory=dict)
 
 
 class TrainingState:
@@ -119,6 +124,8 @@ class TrainingState:
             "history_digest": record.digest,
             "recipe_digest": self.recipe_digest,
         }
+        if position is not None and position.streams:
+            state["streams"] = dict(position.streams)
         return Checkpoint(tensors, state)
 
     def check_run(self, checkpoint: Checkpoint) -> None:

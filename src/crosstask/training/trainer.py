@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from crosstask.baton import clock
 from crosstask.data.metrics import Metric, chosen_metric, score
+from crosstask.data.readers.streamed import StreamPosition
 from crosstask.errors import CrossTaskError
 from crosstask.gradients.cuda_graphs import CudaGraphs, PlainGraphs
 from crosstask.gradients.fused import FusedLosses
@@ -100,6 +101,18 @@ class Phase:
         return list(dict.fromkeys((*self.tasks, *self.observed)))
 
 
+class EpochWindows(Protocol):
+    """Training examples of a task that is larger than memory, by the number of the epoch."""
+
+    def __call__(self, epoch: int) -> Prepared: ...
+
+    def position(self, epoch: int) -> StreamPosition | None:
+        """Where the window of an epoch begins, if a run that goes on has to be told."""
+
+    def restore(self, position: StreamPosition) -> None:
+        """Let a window begin where `position` said."""
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Prepared examples by task, and which tasks are targets.
@@ -110,7 +123,7 @@ class TrainingData:
     train: Mapping[str, Prepared]
     dev: Mapping[str, Prepared]
     targets: tuple[str, ...]
-    windows: Mapping[str, Callable[[int], Prepared]] = field(default_factory=dict)
+    windows: Mapping[str, EpochWindows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -315,7 +328,7 @@ class Trainer:
                 stops_early = self.wants_to_stop() or stops_early
             # What the loop does must not depend on the time, so a checkpoint by time changes nothing else.
             if saves or (self.devices.num_ranks == 1 and self.checkpoint_timer.is_due(settings)):
-                self._save_checkpoint(number, PhasePosition(phase.weighting, run.optimizer, run.num_done))
+                self._save_checkpoint(number, self._position(run))
         # 3. The best model.
         self._finish_phase(run, stops_early)
 
@@ -353,6 +366,17 @@ class Trainer:
         for task in large:
             self.support[task] = self.data.windows[task](epoch)
         return self._stream_of_batches(phase)
+
+    def _position(self, run: PhaseRun) -> PhasePosition:
+        """Where a phase is, and where the windows begin that it goes on with."""
+        epoch = run.num_done // run.schedule.updates_per_epoch
+        streams: dict[str, StreamPosition] = {}
+        for task in run.phase.tasks_with_batches:
+            if task in self.data.windows:
+                position = self.data.windows[task].position(epoch)
+                if position is not None:
+                    streams[task] = position
+        return PhasePosition(run.phase.weighting, run.optimizer, run.num_done, streams)
 
     def _solve_phase(self, phase: Phase, solve: Callable[[SolverSession], None]) -> None:
         """A phase without gradient steps: no model is selected, and no checkpoint is needed within it."""
@@ -398,6 +422,8 @@ class Trainer:
         if resumed is not None:
             num_done = self.state.restore_phase(resumed, weighting, run.optimizer)
             if num_done is not None:
+                for task, position in resumed.state.get("streams", {}).items():
+                    self.data.windows[task].restore(position)
                 if self.state.has_other_ranks(resumed.tensors["random"]):
                     self.record.write(
                         Note("the run goes on with more or fewer processes: dropout differs from here on")

@@ -18,7 +18,7 @@ from crosstask.gradients.cuda_graphs import Parts, PlainGraphs, Run, Tensors
 from crosstask.gradients.fused import FusedLosses
 from crosstask.gradients.stacked import HeadGradients, StackedGradients, head_products
 from crosstask.gradients.task_gradients import add_to_grad
-from crosstask.models.batches import Batch, Prepared, RowCounts, Step, make_batch, padded_length, row_counts
+from crosstask.models.batches import Batch, Prepared, RowCounts, Step, batch_of_few_shapes, row_counts
 from crosstask.models.losses import ignore
 from crosstask.models.modes import without_dropout
 from crosstask.training.config import Training
@@ -132,9 +132,10 @@ class UpdateGraphs:
             layers = self._layers_to_record(examples)
             if not layers or not need & (Need.PRODUCTS | Need.HELD_OUT_PRODUCTS):
                 return None
-        batch, query_batch = self._batch(examples), None
+        # Where each task's gradient is recorded, its examples have rows of their own.
+        batch, query_batch = self._batch(examples, packs=not layers), None
         if query is not None:
-            query_batch = self._batch(query)
+            query_batch = self._batch(query, packs=False)
         plan = Plan(
             rows=row_counts(batch.rows),
             query_rows=() if query_batch is None else row_counts(query_batch.rows),
@@ -152,7 +153,7 @@ class UpdateGraphs:
             self.layers[tasks] = self.stepper.fusable_layers(*examples, with_transfers=True) or ()
         return self.layers[tasks]
 
-    def _batch(self, examples: Examples) -> Batch:
+    def _batch(self, examples: Examples, *, packs: bool) -> Batch:
         """A batch whose shape comes back: filled up to the batch size with examples that do not count."""
         data, step = examples
         full_step = dict(step)
@@ -161,7 +162,7 @@ class UpdateGraphs:
                 if data[task].spec.kind in KINDS_WITH_IGNORED:
                     full_size = min(self.batch_size, len(data[task]))
                     full_step[task] = np.resize(positions, max(full_size, len(positions)))
-        batch = make_batch(self.stepper.model.encoder, data, full_step, padded_length(data, step))
+        batch = batch_of_few_shapes(self.stepper.model.encoder, data, full_step, packs=packs)
         for task, positions in step.items():
             if len(full_step[task]) > len(positions):
                 ignore(batch.labels[task][len(positions) :])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crosstask.data.overlap import positions_outside
+from crosstask.data.readers.streamed import StreamPosition
 from crosstask.data.task import Examples, Task
 from crosstask.errors import CrossTaskError
 from crosstask.models.batches import Prepared
@@ -26,6 +27,15 @@ class PreparedWindows:
     encoder: Encoder
     held_out: Sequence[Examples]
     first: Prepared
+
+    def position(self, epoch: int) -> StreamPosition | None:
+        """Where the window of an epoch begins, if a run that goes on has to be told."""
+        return None if self.task.windows is None else self.task.windows.position(epoch)
+
+    def restore(self, position: StreamPosition) -> None:
+        """Let a window begin where `position` said."""
+        if self.task.windows is not None:
+            self.task.windows.restore(position)
 
     def __call__(self, epoch: int) -> Prepared:
         if epoch == 0:

@@ -111,11 +111,14 @@ class Contrast(Transfer):
     Args:
         loss: "supervised" or "cosine".
         tasks: whose labels are contrasted: "all", "targets" (as in SetFit, which knows one task) or "sources".
-        fraction: of the updates of the phase that comes next, which keeps the rest.
+        fraction: of the updates of the phase that comes next, which keeps the rest; or, after the sources, of theirs.
         temperature: of the supervised loss. 0.1 in Khosla et al. (2020), and for intents in Zhang et al. (2021).
         per_label: texts of a label that a batch holds, if it has so many.
         across: texts of other tasks are others too; else texts of each task are compared among themselves. Tasks that
             share meanings (two sets of intents) are driven apart by it.
+
+    With the paradigms `contrastive` (and `sources_first`) and `names` the sources train first, and the phase stands
+    between them and the solver. Then it is for the target: `tasks: targets`.
 
     Differs from the papers: all pairs of a batch are compared, where SetFit samples 20 pairs of each kind for every
     text; each text is read once, where Khosla et al. and Zhang et al. compare it with a second view of itself; there is
@@ -164,30 +167,54 @@ class Contrast(Transfer):
         self.across = bool(across)
 
     def plan(self, plan: "Plan", phases: "Sequence[Phase]") -> "list[Phase]":
-        """Put the phase in front, and a probe behind it unless one is planned already."""
-        # 1. The tasks: those that the paradigm trains.
+        """Put the phase in front, or where a solver ends everything after the sources behind these; then a probe."""
         names = self._tasks_of(plan, phases)
+        *before, last = phases
+        if before and last.solve is not None and not any({*phase.tasks} & {*plan.targets} for phase in before):
+            return self._after_sources(plan, names, before, last)
+        # 1. Its updates, and what is left for the next phase.
         first = phases[0]
         if first.solve is not None and len(phases) > 1:
             first = phases[1]
-        # 2. Its updates, and what is left for the next phase.
         num_updates = replace(plan, settings=first.settings).num_updates(first.tasks)
         num_first = num_updates
         if first.solve is None:
-            num_first = min(max(1, round(self.fraction * num_updates)), num_updates - 1)
+            num_first = self._share_of(num_updates)
         if num_first < 1:  # one update is all there is
             return list(phases)
-        settings = replace(plan.settings, updates=num_first, schedule="parallel")
-        contrast = replace(plan.phase(PHASE, names, Uniform, watched=(), settings=settings), objective=self)
         following = []
         for phase in phases:
             if phase is first and first.solve is None:
                 phase = replace(phase, settings=replace(phase.settings, updates=num_updates - num_first))
             following.append(phase)
-        # 3. The target's head.
+        # 2. The target's head.
+        contrast = self._phase(plan, names, num_first)
         if all(phase.solve is None for phase in phases):
             return [contrast, *plan.probe_phases(), *following]
         return [contrast, *following]
+
+    def _after_sources(
+        self, plan: "Plan", names: tuple[str, ...], before: "Sequence[Phase]", last: "Phase"
+    ) -> "list[Phase]":
+        """The phase between the sources' and that of a solver, with what the sources leave of the updates."""
+        sources = before[-1]
+        num_sources = replace(plan, settings=sources.settings).num_updates(sources.tasks)
+        num_updates = (plan.settings.updates or num_sources) - num_sources
+        if num_updates < 1:
+            num_updates = self._share_of(num_sources)
+            shorter = replace(sources.settings, updates=num_sources - num_updates)
+            before = [*before[:-1], replace(sources, settings=shorter)]
+        if num_updates < 1:
+            return [*before, last]
+        return [*before, self._phase(plan, names, num_updates), last]
+
+    def _share_of(self, num_updates: int) -> int:
+        """Its part of the updates of another phase, to which one is left at least."""
+        return min(max(1, round(self.fraction * num_updates)), num_updates - 1)
+
+    def _phase(self, plan: "Plan", names: tuple[str, ...], num_updates: int) -> "Phase":
+        settings = replace(plan.settings, updates=num_updates, schedule="parallel")
+        return replace(plan.phase(PHASE, names, Uniform, watched=(), settings=settings), objective=self)
 
     def _tasks_of(self, plan: "Plan", phases: "Sequence[Phase]") -> tuple[str, ...]:
         trained = {task for phase in phases for task in phase.tasks}

@@ -25,10 +25,20 @@ def run_key(suite: Suite, target: str, labels: int, method: str, rate: float | N
 def trial_keys(suite: Suite, method: str, targets: Sequence[str] | None = None) -> list[RunKey]:
     """The runs that choose: every rate on every target."""
     keys: list[RunKey] = []
-    for target in targets or suite.targets:
+    for target in targets or suite.choosers:
         for rate in sorted(suite.rates):
             keys.append(run_key(suite, target, suite.tried_at, method, rate, CHOOSING_SEED))
     return keys
+
+
+def trial_scores(rows: Sequence[Row], suite: Suite, method: str) -> dict[float, list[float]]:
+    """The dev scores of a method's trials by rate, of the rates that all targets which choose have tried."""
+    scores: dict[float, list[float]] = {}
+    for row in rows:
+        is_trial = row["seed"] == CHOOSING_SEED and (row["suite"], row["method"]) == (suite.name, method)
+        if is_trial and "dev" in row and row["target"] in suite.choosers and row["rate"] in suite.rates:
+            scores.setdefault(row["rate"], []).append(row["dev"])
+    return {rate: values for rate, values in scores.items() if len(values) == len(suite.choosers)}
 
 
 def chosen_rate(rows: Rows, suite: Suite, method: str, target: str) -> float | None:
@@ -41,7 +51,7 @@ def chosen_rate(rows: Rows, suite: Suite, method: str, target: str) -> float | N
         target: the one that has no say.
     """
     method = METHODS[method].rate_of or method
-    others = [other for other in suite.targets if other != target]
+    others = [other for other in suite.choosers if other != target]
     trials = trial_keys(suite, method, others)  # a target without others, in quick runs, chooses for itself
     if any(key not in rows for key in trials):
         return None

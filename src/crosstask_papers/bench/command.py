@@ -11,7 +11,7 @@ from rich.table import Table as RichTable
 from crosstask.errors import CrossTaskError
 from crosstask.runs.events import Row
 from crosstask.storage import write_text
-from crosstask.studies.executors import ExecutorName
+from crosstask.studies.executors import ExecutorName, one_here
 from crosstask.studies.grid import CELLS_FILE
 from crosstask_papers.bench.exchange import score_predictions, write_problems
 from crosstask_papers.bench.methods import METHODS
@@ -51,7 +51,7 @@ def run_and_show(
     seeds: int | None,
     quick: bool,
     pairs: bool,
-    jobs: int,
+    jobs: int | None,
     on: ExecutorName,
     minutes: float | None,
     output: Path,
@@ -71,7 +71,7 @@ def run_and_show(
         methods,
         seeds,
         output=folder,
-        jobs=jobs,
+        jobs=one_here(jobs, on),
         on=on,
         minutes=minutes,
         progress=False if quiet else None,

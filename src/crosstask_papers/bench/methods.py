@@ -42,10 +42,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The target's scores by metric, and the updates that they took."""
+    """The target's scores by metric, the updates that they took, and what a search has chosen."""
 
     scores: Mapping[str, float | None]
     updates: int = 0
+    chosen: str | None = None
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,18 @@ def carried(**changes: Any) -> dict[str, Any]:
     return train("normalized-joint", transfer=[{"name": "label-transfer", **changes}])
 
 
+PAIRS = {"name": "contrast", "loss": "cosine", "tasks": "targets"}
+"""Of the target's texts, as SetFit compares them."""
+EQUAL_WEIGHTS = "normalized-joint"
+"""What methods that differ from it by the weights of tasks alone have their learning rate of."""
+
+
+def weighted(summary: str, weighting: str, min_labels: int = 1) -> Method:
+    """Normalized joint training with weights that are learned, at the rate of the same with equal ones."""
+    learner = train("normalized-joint", weighting=weighting)
+    return Method(summary, learner, rate_of=EQUAL_WEIGHTS, min_labels=min_labels)
+
+
 def best_within_minutes(problem: Problem, settings: Settings) -> Outcome:
     """What `crosstask auto` finds, with nothing chosen by hand, and knowing nothing of the suite beforehand."""
     request = Request(
@@ -150,7 +163,7 @@ def best_within_minutes(problem: Problem, settings: Settings) -> Outcome:
         prior=Prior.load(without=[problem.suite.name]),
     )
     found = find_model(request, Board())
-    return Outcome(found.run.scores[problem.target.name]["test"])
+    return Outcome(found.run.scores[problem.target.name]["test"], found.run.num_updates, found.winner)
 
 
 def tuned_weights(problem: Problem, settings: Settings) -> Outcome:
@@ -235,7 +248,7 @@ METHODS: dict[str, Method] = {
     "single-probed": Method("the target alone, its head begun as a probe", train("single"), {"head": "probe"}),
     "contrastive": Method(
         "the target alone: texts of one label together, others apart, then a probe (SetFit's recipe)",
-        train("contrastive", transfer=[{"name": "contrast", "loss": "cosine", "tasks": "targets"}]),
+        train("contrastive", transfer=[PAIRS]),
         alone=True,
         kinds=CLASSES,
     ),
@@ -249,6 +262,12 @@ METHODS: dict[str, Method] = {
         "half of the updates the sources, a probe as head, then all tasks", train("normalized-joint"), {"head": "probe"}
     ),
     "label-transfer": Method("source labels as soft labels of the target, from a probe", carried()),
+    "sources-then-contrast": Method(
+        "half of the updates the sources, then such pairs of the target, then a probe",
+        train("contrastive", transfer=[PAIRS]),
+        {"sources_first": 0.5},
+        kinds=CLASSES,
+    ),
     "contrastive-sources": Method(
         "texts of one label together, others apart, in every task; then a probe", train("contrastive"), kinds=CLASSES
     ),
@@ -258,29 +277,26 @@ METHODS: dict[str, Method] = {
         kinds=CLASSES,
     ),
     "joint": Method("all tasks in every step, each example counting the same", train("joint")),
-    "scale-invariant": Method(
-        "normalized joint on the logarithms of the losses", train("normalized-joint", weighting="scale-invariant")
-    ),
+    "scale-invariant": weighted("normalized joint on the logarithms of the losses", "scale-invariant"),
     "tuned-weights": Method(
         f"normalized joint, fixed weights: the best of {NUM_TRIALS} in short runs on parts of the labels",
         measure=tuned_weights,
+        rate_of=EQUAL_WEIGHTS,
         min_labels=20,
     ),
-    "tawt": Method("normalized joint, weights by how gradients agree", train("normalized-joint", weighting="tawt")),
-    "tawt-held-out": Method(
-        "normalized joint, weights by the target's loss on parts held out in turn",
-        train("normalized-joint", weighting="tawt-held-out"),
+    "tawt": weighted("normalized joint, weights by how gradients agree", "tawt"),
+    "tawt-held-out": weighted(
+        "normalized joint, weights by the target's loss on parts held out in turn", "tawt-held-out"
     ),
-    "metaweighting": Method(
-        "normalized joint, weights by losses on held-out examples",
-        train("normalized-joint", weighting="metaweighting"),
-        min_labels=100,
+    "metaweighting": weighted(
+        "normalized joint, weights by losses on held-out examples", "metaweighting", min_labels=100
     ),
-    "db-mtl": Method(
-        "normalized joint, gradients of one length on log losses", train("normalized-joint", weighting="db-mtl")
-    ),
-    "go4align": Method(
-        "normalized joint, groups of tasks with like losses", train("normalized-joint", weighting="go4align")
+    "db-mtl": weighted("normalized joint, gradients of one length on log losses", "db-mtl"),
+    "go4align": weighted("normalized joint, groups of tasks with like losses", "go4align"),
+    "forkmerge": Method(
+        "branches with and without each source, merged as labels say that trained none of them",
+        train("normalized-joint", transfer=[{"name": "forkmerge", "merges": 2, "parts": 2}]),
+        rate_of=EQUAL_WEIGHTS,
     ),
     "auto": Method(f"`crosstask auto` in {AUTO_MINUTES:g} minutes", measure=best_within_minutes, has_rate=False),
     "names-alone": Method(
@@ -290,6 +306,11 @@ METHODS: dict[str, Method] = {
         kinds=CLASSES,
     ),
     "names": Method("the same after the sources, whose heads begin at their names", train("names"), kinds=CLASSES),
+    "names-then-contrast": Method(
+        "the same, half of the updates such pairs of the target before its head",
+        train("names", transfer=[PAIRS]),
+        kinds=CLASSES,
+    ),
     "sources-first-named": Method(
         "half of the updates the sources, a head near the labels' names, then all tasks",
         train("normalized-joint"),

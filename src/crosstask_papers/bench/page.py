@@ -7,6 +7,7 @@ from statistics import fmean
 from crosstask.runs.events import Row
 from crosstask.runs.record import read_rows
 from crosstask.studies.significance import paired_t_test
+from crosstask_papers.bench.against import against_table
 from crosstask_papers.bench.methods import METHODS
 from crosstask_papers.bench.opponents import OPPONENTS
 from crosstask_papers.bench.pair_results import judged_rankings
@@ -37,7 +38,7 @@ PROTOCOL = """\
   several tasks reads a batch of each, and the seconds show it.
 - **Learning rates.** Each method has its own, from the same few. For a target it is the rate that was best on the
   *other* targets, in trials with a seed of their own, judged by examples that are in no table. Controls that switch
-  one thing off keep the rate of their method.
+  one thing off keep the rate of their method, and methods that only weigh tasks that of equal weights.
 - **Test sets choose nothing.** Published ones are used whole. Where a data set has no roles of its own they are cut
   once.
 - **Nothing of a target in its sources.** Examples that share forty letters and digits in a row, or all of them, with
@@ -50,6 +51,8 @@ SOURCES = """\
 What every single source brings over the target alone (`crosstask bench --pairs`), and how good a guide `crosstask rank`
 is before any of it is trained. `score` is what it ranks sources by when their verdicts are the same."""
 NOTHING = "No runs yet."
+NEAR = 1.0
+"""Points that are worth less than a quicker method."""
 
 
 def read_results(path: Path) -> list[Row]:
@@ -72,6 +75,7 @@ def bench_page(rows: Sequence[Row], title: str = "# Bench") -> str:
         if RANKS_PICTURE in drawn:
             blocks.append(image(RANKS_PICTURE, "Methods on an axis of average ranks; bars join what is not told apart"))
         blocks += _shown(ranks)
+    blocks += ["## Beside what people use", *_shown(against_table(rows, suites))]
     blocks += ["## What each part is worth", *_shown(parts_table(results, suites))]
     blocks += _sources_section(rows)
     blocks += ["## How it is measured", PROTOCOL]
@@ -106,7 +110,7 @@ def _sources_section(rows: Sequence[Row]) -> list[str]:
 def advice(results: Results, suites: Sequence[Suite]) -> Iterator[str]:
     """Suite by suite: the best method, the quickest that is as good, what there is without sources, and opponents."""
     for suite in suites:
-        of_suite = results.of_suite(suite)
+        of_suite = results.of_suite(suite).at_first_size
         scores = {name: of_suite.by_seed_means(name) for name in of_suite.methods}
         scores = {name: by_seed for name, by_seed in scores.items() if by_seed}
         if scores:
@@ -119,17 +123,18 @@ Means = Mapping[str, Mapping[int, float]]
 
 
 def _best(results: Results, scores: Means) -> str:
-    """The best method, and the quickest of those that are not behind it beyond chance."""
+    """The best method, and the quickest of those that are as good but for a point."""
     seconds = {name: results.seconds(name) or 0.0 for name in scores}
     best = _first(scores)
-    rivals = [name for name in scores if not _is_behind(paired(scores[best], scores[name]))]
+    rivals = [name for name in scores if _mean_of(scores, best) - _mean_of(scores, name) <= NEAR]
     quickest = min(rivals, key=seconds.__getitem__)
     text = f"*{best}* is the best on average ({_mean(scores, best)}, {seconds[best]:.1f} s a run)"
     if quickest == best:
-        return f"{text}, and nothing quicker is as good."
-    others = "the only one that is" if len(rivals) == 2 else f"the quickest of {len(rivals) - 1} that are"
-    cost = f"{_mean(scores, quickest)}, {seconds[quickest]:.1f} s"
-    return f"{text}; *{quickest}* is {others} not behind it beyond chance ({cost})."
+        return f"{text}, and nothing quicker is within a point of it."
+    others = "the only other one" if len(rivals) == 2 else f"the quickest of {len(rivals) - 1}"
+    return (
+        f"{text}; *{quickest}* is {others} within a point of it ({_mean(scores, quickest)}, {seconds[quickest]:.1f} s)."
+    )
 
 
 def _without_sources(scores: Means) -> Iterator[str]:
@@ -142,7 +147,7 @@ def _without_sources(scores: Means) -> Iterator[str]:
         yield "Sources do not help here."
         return
     verdict = "beyond chance" if _is_behind(paired(scores[best], scores[best_alone])) else "which may be chance"
-    gain = fmean(scores[best].values()) - fmean(scores[best_alone].values())
+    gain = _mean_of(scores, best) - _mean_of(scores, best_alone)
     mean = _mean(scores, best_alone)
     yield f"Without sources *{best_alone}* is the best ({mean}): they bring {gain:+.1f}, {verdict}."
 
@@ -169,11 +174,15 @@ def is_alone(name: str) -> bool:
 
 
 def _first(scores: Means) -> str:
-    return max(scores, key=lambda name: fmean(scores[name].values()))
+    return max(scores, key=lambda name: _mean_of(scores, name))
+
+
+def _mean_of(scores: Means, name: str) -> float:
+    return fmean(scores[name].values())
 
 
 def _mean(scores: Means, name: str) -> str:
-    return f"{fmean(scores[name].values()):.1f}"
+    return f"{_mean_of(scores, name):.1f}"
 
 
 def _is_behind(differences: Sequence[float]) -> bool:

@@ -25,7 +25,7 @@ RANKS_PICTURE = "bench-ranks"
 def pictures(results: Results) -> dict[str, str]:
     """All pictures by name, as SVG."""
     drawn: dict[str, str] = {}
-    ranking = Ranking.of(results.by_target())
+    ranking = Ranking.of(results.at_first_size.by_target())
     if ranking is not None:
         drawn[RANKS_PICTURE] = ranks_picture(ranking)
     for suite in SUITES.values():

@@ -7,7 +7,7 @@ from statistics import fmean
 from crosstask.runs.events import Row
 from crosstask_papers.bench.methods import METHODS
 from crosstask_papers.bench.opponents import OPPONENTS
-from crosstask_papers.bench.suites import Suite
+from crosstask_papers.bench.suites import SUITES, Suite
 from crosstask_papers.rates import CHOOSING_SEED
 
 NAMES = (*METHODS, *OPPONENTS)
@@ -30,6 +30,11 @@ class Results:
         return Results([row for row in self.rows if row["suite"] == suite.name])
 
     @property
+    def at_first_size(self) -> "Results":
+        """The rows with the first number of labels of their suite, which more methods have than the others."""
+        return Results([row for row in self.rows if row["labels"] == SUITES[row["suite"]].labels[0]])
+
+    @property
     def methods(self) -> list[str]:
         """Those that were measured, in the bench's order."""
         measured = {row["method"] for row in self.rows}
@@ -42,6 +47,13 @@ class Results:
             if (row["target"], row["labels"], row["method"]) == (target, labels, method):
                 scores[row["seed"]] = row["score"]
         return scores
+
+    def rate(self, target: str, labels: int, method: str) -> float | None:
+        """The learning rate that a method had on a target, the same for all seeds; None of a solver."""
+        for row in self.rows:
+            if (row["target"], row["labels"], row["method"]) == (target, labels, method):
+                return float(row["rate"]) if row["rate"] is not None else None
+        return None
 
     def seconds(self, method: str) -> float | None:
         """Of a run, on average."""

@@ -10,8 +10,9 @@ from crosstask.baton import clock
 from crosstask.data.metrics import chosen_metric
 from crosstask.errors import CrossTaskError, unknown
 from crosstask.methods import Named
+from crosstask.runs.environment import environment
 from crosstask.runs.events import Row
-from crosstask.studies.executors import ExecutorName
+from crosstask.studies.executors import ExecutorName, connected
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.training.config import Training
 from crosstask_papers.bench.choices import AXES, Rows, chosen_rate, run_key, trial_keys
@@ -30,6 +31,8 @@ FACT_NAMES = {"bench": "encoder or size", "suite": "suite '{}'", "method": "meth
 class BenchRow(TypedDict, total=False):
     """The row of a run: `score` in percent on test, or of a trial `dev`, and what it took.
 
+    `classes`: how many, where there are; `chosen`: by a search.
+
     Of a ranking, `scores` by source and name, and `verdicts` by source.
     """
 
@@ -39,7 +42,9 @@ class BenchRow(TypedDict, total=False):
     train: int
     test: int
     sources: int
+    classes: int
     updates: int
+    chosen: str
     seconds: float
     scores: dict[str, dict[str, float | None]]
     verdicts: dict[str, str]
@@ -183,7 +188,13 @@ class Bench:
         problem = self.problem(key)
         if source is not None:
             problem = with_source(problem, source)
-        training = Training(updates=suite.updates, batch_size=suite.batch_size, learning_rate=key["rate"], keep="last")
+        training = Training(
+            updates=suite.updates,
+            batch_size=suite.batch_size,
+            learning_rate=key["rate"],
+            precision=suite.precision,
+            keep="last",
+        )
         settings = Settings(suite.encoder, training, QUICK_MINUTES if self.quick else AUTO_MINUTES)
         started = clock()
         try:
@@ -192,14 +203,24 @@ class Bench:
             outcome = METHODS[method].run(problem, settings)
         except CrossTaskError as error:
             return {"refused": str(error)}
-        return row_of(problem, outcome.scores, outcome.updates, clock() - started)
+        row = row_of(problem, outcome.scores, outcome.updates, clock() - started)
+        if outcome.chosen is not None:
+            row["chosen"] = outcome.chosen
+        return row
 
-    def add(self, rows: Rows, output: Path) -> None:
-        """Write rows that were made elsewhere, by `work` in processes of one's own or by opponents, to a folder."""
+    def add(self, rows: Rows, output: Path, machine: Row | None = None, jobs: int = 1) -> None:
+        """Write rows that were made elsewhere, by `work` in processes of one's own or by opponents, to a folder.
+
+        Args:
+            rows: by their keys.
+            output: the folder of the bench.
+            machine: where they come from, its `environment()`; this one when left out.
+            jobs: how many runs shared it.
+        """
         suites = list(dict.fromkeys(key["suite"] for key in rows))
         methods = list(dict.fromkeys(split_name(key["method"])[0] for key in rows))
         with self.open(output, self.suites(suites), methods) as grid:
-            grid.run(rows.__getitem__, list(rows), progress=False)
+            grid.add(rows, machine or environment(), jobs)
 
     def open(self, folder: Path | None, suites: Sequence[Suite], methods: Sequence[str]) -> Grid:
         """The runs that a folder holds; suites, methods and seeds can be added later."""
@@ -223,7 +244,7 @@ class Bench:
         """All rows, refused ones included; what the folder holds already is not run again."""
         deadline = None if minutes is None else clock() + 60 * minutes
         rows: dict[RunKey, Row] = {}
-        with self.open(output, self.suites(suites), self._methods(methods)) as grid:
+        with self.open(output, self.suites(suites), self._methods(methods)) as grid, connected(jobs, on):
             rows.update(grid.rows)
             while True:
                 keys = self.keys(suites, methods, seeds, rows)
@@ -242,7 +263,7 @@ def row_of(problem: Problem, scores: Mapping[str, float | None], updates: int, s
     if value is None:
         return {"refused": f"the {metric} of '{problem.target.name}' is not defined for these predictions"}
     assert problem.target.test is not None
-    return {
+    row: Row = {
         "dev" if problem.seed == CHOOSING_SEED else "score": 100 * value,
         "metric": metric,
         "train": len(problem.target.train),
@@ -251,6 +272,9 @@ def row_of(problem: Problem, scores: Mapping[str, float | None], updates: int, s
         "updates": updates,
         "seconds": round(seconds, 2),
     }
+    if problem.suite.kind == "classification":
+        row["classes"] = len(problem.target.labels)
+    return row
 
 
 def check_methods(names: Sequence[str]) -> list[str]:

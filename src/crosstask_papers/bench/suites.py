@@ -12,6 +12,7 @@ from crosstask.data.examples import Examples, Kind
 from crosstask.errors import unknown
 from crosstask.methods import Named
 from crosstask.runs.events import Row
+from crosstask.training.devices import Precision
 from crosstask_papers.bench import hand_made
 from crosstask_papers.bench.data_sets import (
     DIGITS,
@@ -25,7 +26,6 @@ from crosstask_papers.bench.data_sets import (
     published_few,
     published_train,
 )
-from crosstask_papers.data import AMAZON
 
 Few = Callable[[Path, str, int, int], Examples]
 """From the data folder, the target, the number of labels and a seed to the labeled examples."""
@@ -38,9 +38,11 @@ class Suite:
 
     - `sources`: of each target;
     - `labels`: numbers of labels, the most important one first; `per_class`: whether each class has so many;
-    - `tried_at`: the number of labels at which learning rates are tried, for all of them;
+    - `tried_at`: the number of labels at which learning rates are tried, for all of them; `tried_on`: the targets on
+      which they are, all when empty;
     - `chosen_on`: another suite whose trials choose the rates, where this one has too few targets;
     - `rates`: to choose from, the same for every method;
+    - `precision`: of training;
     - `max_source`: examples of a source, at most;
     - `without`: methods that have nothing to do here;
     - `few`: how the labels are drawn.
@@ -56,8 +58,10 @@ class Suite:
     rates: tuple[float, ...]
     updates: int
     batch_size: int = 16
+    precision: Precision = "float32"
     max_source: int = 5000
     per_class: bool = False
+    tried_on: tuple[str, ...] = ()
     chosen_on: str | None = None
     without: tuple[str, ...] = ()
     few: Few = few_labels
@@ -67,9 +71,16 @@ class Suite:
         """Those that are measured, in turn."""
         return tuple(self.sources)
 
+    @property
+    def choosers(self) -> tuple[str, ...]:
+        """The targets whose trials choose learning rates."""
+        return self.tried_on or self.targets
+
     def settings(self) -> Row:
         """All that can change a result, as plain data."""
-        return {**asdict(replace(self, few=few_labels)), "few": self.few.__name__}
+        values = asdict(replace(self, few=few_labels))
+        del values["title"], values["without"]  # which say nothing of the runs that there are
+        return {**values, "few": self.few.__name__}
 
     def labels_text(self, count: int) -> str:
         """A number of labels for people."""
@@ -92,12 +103,14 @@ TEXTS: dict[str, Any] = {"name": "minilm", "max_length": 64}
 LONG_TEXTS: dict[str, Any] = {"name": "minilm", "max_length": 128}
 RATES = (3e-5, 1e-4, 3e-4)
 """Of a pretrained encoder that learns."""
+TAGGING_RATES = (1e-4, 3e-4, 1e-3)
+"""The same where every word has a label: with few sentences the smallest of the others teaches next to nothing."""
 NETWORK_RATES = (1e-3, 3e-3, 1e-2)
 """Of a small network."""
-READ_NAMES = ("names-alone", "names", "sources-first-named", "label-transfer-named")
+READ_NAMES = ("names-alone", "names", "names-then-contrast", "sources-first-named", "label-transfer-named")
 """Methods that read what labels mean."""
 CLASSIC_DOMAINS = ("books", "dvd", "electronics", "kitchen_housewares")
-"""Of Blitzer et al. (2007); the other ten are sources alone."""
+"""Of Blitzer et al. (2007), whom most works on several domains follow."""
 
 FULL = (
     Suite(
@@ -107,9 +120,11 @@ FULL = (
         each_other(SENTENCES),
         labels=(100, 20, 500),
         tried_at=100,
+        tried_on=("SUBJ", "CR", "TREC", "SST-5"),
         encoder=TEXTS,
         rates=RATES,
         updates=300,
+        precision="bfloat16",
     ),
     Suite(
         "crossner",
@@ -118,9 +133,11 @@ FULL = (
         each_other(DOMAINS, "PoS", "chunking", "NER"),
         labels=(200,),
         tried_at=200,
+        tried_on=("CrossNER politics", "CrossNER music", "CrossNER ai"),
         encoder=LONG_TEXTS,
-        rates=RATES,
+        rates=TAGGING_RATES,
         updates=300,
+        precision="bfloat16",
         few=published_train,
     ),
     Suite(
@@ -133,6 +150,7 @@ FULL = (
         encoder=TEXTS,
         rates=RATES,
         updates=600,
+        precision="bfloat16",
         per_class=True,
         few=published_few,
     ),
@@ -140,13 +158,15 @@ FULL = (
         "reviews",
         "Amazon reviews: polarity, by domain",
         "classification",
-        each_other(AMAZON, targets=CLASSIC_DOMAINS),
+        each_other(CLASSIC_DOMAINS, "music", "video"),
         labels=(100,),
         tried_at=100,
+        tried_on=("books", "dvd"),
         encoder=LONG_TEXTS,
         rates=RATES,
         updates=300,
         batch_size=8,
+        precision="bfloat16",
     ),
     Suite(
         "tagging",
@@ -156,8 +176,10 @@ FULL = (
         labels=(100,),
         tried_at=100,
         encoder=LONG_TEXTS,
-        rates=RATES,
+        rates=TAGGING_RATES,
         updates=300,
+        precision="bfloat16",
+        chosen_on="crossner",
     ),
     Suite(
         "vectors",
@@ -181,6 +203,7 @@ FULL = (
         encoder=TEXTS,
         rates=RATES,
         updates=300,
+        precision="bfloat16",
         chosen_on="sentences",
     ),
 )
@@ -244,7 +267,9 @@ def quick_version(suite: Suite) -> Suite:
         rates=NETWORK_RATES[:2],
         updates=40,
         batch_size=8,
+        precision="float32",
         max_source=300,
         without=without,
+        tried_on=(),
         chosen_on=None,
     )

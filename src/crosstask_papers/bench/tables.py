@@ -22,7 +22,7 @@ BASELINE = "single"
 def suite_table(results: Results, suite: Suite) -> Table:
     """Mean score over targets by number of labels, average rank and seconds."""
     results = results.of_suite(suite)
-    ranking = Ranking.of(results.by_target())
+    ranking = Ranking.of(results.at_first_size.by_target())
     lines: list[list[TableItem]] = []
     for method in results.methods:
         means = [_suite_mean(results, suite, labels, method) for labels in suite.labels]
@@ -32,8 +32,8 @@ def suite_table(results: Results, suite: Suite) -> Table:
     note = "Mean over targets; after ± its standard deviation over seeds."
     if ranking is not None:
         note += (
-            f" Ranks over {ranking.num_targets} targets: methods nearer to each other than "
-            f"{ranking.critical_difference:.1f} are not told apart."
+            f" Ranks with {suite.labels_text(suite.labels[0])} labels, over {ranking.num_targets} targets: methods "
+            f"nearer to each other than {ranking.critical_difference:.1f} are not told apart."
         )
     return Table(suite.title, ["method", *labels, "rank", "seconds"], lines, note)
 
@@ -63,6 +63,7 @@ def _suite_mean(results: Results, suite: Suite, labels: int, method: str) -> Est
 
 def rank_table(results: Results) -> Table | None:
     """Average ranks over all targets, and gains over the target alone, tested over targets."""
+    results = results.at_first_size
     ranking = Ranking.of(results.by_target())
     if ranking is None:
         return None
@@ -91,6 +92,7 @@ def rank_table(results: Results) -> Table | None:
 
 def parts_table(results: Results, suites: Sequence[Suite]) -> Table:
     """What each part is worth: the difference between two methods that differ by it alone."""
+    results = results.at_first_size
     lines: list[list[TableItem]] = []
     tests: list[float | None] = []
     for what, better, worse in PARTS:

@@ -12,15 +12,15 @@ from crosstask.data.examples import Examples
 from crosstask.data.options import TASK_KEYS
 from crosstask.data.plain_text import one_line
 from crosstask.data.readers.arff import read_arff
-from crosstask.data.readers.blocks import FileBlocks, check_window
+from crosstask.data.readers.blocks import Blocks, FileBlocks, check_window
 from crosstask.data.readers.columns import read_columns
 from crosstask.data.readers.conllu import read_conllu
 from crosstask.data.readers.csv import read_csv, read_tsv
-from crosstask.data.readers.hub import read_hub
+from crosstask.data.readers.hub import hub_blocks, read_hub
 from crosstask.data.readers.jsonl import read_jsonl
 from crosstask.data.readers.lines import read_lines
 from crosstask.data.readers.parquet import read_parquet
-from crosstask.data.readers.several import Files, file_paths, joined, listed_files
+from crosstask.data.readers.several import HUB, Files, file_paths, joined, listed_files
 from crosstask.data.readers.source import Encoding, Source
 from crosstask.data.readers.stream import Limits
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -32,7 +32,7 @@ Count = Annotated[int, Field(ge=1)]
 READ_BY_LINES = ("csv", "tsv", "jsonl", "lines")
 """Formats with a row on each line."""
 
-__all__ = ["READERS", "Reader", "check", "file_blocks", "format_of", "read", "reader_for"]
+__all__ = ["READERS", "Reader", "blocks_of", "check", "format_of", "read", "reader_for"]
 
 
 @dataclass(frozen=True)
@@ -107,23 +107,27 @@ def read(
     return parts[0] if len(parts) == 1 else joined(parts, task)
 
 
-def file_blocks(
+def blocks_of(
     path: Files,
     format: str | None,
     folder: str | Path,
     task: str,
     options: Mapping[str, Any],
     split_options: Mapping[str, Any],
-) -> FileBlocks | None:
-    """A file that is read a window at a time; None where it has no more rows than a window."""
+) -> Blocks | None:
+    """What is read a window at a time; None where it has no more rows than a window."""
     check_window(task, split_options)
     reader = check(path, format=format, task=task, options=options)
     names = file_paths(path, format=format, folder=folder, task=task)
+    window, seed = split_options["window"], split_options.get("seed", 0)
+    if reader.name == HUB and len(names) == 1:
+        return hub_blocks(Source(task, names[0], Path(folder) / names[0]), window=window, seed=seed, **options)
     if reader.name not in READ_BY_LINES or len(names) > 1:
         what_is_named = f"{len(names)} files" if len(names) > 1 else f"the format {reader.name}"
         raise CrossTaskError(
-            f"Task '{task}': `window` reads one file of the format {', '.join(READ_BY_LINES)}; found {what_is_named}. "
-            "Others become a data set of the package `datasets`, and `Task.from_dataset` takes a window of that."
+            f"Task '{task}': `window` reads one file of the format {', '.join(READ_BY_LINES)}, or one data set of the "
+            f"hub; found {what_is_named}. Others become a data set of the package `datasets`, and `Task.from_dataset` "
+            "takes a window of that."
         )
     reader_options = dict(options)
     encoding = reader_options.pop("encoding", "utf-8")
@@ -137,8 +141,8 @@ def file_blocks(
         reader.read,
         reader_options,
         has_header=reader.name in ("csv", "tsv") and reader_options.get("header", True) is True,
-        window=split_options["window"],
-        seed=split_options.get("seed", 0),
+        window=window,
+        seed=seed,
     )
 
 

@@ -40,6 +40,11 @@ class BlockOrder:
     per_window: int
     seed: int
 
+    @property
+    def num_windows(self) -> float:
+        """Of a pass over all blocks."""
+        return self.num_blocks / self.per_window
+
     def blocks(self, window: int) -> list[int]:
         """The numbers of a window's blocks."""
         orders: dict[int, np.ndarray] = {}
@@ -58,8 +63,8 @@ class Blocks(Protocol):
     """Data in blocks."""
 
     @property
-    def order(self) -> BlockOrder:
-        """Which blocks are in which window."""
+    def num_windows(self) -> float | None:
+        """Of a pass over all rows; None where that is not known without reading them."""
 
     def window(self, number: int) -> Examples:
         """The rows of window number `number`, from 0."""
@@ -141,6 +146,11 @@ class FileBlocks:
         order = BlockOrder(num_blocks, per_window, seed)
         return cls(source, read, dict(options), has_header, order)
 
+    @property
+    def num_windows(self) -> float:
+        """Of a pass over the file."""
+        return self.order.num_windows
+
     def window(self, number: int) -> Examples:
         """The rows of these blocks, by the reader of the format."""
         source = self.source
@@ -187,6 +197,11 @@ class DatasetBlocks:
         if per_window >= num_blocks:
             return None
         return cls(dataset, read, BlockOrder(num_blocks, per_window, seed))
+
+    @property
+    def num_windows(self) -> float:
+        """Of a pass over the data set."""
+        return self.order.num_windows
 
     def window(self, number: int) -> Examples:
         """The rows of these blocks."""

@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from crosstask.data.examples import Examples
 from crosstask.data.plain_text import one_line
+from crosstask.data.readers.blocks import Blocks, DatasetBlocks
 from crosstask.data.readers.column_roles import NestedTableOptions
 from crosstask.data.readers.source import Source
+from crosstask.data.readers.streamed import StreamBlocks, is_streamed, whole
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import CrossTaskError, import_extra
@@ -17,14 +21,16 @@ from crosstask.hub import hub_is_reachable
 from crosstask.quoting import brief
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset, DatasetDict, IterableDataset
 
 SAVED_BY_DATASETS = ("dataset_info.json", "dataset_dict.json")
 Cell = Any
 """A value of a data set, of whatever type its author stored."""
 
 
-def read_hub(source: Source, *, config: str | None = None, **options: Unpack[NestedTableOptions]) -> Examples:
+def read_hub(
+    source: Source, *, config: str | None = None, streaming: bool = False, **options: Unpack[NestedTableOptions]
+) -> Examples:
     """Examples from "owner/name:split" on the hub, or from "folder:split" on disk. Rows count as lines, from 1.
 
     Classes that the data set stores as numbers get their names. No code of the data set is ever run: `datasets` from
@@ -33,25 +39,55 @@ def read_hub(source: Source, *, config: str | None = None, **options: Unpack[Nes
     Args:
         source: the data set; its path is tried as a folder first.
         config: the configuration of a data set that has several.
+        streaming: read rows as they are needed, a `window` of a source at a time, instead of fetching all of the data
+            set to this machine first.
         options: see `NestedTableOptions`.
     """
-    return examples_from(hub_table(source, config), options)
+    return examples_from(hub_table(source, config, streaming=streaming), options)
 
 
-def hub_table(source: Source, config: str | None = None) -> Table:
+def hub_table(source: Source, config: str | None = None, *, streaming: bool = False) -> Table:
     """A data set of the hub, or in a folder, as a table."""
+    data = hub_dataset(source, config, streaming=streaming)
+    return dataset_table(source, whole(source, data) if is_streamed(data) else data)
+
+
+def hub_blocks(
+    source: Source,
+    *,
+    window: int,
+    seed: int,
+    config: str | None = None,
+    streaming: bool = False,
+    **options: Unpack[NestedTableOptions],
+) -> Blocks | None:
+    """Windows of a data set of the hub; None where it has no more rows than one of them."""
+    source = replace(source, unit="row of those read")
+    data = hub_dataset(source, config, streaming=streaming)
+    read = partial(_examples, source, options)
+    if is_streamed(data):
+        return StreamBlocks.of(source, data, read, window=window, seed=seed)
+    return DatasetBlocks.of(data, read, window=window, seed=seed)
+
+
+def _examples(source: Source, options: NestedTableOptions, rows: "Dataset") -> Examples:
+    return examples_from(dataset_table(source, rows), options)
+
+
+def hub_dataset(source: Source, config: str | None, *, streaming: bool) -> "Dataset | IterableDataset":
+    """A data set of the hub, or in a folder, of which nothing is read yet if it is streamed."""
     name, split = _name_and_split(source.name)
     datasets = import_extra("datasets", extra="hub", purpose="Reading data sets of the hub")
     folder = source.path
     if split:
         folder = Path(str(folder).removesuffix(f":{split}"))
     try:
-        data = _load(datasets, name, folder, split, config)
+        data = _load(datasets, name, folder, split, config, streaming=streaming)
     except Exception as error:  # the package raises errors of four others; whichever it is, the user gets a sentence
         raise _load_error(source, name, folder, error) from error
     if isinstance(data, dict):
         data = _one_split(source, data, name, split)
-    return dataset_table(source, data)
+    return data
 
 
 def dataset_table(source: Source, data: "Dataset") -> Table:
@@ -92,7 +128,7 @@ def _one_split(source: Source, data: "DatasetDict", name: str, split: str | None
 
 
 def _load(
-    datasets: ModuleType, name: str, folder: Path, split: str | None, config: str | None
+    datasets: ModuleType, name: str, folder: Path, split: str | None, config: str | None, *, streaming: bool
 ) -> "Dataset | DatasetDict":
     if folder.is_dir():
         if any((folder / file).exists() for file in SAVED_BY_DATASETS):
@@ -100,6 +136,8 @@ def _load(
         name = str(folder)
     elif not hub_is_reachable():  # what is in the cache can be read; do not wait for retries
         datasets.config.HF_HUB_OFFLINE = True
+    if streaming:
+        return datasets.load_dataset(name, name=config, split=split, streaming=True)
     return datasets.load_dataset(name, name=config, split=split)
 
 

@@ -59,3 +59,4 @@ class ReadKeywords(NestedTableOptions, SplitKeywords, total=False):
     comment: str | None
     names: Sequence[str] | None
     config: str | None
+    streaming: bool

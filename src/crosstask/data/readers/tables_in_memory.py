@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,10 +10,12 @@ from crosstask.data.examples import Examples
 from crosstask.data.in_memory import is_missing, plain
 from crosstask.data.options import SPLIT_OPTIONS
 from crosstask.data.plain_text import text_of
+from crosstask.data.readers.blocks import Blocks, DatasetBlocks
 from crosstask.data.readers.column_roles import LABEL_NAMES, NestedTableOptions, TableOptions
 from crosstask.data.readers.hub import dataset_table
 from crosstask.data.readers.jsonl import ObjectRuns
 from crosstask.data.readers.source import Source
+from crosstask.data.readers.streamed import StreamBlocks, is_streamed, whole
 from crosstask.data.readers.table import Table
 from crosstask.data.readers.table_examples import examples_from
 from crosstask.errors import CrossTaskError, did_you_mean
@@ -20,7 +23,7 @@ from crosstask.quoting import brief
 from crosstask.validation import shown
 
 if TYPE_CHECKING:
-    from datasets import Dataset, DatasetDict
+    from datasets import Dataset, DatasetDict, IterableDataset
     from pandas import DataFrame
 
 DEV_NAMES = ("validation", "dev", "valid", "val")
@@ -61,13 +64,32 @@ def frame_examples(task: str, role: str, frame: "DataFrame", options: NestedTabl
 def dataset_examples(task: str, role: str, dataset: "Dataset", options: NestedTableOptions) -> Examples:
     """Examples from a data set of the package `datasets`; numbers of classes become their names."""
     source = _source(task, role)
-    if not (hasattr(dataset, "column_names") and hasattr(dataset, "features") and hasattr(dataset, "__len__")):
+    if is_streamed(dataset):
         raise source.option_error(
-            f"{role} is a `datasets.Dataset` or a `DatasetDict`; found {shown(dataset)}. Of one that is streamed, "
-            "`Dataset.from_list(list(data.take(1000)))` makes a data set."
+            f"{role} is a data set that is streamed: `window=50_000` reads so many rows of a source at a time. For a "
+            "target, `Dataset.from_list(list(data.take(1000)))` makes a data set."
         )
+    if not (hasattr(dataset, "column_names") and hasattr(dataset, "features") and hasattr(dataset, "__len__")):
+        raise source.option_error(f"{role} is a `datasets.Dataset` or a `DatasetDict`; found {shown(dataset)}.")
     table = dataset_table(source, dataset)
     return _examples(source, table.names, lambda index: list(map(plain, table.column(index))), len(table), options)
+
+
+def dataset_blocks(
+    task: str, dataset: "Dataset | IterableDataset", options: NestedTableOptions, *, window: int, seed: int
+) -> Blocks | None:
+    """Windows of a data set, streamed or not; None where it has no more rows than one of them, or is none."""
+    read = partial(dataset_examples, task, "train", options=options)
+    if is_streamed(dataset):
+        return StreamBlocks.of(_source(task, "train"), dataset, read, window=window, seed=seed)
+    if hasattr(dataset, "select"):  # else reading says what it is
+        return DatasetBlocks.of(dataset, read, window=window, seed=seed)
+    return None
+
+
+def in_memory(task: str, role: str, dataset: Any) -> Any:
+    """A data set that is streamed, as one that is not; anything else as it is."""
+    return whole(_source(task, role), dataset) if is_streamed(dataset) else dataset
 
 
 @dataclass(frozen=True)
@@ -117,6 +139,10 @@ class DatasetSplits:
         dev_split = data[dev] if isinstance(dev, str) else dev
         test_split = data[test] if isinstance(test, str) else test
         return cls(data[train], dev_split, test_split, unused)
+
+    def with_held_out_in_memory(self, task: str) -> "DatasetSplits":
+        """What chooses and measures is read as a whole, also where it is streamed."""
+        return replace(self, dev=in_memory(task, "dev", self.dev), test=in_memory(task, "test", self.test))
 
     def without_secret_labels(self, options: NestedTableOptions) -> tuple["DatasetSplits", list[str]]:
         """The splits without a test set that has no labels, as that of a benchmark often has none; and notes."""

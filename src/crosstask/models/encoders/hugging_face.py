@@ -46,7 +46,7 @@ from crosstask.models.heads import (
 )
 from crosstask.models.hooks import Site, recomputation_contexts
 from crosstask.models.modes import short_attention
-from crosstask.models.packing import Packing, packed_inputs
+from crosstask.models.packing import PACKED, Packing, packed_inputs
 from crosstask.models.saved_weights import SavedWeights
 from crosstask.validation import check_options, check_values, explain, find_problems, options_model, shown
 
@@ -318,6 +318,11 @@ class HuggingFaceEncoder(Encoder):
             batch["token_type_ids"] = pad(column(rows, "token_type_ids"), 0, length)
         return batch
 
+    def packed(self, inputs: Mapping[str, Tensor], row_step: int) -> dict[str, Tensor] | None:
+        """The inputs of a padded batch, with where its texts stand in rows that they share."""
+        packing = Packing.of(inputs["attention_mask"], row_step)
+        return None if packing is None else {**inputs, PACKED: packing.positions}
+
     def forward(self, inputs: Mapping[str, Tensor]) -> Representation:
         """Token vectors, and the architecture's pooled vector where it has one, or their mean."""
         return self._represent(inputs)
@@ -337,9 +342,7 @@ class HuggingFaceEncoder(Encoder):
 
     def _run_body(self, inputs: Mapping[str, Tensor], states: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Token vectors, [batch, length, width], and the architecture's pooled vectors, if it has any."""
-        packing = None
-        if self._can_pack(inputs["attention_mask"].device):
-            packing = Packing.of(inputs["attention_mask"])
+        packing = self._packing(inputs)
         if packing is None:
             arguments = model_inputs(inputs)
             if self.is_decoder and self.takes_position_ids:
@@ -353,7 +356,9 @@ class HuggingFaceEncoder(Encoder):
         packed = packed_inputs(packing, model_inputs(inputs), first_position=first_position, is_causal=is_causal)
         if states is not None:
             states = packing.pack_vectors(states)
-        tokens = packing.unpack(self._call_body(packed, states).last_hidden_state)
+        with short_attention(packing.packed_shape[1]):
+            output = self._call_body(packed, states)
+        tokens = packing.unpack(output.last_hidden_state)
         pooler = getattr(self.body, "pooler", None)
         if pooler is None:
             return tokens, None
@@ -363,17 +368,21 @@ class HuggingFaceEncoder(Encoder):
         """What the body returns, which is another class for each architecture."""
         return self.body(**inputs)
 
-    def _can_pack(self, device: torch.device) -> bool:
-        """Whether several texts may stand in one row: on a CPU, where padding costs as much as tokens.
+    def _packing(self, inputs: Mapping[str, Tensor]) -> Packing | None:
+        """How texts share rows: as the host has found beforehand, or on a CPU as it finds now; None for a row per text.
 
         Not where hooks look at hidden states or change them: they expect a row per text.
         """
-        if device.type != "cpu" or not self._takes_packed_rows:
-            return False
-        return not any(module._forward_hooks or module._forward_pre_hooks for module in self.body.modules())
+        mask = inputs["attention_mask"]
+        if not self.packs or (PACKED not in inputs and mask.device.type != "cpu"):
+            return None
+        if any(module._forward_hooks or module._forward_pre_hooks for module in self.body.modules()):
+            return None
+        return Packing(inputs[PACKED], mask) if PACKED in inputs else Packing.of(mask)
 
     @cached_property
-    def _takes_packed_rows(self) -> bool:
+    def packs(self) -> bool:
+        """Whether the architecture takes position ids, and a mask for each two positions."""
         config = self.hf_config
         if self.trust_remote_code:
             return False

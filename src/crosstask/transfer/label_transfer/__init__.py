@@ -16,7 +16,15 @@ from crosstask.errors import CrossTaskError
 from crosstask.gradients.bilevel import Rate, Values, Variant
 from crosstask.gradients.cuda_graphs import Parts, PlainGraphs, Tensors
 from crosstask.limits import MAX_RATE, MAX_WIDTH
-from crosstask.models.batches import Batch, Step, make_batch, padded_length, row_counts, split_over_ranks
+from crosstask.models.batches import (
+    Batch,
+    RowCounts,
+    Step,
+    batch_of_few_shapes,
+    make_batch,
+    row_counts,
+    split_over_ranks,
+)
 from crosstask.models.losses import in_full
 from crosstask.models.modes import without_dropout
 from crosstask.papers import METAXT, Paper
@@ -60,8 +68,8 @@ Hold = Literal["batch", "set"]
 Start = Literal["nothing", "model", "probe", "stacked", "names"]
 Order = Literal["before", "after"]
 Choice = TypeVar("Choice", bound=str)
-TRAIN, HELD_OUT = "train ", "held-out "
-"""Names of the tensors of the two batches of a meta step begin so."""
+TRAIN, HELD_OUT, SOURCES = "train ", "held-out ", "sources "
+"""Names of the tensors of the batches of a meta step begin so."""
 MIN_SUM = 1e-12
 """Lower bound of a sum of soft labels in a denominator."""
 
@@ -99,10 +107,14 @@ PRESETS: dict[str, Preset] = {
 
 
 class MetaBatches(NamedTuple):
-    """What a meta step reads: sources and the first part of the target's batch, and the part that is held out."""
+    """What a meta step reads: sources and the first part of the target's batch, and the part that is held out.
+
+    `sources`: those of `train` once more, where their texts can share rows; taken out of `train` when left out.
+    """
 
     train: Batch
     held_out: Batch
+    sources: Batch | None = None
 
 
 class LabelTransfer(Transfer):
@@ -454,20 +466,26 @@ class LabelTransfer(Transfer):
     def _replay_meta_step(self, moment: Moment, graphs: PlainGraphs, train_step: Step, held_out_step: Step) -> None:
         """The meta step as a computation of tensors, which a CUDA graph replays."""
         encoder, data, tasks = moment.model.encoder, moment.data, list(train_step)
-        train = make_batch(encoder, data, train_step, padded_length(data, train_step))
-        held_out = make_batch(encoder, data, held_out_step, padded_length(data, held_out_step))
-        rows, held_out_rows = row_counts(train.rows), row_counts(held_out.rows)
+        source_step = {task: positions for task, positions in train_step.items() if task in self.receivers}
+        inputs: dict[str, Tensor] = {"weights": torch.tensor([moment.weights.get(task, 1.0) for task in tasks])}
+        rows: list[RowCounts] = []
+        for prefix, step in ((TRAIN, train_step), (HELD_OUT, held_out_step), (SOURCES, source_step)):
+            batch = batch_of_few_shapes(encoder, data, step)
+            inputs |= batch.tensors(prefix)
+            rows.append(row_counts(batch.rows))
+        train_rows, held_out_rows, source_rows = rows
 
         def meta_step(inputs: Tensors) -> Parts:
-            train_batch = Batch.from_tensors(inputs, rows, TRAIN)
-            held_out_batch = Batch.from_tensors(inputs, held_out_rows, HELD_OUT)
+            batches = MetaBatches(
+                Batch.from_tensors(inputs, train_rows, TRAIN),
+                Batch.from_tensors(inputs, held_out_rows, HELD_OUT),
+                Batch.from_tensors(inputs, source_rows, SOURCES),
+            )
             weights = dict(zip(tasks, inputs["weights"], strict=True))
-            self.learn_alpha(moment, MetaBatches(train_batch, held_out_batch), self.loss_terms(tasks, weights))
+            self.learn_alpha(moment, batches, self.loss_terms(tasks, weights))
             yield {}
 
-        weights = torch.tensor([moment.weights.get(task, 1.0) for task in tasks])
-        inputs = {**train.tensors(TRAIN), **held_out.tensors(HELD_OUT), "weights": weights}
-        graphs.run(("meta step", rows, held_out_rows), meta_step, inputs).finish()
+        graphs.run(("meta step", *rows), meta_step, inputs).finish()
 
     def learn_alpha(
         self, moment: Moment, batches: MetaBatches, terms: Sequence[Term], gradient: Values | None = None
@@ -501,7 +519,9 @@ class LabelTransfer(Transfer):
             moment.example_weights,
         )
         # 1. The meta-gradient, in the parameters' `.grad`.
-        derivatives, loss = meta_step.gradient(*batches, terms, moment.optimizer, gradient)
+        derivatives, loss = meta_step.gradient(
+            batches.train, batches.held_out, terms, moment.optimizer, gradient, batches.sources
+        )
         self.held_out_loss.copy_(loss)
         for parameter, value in zip(meta, _divided(derivatives, moment.optimizer.param_groups[0]["lr"]), strict=True):
             parameter.grad = value

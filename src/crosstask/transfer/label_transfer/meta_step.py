@@ -143,6 +143,7 @@ class MetaStep:
         terms: Sequence[Term],
         optimizer: torch.optim.Optimizer,
         train_gradient: Values | None = None,
+        sources: Batch | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """The derivative of the held-out loss after the model's step by each meta-parameter, and that loss.
 
@@ -153,6 +154,7 @@ class MetaStep:
             optimizer: the model's, for its rate and, with "adam", its state.
             train_gradient: the gradient of the training loss over all processes, where it is known already: that saves
                 a forward and a backward pass over `train`.
+            sources: the examples of `train` with transferred terms, in a batch of their own; made when left out.
         """
         model = self.reader.model
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -185,7 +187,9 @@ class MetaStep:
                 direction = bilevel.direction_of(direction, rates)
             if not coefficients or not direction:
                 return [torch.zeros_like(parameter) for parameter in self.meta], loss
-            derivatives = self._meta_gradient(parameters, direction, train, coefficients)
+            if sources is None:
+                sources = train.only(tasks_of(list(coefficients)))
+            derivatives = self._meta_gradient(parameters, direction, sources, coefficients)
             if not isinstance(rates, dict):  # the product is linear in its direction, and has fewer entries
                 torch._foreach_mul_(derivatives, rates)
             return derivatives, loss
@@ -246,12 +250,11 @@ class MetaStep:
         self,
         parameters: Mapping[str, Tensor],
         direction: Values,
-        train: Batch,
+        sources: Batch,
         coefficients: Mapping[Term, Tensor],
     ) -> list[Tensor]:
         """The training loss is a product: `sum of coefficients(alpha) * costs(theta)`."""
         terms = list(coefficients)
-        sources = train.only(tasks_of(terms))
 
         def costs(values: Values) -> Tensor:
             logits, _ = self._read(values, sources, terms)
