@@ -337,7 +337,7 @@ def _ray_cluster(jobs: int | None) -> Iterator[ModuleType]:
             advice = " See that it runs, and that RAY_AUTH_TOKEN is set if it asks for a token."
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise CrossTaskError(f"A Ray cluster {problem}: {reason}.{advice}") from error
-    # A thread of Ray's prints what becomes of its workers to where a table, or JSON, is to come, and does so until the end.
+    # Until it has ended, a thread of Ray's prints what becomes of its workers to where a table, or JSON, is to come.
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
         try:
             yield ray
