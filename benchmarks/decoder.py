@@ -78,7 +78,7 @@ def stopped_and_resumed(learner: ct.Learner, tasks: tuple[Task, Task], folder: P
 
 
 def difference_to_transformers(run: ct.Run, folder: Path, texts: list[str]) -> dict[str, float]:
-    """Largest difference between our logits and those of the exported folder in transformers alone, by padding."""
+    """Largest difference between our calibrated logits and those of the exported folder in transformers alone."""
     import transformers
 
     encoder = run.model.encoder
@@ -88,6 +88,8 @@ def difference_to_transformers(run: ct.Run, folder: Path, texts: list[str]) -> d
     differences: dict[str, float] = {}
     with torch.no_grad():
         ours = run.model(encoder.collate(rows), {"reviews": slice(0, len(rows))})["reviews"]
+        if "reviews" in run.model.rules:
+            ours = ours / run.model.rules["reviews"].temperature
         for side in ("right", "left"):
             tokenizer.padding_side = side
             length = encoder.max_length
