@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from crosstask.errors import CrossTaskError
 from crosstask.quoting import shown
@@ -30,6 +31,8 @@ MAX_PATH = 3_000
 SUFFIX = ".part"
 SCRATCH_ENDING = re.compile(rf"(old\.)?[a-z0-9_]{{8}}({re.escape(SUFFIX)})?")
 """What is added to a name; version 0.2 had no suffix, and moved folders away to `old`."""
+MAX_FOLDER_NAME = 100
+"""Characters of the name of a folder that is made from a text of the user's."""
 MAX_NAME_BYTES = 200
 """Of a name within a scratch name, which file systems allow 255 bytes."""
 ANY_SCRATCH = re.compile(rf"\..+\.[a-z0-9_]{{8}}{re.escape(SUFFIX)}")
@@ -54,6 +57,23 @@ def check_path(path: str | Path, what: str) -> Path:
     if len(text.encode()) > MAX_PATH:
         raise CrossTaskError(f"{what}: {shown(text)} is no path: it has more than {MAX_PATH:,} bytes.")
     return Path(path)
+
+
+def folder_name(text: str) -> str:
+    """A text as the name of a folder, which must not be too long.
+
+    >>> folder_name("joint+tawt"), folder_name("a/b"), len(folder_name("tawt.every=10, " * 20))
+    ('joint+tawt', 'a%2Fb', 100)
+    """
+    name = quote(text, safe=" +=,")
+    # `.` and `..` are other folders.
+    if name.startswith("."):
+        name = name.replace(".", "%2E", 1)
+    if len(name) <= MAX_FOLDER_NAME:
+        return name
+    # Long names that begin alike must still differ.
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{name[: MAX_FOLDER_NAME - len(digest) - 1]}-{digest}"
 
 
 def check_output_file(path: Path, suffix: str, what: str) -> None:

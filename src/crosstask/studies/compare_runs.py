@@ -1,13 +1,11 @@
 """The runs of a comparison: methods x targets x seeds, each in a folder of its own."""
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NotRequired
-from urllib.parse import quote
 
 from typing_extensions import TypedDict
 
@@ -19,7 +17,14 @@ from crosstask.report import write_missing_page
 from crosstask.runs.events import Row
 from crosstask.runs.record import METRICS_FILE, MODEL_FOLDER, RECIPE_FILE
 from crosstask.runs.run import Run, RunFolder, read_recipe
-from crosstask.storage import DamagedFileError, explain_write_errors, lock_folder, read_json, remove_scratch
+from crosstask.storage import (
+    DamagedFileError,
+    explain_write_errors,
+    folder_name,
+    lock_folder,
+    read_json,
+    remove_scratch,
+)
 from crosstask.studies.grid import Fact, Grid, RunKey, open_grid
 from crosstask.studies.hyperparameters import Trial
 from crosstask.studies.method import Method, Named
@@ -32,8 +37,6 @@ AXES = ("method", "target", "seed", "trial")
 RUNS_FOLDER = "runs"
 ORPHAN_SECONDS = 10.0
 """To wait for a worker that has lost its comparison."""
-MAX_NAME_LENGTH = 100
-"""Characters of a folder's name; file systems allow 255 bytes, and UTF-8 needs up to 4 for a character."""
 
 
 class Measured(TypedDict):
@@ -280,29 +283,12 @@ def _read_finished(folder: Path) -> Measured | None:
 
 def run_folder(key: RunKey) -> str:
     """Where a run is, from the comparison's folder on."""
-    names = [_as_name(key["target"]), _as_name(key["method"])]
+    names = [folder_name(key["target"]), folder_name(key["method"])]
     if key["trial"]:
-        names.append(_as_name(key["trial"]))
+        names.append(folder_name(key["trial"]))
     return "/".join([RUNS_FOLDER, *names, f"seed-{key['seed']}"])
 
 
 def _search_folder(folder: Path) -> Path:
     """Where a search of weights keeps what it has done until the run is over, beside the run's folder."""
     return folder.with_name(f"{folder.name}-search")
-
-
-def _as_name(text: str) -> str:
-    """A text as the name of a folder, which must not be too long.
-
-    >>> _as_name("joint+tawt"), _as_name("a/b"), len(_as_name("tawt.every=10, " * 20))
-    ('joint+tawt', 'a%2Fb', 100)
-    """
-    name = quote(text, safe=" +=,")
-    # `.` and `..` are other folders.
-    if name.startswith("."):
-        name = name.replace(".", "%2E", 1)
-    if len(name) <= MAX_NAME_LENGTH:
-        return name
-    # Long names that begin alike must still differ.
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{name[: MAX_NAME_LENGTH - len(digest) - 1]}-{digest}"
