@@ -58,7 +58,7 @@ def auto(
     Sources are ranked without training, and those that are likely to help are selected. Candidates (probe, stacking,
     the target alone, sources first, label transfer and others, see `candidates.PORTFOLIO`) go through the same folds of
     the target's labels, those first of which most is expected by what they have brought on other targets. The one with
-    the largest gain wins, by what was expected and what the folds say (`choice.posterior`), and is fitted on all
+    the largest gain wins, by what was expected and what the folds say (`posterior.joint_gains`), and is fitted on all
     labels.
 
     Dev labels join the training labels, since cross-validation chooses. Test labels measure the last model alone. Of an

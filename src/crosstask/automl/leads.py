@@ -36,7 +36,7 @@ class Lead:
 
 
 def interval_of_few(mean: float, deviation: float, folds: int) -> tuple[float, float]:
-    """With the probability `LEVEL`, by Student's t: a deviation as `choice.fold_deviation` gives it is a guess too.
+    """With the probability `LEVEL`, by Student's t: a deviation as `standings.fold_deviation` gives it is a guess too.
 
     >>> low, high = interval_of_few(0.02, 0.01, folds=3)  # 5 degrees of freedom: 1.4759 deviations
     >>> round(low, 4), round(high, 4)
