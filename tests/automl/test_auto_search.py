@@ -120,7 +120,8 @@ def searched(minutes, slower=1.0, record=None, refuses=(), board=None, jobs=None
     if places is not None:
         places(clock, deadly)
     plan = plan_fine_tuning(EncoderSpeed(SPEED / slower, 6), "classification", 1, None, clock.remaining)
-    makings = Makings(target, sources[:1], sources, "minilm", 1, None if plan is None else plan.fine_tuning)
+    num_sources, fine_tuning = (0, None) if plan is None else (plan.num_sources, plan.fine_tuning)
+    makings = Makings(target, sources[:1], sources, "minilm", num_sources, fine_tuning)
     candidates, _ = makings.candidates()
     base = base_of(candidates)
     expected = expectations(candidates, target, base, {source.name: 1.0 for source in sources}, Prior.load())
@@ -169,6 +170,27 @@ def test_fewer_updates_where_time_asks_for_it():
     assert MIN_UPDATES <= search.evaluator.updates["fine-tuned"] < FEW_UPDATES
     with_sources = [name for name, found in search.candidates.items() if found.sources and found.level == "fine-tuned"]
     assert max(len(search.scores(name)) for name in with_sources) >= 3
+
+
+def test_with_little_time_the_target_alone_is_fine_tuned_rather_than_nothing():
+    speed = EncoderSpeed(40.0, 6)
+    assert plan_fine_tuning(speed, "tagging", 2, None, 15) is None
+    for seconds in (30, 60):
+        plan = plan_fine_tuning(speed, "tagging", 2, None, seconds)
+        assert (plan.num_sources, plan.updates) == (0, FEW_UPDATES)  # as many as fit are settled later
+        assert plan.fine_tuning.frozen_layers
+    plan = plan_fine_tuning(speed, "tagging", 2, None, 400)
+    assert plan.num_sources == 2
+    assert MIN_UPDATES <= plan.updates < FEW_UPDATES
+    assert plan_fine_tuning(speed, "tagging", 2, 20, 30).updates == 20  # as the user has it
+
+
+def test_where_three_folds_do_not_fit_fewer_decide():
+    search = searched(1.4)
+    tried = [name for name, found in search.candidates.items() if found.level == "fine-tuned" and search.scores(name)]
+    assert tried == ["single"]
+    assert 0 < len(search.scores("single")) < 3
+    assert search.evaluator.updates["fine-tuned"] == MIN_UPDATES
 
 
 def test_no_run_is_begun_that_does_not_fit_and_time_is_used():

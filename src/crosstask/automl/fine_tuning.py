@@ -22,6 +22,14 @@ MAX_SOURCES, FEW_SOURCES = 5, 2
 """Each source adds a batch to every step."""
 TIME_FRACTION = 0.6
 """Of the remaining time, for the first folds of these candidates and the last fit."""
+FIRST_TRIED = ((NUM_CANDIDATES, FIRST_FOLDS), (2, FIRST_FOLDS), (1, FIRST_FOLDS), (1, 1))
+"""Candidates that learn and folds of each, what is wanted most first; with less there is nothing to choose by."""
+SMALL_PLANS = (
+    *((FEW_SOURCES, *tried) for tried in FIRST_TRIED[:-1]),
+    *((0, *tried) for tried in FIRST_TRIED[1:]),
+)
+"""Sources, and candidates and folds of each. One fold of the target alone is better than an encoder that stays as it
+is: tags have gained fifteen points by a hundred updates, and classes five (`results/bench/short_cells.jsonl`)."""
 
 
 @dataclass(frozen=True)
@@ -86,21 +94,23 @@ def plan_fine_tuning(
         total = _num_runs(NUM_CANDIDATES) * run_seconds(speed, fine_tuning, sources, updates)
         if total <= TIME_FRACTION * seconds or speed.examples_per_second >= FAST:
             return FineTuningPlan(fine_tuning, sources, updates)
-    # Fewer updates, and then fewer candidates.
-    fine_tuning, sources, updates = plans[-1]
+    # Fewer updates, fewer candidates, the target alone, and in the end one fold: much is expected of fine-tuning.
+    fine_tuning, _, updates = plans[-1]
     updates = min(updates, max_updates or updates)
-    for num_candidates in (NUM_CANDIDATES, 2, 1):
+    for sources, num_candidates, num_folds in SMALL_PLANS:
+        sources = min(sources, num_sources)
         setup = run_seconds(speed, fine_tuning, sources, 0)
         per_update = run_seconds(speed, fine_tuning, sources, 1) - setup
-        affordable = int((TIME_FRACTION * seconds / _num_runs(num_candidates) - setup) / per_update)
+        affordable = int((TIME_FRACTION * seconds / _num_runs(num_candidates, num_folds) - setup) / per_update)
         if affordable >= min(MIN_UPDATES, updates):
-            return FineTuningPlan(fine_tuning, sources, min(updates, affordable))
+            # What is read of the sources follows from it; without any it is settled once an update was measured.
+            return FineTuningPlan(fine_tuning, sources, min(updates, affordable) if sources else updates)
     return None
 
 
-def _num_runs(num_candidates: int) -> int:
+def _num_runs(num_candidates: int, num_folds: int = FIRST_FOLDS) -> int:
     """Their first folds, and the last fit."""
-    return FIRST_FOLDS * num_candidates + 1
+    return num_folds * num_candidates + 1
 
 
 def run_seconds(speed: EncoderSpeed, fine_tuning: FineTuning, num_sources: int, updates: int) -> float:

@@ -31,11 +31,13 @@ def more_minutes(search: Search, plan: FineTuningPlan | None, encoder: Named) ->
     if more_folds:
         parts.append(f"compare {quoted(more_folds)} on more folds")
     _, options = name_and_options("encoder", encoder)
+    has_sources = any(candidate.sources for candidate in search.candidates.values())
     if is_pretrained(encoder) and not options.get("freeze"):
         if plan is None:
             parts.append("fine-tune the encoder, which stayed as it is")
         elif plan.fine_tuning.frozen_layers:
-            parts.append("fine-tune the whole encoder instead of its upper layers")
+            how = " with sources" if has_sources and not plan.num_sources else ""
+            parts.append(f"fine-tune the whole encoder{how} instead of its upper layers")
     if not parts:
         return "More minutes would probably change little: all candidates were tried as planned."
     return f"More minutes would let it {'; '.join(parts)}."

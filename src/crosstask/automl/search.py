@@ -12,7 +12,7 @@ from crosstask.automl.candidates import LEVELS, Candidate, Level
 from crosstask.automl.choice import Choice, better_half, choose
 from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.expectations import by_expectation, gain_scale
-from crosstask.automl.fine_tuning import MIN_UPDATES, NUM_CANDIDATES, TIME_FRACTION
+from crosstask.automl.fine_tuning import FIRST_TRIED, MIN_UPDATES, TIME_FRACTION
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
 from crosstask.automl.posterior import JointGains, joint_gains, posteriors
 from crosstask.automl.prior import Expectation
@@ -373,22 +373,29 @@ class Search:
             break
         else:
             return
-        # 2. As many updates as were planned, or as leave time for some candidates; else for one.
+        # 2. As many updates as were planned, or as the time allows; the sources' batches are given up before all is.
         group = [candidate for candidate in group if candidate.name not in self.dropped]
-        seconds = TIME_FRACTION * (self.clock.remaining - self.finish)
-        for count in (NUM_CANDIDATES, 2, 1):
-            costs = [self._cost(candidate) for candidate in group[:count]]
-            updates = min(planned, affordable_updates(costs, FIRST_FOLDS, seconds, at_a_time))
-            if updates >= min(MIN_UPDATES, planned):
-                break
-        else:
+        alone = [candidate for candidate in group if not candidate.sources]
+        fewest = min(MIN_UPDATES, planned)
+        updates = self._affordable_updates(group, planned, at_a_time)
+        if updates < fewest:
+            updates = max(fewest, self._affordable_updates(alone, planned, at_a_time))
             for candidate in group:
-                self._give_up(candidate, min(MIN_UPDATES, planned))
-            updates = min(MIN_UPDATES, planned)
+                self._give_up(candidate, updates)
         self.evaluator.updates[level] = updates
         self.grid.record.append(
             {"event": "plan", "level": level, "updates": updates, "cost": asdict(self.costs[level])}
         )
+
+    def _affordable_updates(self, group: Sequence[Candidate], planned: int, at_a_time: int) -> int:
+        """With which some candidates go through their first folds, or else one, or a fold of it; 0 where none does."""
+        seconds = TIME_FRACTION * (self.clock.remaining - self.finish)
+        for count, num_folds in FIRST_TRIED:
+            costs = [self._cost(candidate) for candidate in group[:count]]
+            updates = min(planned, affordable_updates(costs, num_folds, seconds, at_a_time)) if costs else 0
+            if updates >= min(MIN_UPDATES, planned):
+                return updates
+        return 0
 
     def _measure_cost(self, candidate: Candidate, at_a_time: int) -> Cost:
         """As it is where folds run, with as many side by side, by the slowest."""
@@ -397,13 +404,14 @@ class Search:
         return max(costs, key=lambda cost: (cost.update, cost.setup))
 
     def _give_up(self, candidate: Candidate, updates: int) -> None:
+        """Unless a fold of it and the last fit are possible after all."""
         seconds = self._cost(candidate).of(updates)
-        if FIRST_FOLDS * seconds + ALL_LABELS * seconds + self.finish < self.clock.remaining:
-            return  # it fits after all, alone
+        if (1.0 + ALL_LABELS) * seconds + self.finish < self.clock.remaining:
+            return
         self._drop_unless_simplest(
             candidate.name,
-            f"{FIRST_FOLDS} folds of {updates} updates take some {duration(FIRST_FOLDS * seconds)}, and the "
-            f"last fit {duration(ALL_LABELS * seconds)} more: too long for the time",
+            f"a fold of {updates} updates takes some {duration(seconds)}, and the last fit "
+            f"{duration(ALL_LABELS * seconds)} more: too long for the time",
         )
 
 
