@@ -14,22 +14,28 @@ TRAINING_PASSES = 3.0
 """What a step costs for each example in it, in forward passes: forward, and twice that backward."""
 FROZEN_FRACTION = 2.0 / 3.0
 """Of the layers that stay as they are where time is short: 4 of MiniLM's 6, which cost no points (`benchmarks/`)."""
-FULL_UPDATES, FEW_UPDATES, MIN_UPDATES = 300, 150, 40
-"""Of a whole encoder; of upper layers, whose rate is larger; and the fewest that teach an encoder anything."""
+FULL_UPDATES, FEW_UPDATES = 300, 150
+"""Of a whole encoder; of upper layers, whose rate is larger."""
+ENOUGH_UPDATES, MIN_UPDATES = 80, 40
+"""As many as let sources help: rather fewer candidates than fewer of them; and the fewest that teach an encoder
+anything."""
 NUM_CANDIDATES = 4
 """That should go through their first folds, of those with the most to be expected."""
 MAX_SOURCES, FEW_SOURCES = 5, 2
 """Each source adds a batch to every step."""
 TIME_FRACTION = 0.6
 """Of the remaining time, for the first folds of these candidates and the last fit."""
-FIRST_TRIED = ((NUM_CANDIDATES, FIRST_FOLDS), (2, FIRST_FOLDS), (1, FIRST_FOLDS), (1, 1))
-"""Candidates that learn and folds of each, what is wanted most first; with less there is nothing to choose by."""
-SMALL_PLANS = (
-    *((FEW_SOURCES, *tried) for tried in FIRST_TRIED[:-1]),
-    *((0, *tried) for tried in FIRST_TRIED[1:]),
+WANTED = (
+    (NUM_CANDIDATES, FIRST_FOLDS, ENOUGH_UPDATES),
+    (2, FIRST_FOLDS, ENOUGH_UPDATES),
+    (1, FIRST_FOLDS, ENOUGH_UPDATES),
+    (2, FIRST_FOLDS, MIN_UPDATES),
+    (1, FIRST_FOLDS, MIN_UPDATES),
 )
-"""Sources, and candidates and folds of each. One fold of the target alone is better than an encoder that stays as it
-is: tags have gained fifteen points by a hundred updates, and classes five (`results/bench/short_cells.jsonl`)."""
+"""Candidates that learn, folds of each and their fewest updates, what is wanted most first."""
+AT_LEAST = (1, 1, MIN_UPDATES)
+"""With less there is nothing to choose by. One fold is better than an encoder that stays as it is: tags have gained
+fifteen points by a hundred updates, and classes five (`results/bench/short_cells.jsonl`)."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ def plan_fine_tuning(
 ) -> FineTuningPlan | None:
     """The best plan that fits: the whole encoder where that is affordable, then its upper layers, then fewer updates.
 
-    None where not even one candidate could go through its folds with `MIN_UPDATES`.
+    None where not even `MIN_UPDATES` of the target alone fit, in one fold and the last fit.
 
     Args:
         speed: of the encoder.
@@ -97,12 +103,13 @@ def plan_fine_tuning(
     # Fewer updates, fewer candidates, the target alone, and in the end one fold: much is expected of fine-tuning.
     fine_tuning, _, updates = plans[-1]
     updates = min(updates, max_updates or updates)
-    for sources, num_candidates, num_folds in SMALL_PLANS:
-        sources = min(sources, num_sources)
+    small_plans = [(few, *wanted) for wanted in WANTED]
+    small_plans += [(0, *wanted) for wanted in (*WANTED[-2:], AT_LEAST)]
+    for sources, num_candidates, num_folds, fewest in small_plans:
         setup = run_seconds(speed, fine_tuning, sources, 0)
         per_update = run_seconds(speed, fine_tuning, sources, 1) - setup
         affordable = int((TIME_FRACTION * seconds / _num_runs(num_candidates, num_folds) - setup) / per_update)
-        if affordable >= min(MIN_UPDATES, updates):
+        if affordable >= min(fewest, updates):
             # What is read of the sources follows from it; without any it is settled once an update was measured.
             return FineTuningPlan(fine_tuning, sources, min(updates, affordable) if sources else updates)
     return None

@@ -12,7 +12,7 @@ from crosstask.automl.candidates import LEVELS, Candidate, Level
 from crosstask.automl.choice import Choice, better_half, choose
 from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.expectations import by_expectation, gain_scale
-from crosstask.automl.fine_tuning import FIRST_TRIED, MIN_UPDATES, TIME_FRACTION
+from crosstask.automl.fine_tuning import AT_LEAST, MIN_UPDATES, TIME_FRACTION, WANTED
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
 from crosstask.automl.posterior import JointGains, joint_gains, posteriors
 from crosstask.automl.prior import Expectation
@@ -388,12 +388,12 @@ class Search:
         )
 
     def _affordable_updates(self, group: Sequence[Candidate], planned: int, at_a_time: int) -> int:
-        """With which some candidates go through their first folds, or else one, or a fold of it; 0 where none does."""
+        """With which some candidates go through their first folds, or else one, or a fold of it; 0 where none can."""
         seconds = TIME_FRACTION * (self.clock.remaining - self.finish)
-        for count, num_folds in FIRST_TRIED:
+        for count, num_folds, fewest in (*WANTED, AT_LEAST):
             costs = [self._cost(candidate) for candidate in group[:count]]
             updates = min(planned, affordable_updates(costs, num_folds, seconds, at_a_time)) if costs else 0
-            if updates >= min(MIN_UPDATES, planned):
+            if updates >= min(fewest, planned):
                 return updates
         return 0
 
