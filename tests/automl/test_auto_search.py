@@ -6,7 +6,7 @@ import pytest
 from auto_problem import StillClock, helpful
 
 from crosstask.automl.budget import Cost
-from crosstask.automl.candidates import Makings
+from crosstask.automl.candidates import FineTuning, Makings
 from crosstask.automl.driver import NETWORK_UPDATES
 from crosstask.automl.encoder_speed import EncoderSpeed
 from crosstask.automl.expectations import base_of, expectations
@@ -38,6 +38,7 @@ class Pretended:
         self.updates = {"network": NETWORK_UPDATES}
         if plan is not None:
             self.updates["fine-tuned"] = plan.updates
+        self.fine_tuning = FineTuning() if plan is None else plan.fine_tuning
         self.whole = plan is not None and not plan.fine_tuning.frozen_layers
         self.rng = random.Random(0)
         self.began = []
@@ -191,6 +192,19 @@ def test_where_three_folds_do_not_fit_fewer_decide():
     assert tried == ["single"]
     assert 0 < len(search.scores("single")) < 3
     assert search.evaluator.updates["fine-tuned"] == MIN_UPDATES
+
+
+def test_less_is_expected_of_fewer_updates_than_gains_were_measured_with():
+    few, many = searched(4), searched(400)
+    assert few.evaluator.updates["fine-tuned"] < 100
+    for name in ("single", "pretrain"):
+        expected = few.expected[name]
+        assert expected == many.expected[name]
+        assert many.expectation(name) == expected
+        part = few.evaluator.updates["fine-tuned"] / 100
+        assert few.expectation(name).gain == pytest.approx(part * expected.gain)
+        assert few.expectation(name).deviation == expected.deviation
+    assert few.expectation("stacking") == few.expected["stacking"]
 
 
 def test_no_run_is_begun_that_does_not_fit_and_time_is_used():

@@ -283,6 +283,14 @@ MUTANTS = [
         "no candidate tells anything of others like it",
     ),
     Mutant(
+        "auto/fewer-updates",
+        "automl/expectations.py",
+        "gain=min(expected.gain, part * expected.gain)",
+        "gain=expected.gain",
+        "automl/test_auto_search.py::test_less_is_expected_of_fewer_updates_than_gains_were_measured_with",
+        "runs that are cut short promise what whole ones have brought",
+    ),
+    Mutant(
         "auto/doubling",
         "automl/forecast.py",
         "doublings.append((scores[WHOLE] - scores[1]) / 2.0)",

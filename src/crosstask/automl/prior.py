@@ -35,6 +35,8 @@ ALONE: Mapping[str, str] = {
 
 Budget = Literal["full", "short"]
 """A whole encoder with hundreds of updates, or its upper layers with a hundred."""
+MEASURED_UPDATES: Mapping[Budget, int] = {"full": 300, "short": 100}
+"""With which gains were measured, of networks as in `full`."""
 WEAK_DEVIATION = 0.05
 """Of the gain of a method of which nothing is known; it counts like one target among those that were measured."""
 LEAST_DEVIATION = 0.01

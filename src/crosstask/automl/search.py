@@ -11,11 +11,11 @@ from crosstask.automl.budget import ALL_LABELS, SAFETY_FACTOR, Clock, Cost, affo
 from crosstask.automl.candidates import LEVELS, Candidate, Level
 from crosstask.automl.choice import Choice, better_half, choose
 from crosstask.automl.evaluator import Evaluator
-from crosstask.automl.expectations import by_expectation, gain_scale
+from crosstask.automl.expectations import by_expectation, gain_scale, with_updates
 from crosstask.automl.fine_tuning import AT_LEAST, MIN_UPDATES, TIME_FRACTION, WANTED
 from crosstask.automl.leaderboard import Board, Leaderboard, Line
 from crosstask.automl.posterior import JointGains, joint_gains, posteriors
-from crosstask.automl.prior import Expectation
+from crosstask.automl.prior import MEASURED_UPDATES, Budget, Expectation
 from crosstask.automl.standings import FIRST_FOLDS, Gain, Standing, margin
 from crosstask.data.subsets import NUM_FOLDS
 from crosstask.errors import CrossTaskError
@@ -56,7 +56,7 @@ class Search:
     Args:
         evaluator: runs a candidate on a fold.
         candidates: from simple to complex.
-        expected: what is expected of each, by name, over the base.
+        expected: what is expected of each, by name, over the base, with as many updates as it was measured with.
         base: the candidate that gains are over.
         grid: where finished runs, and the number of updates that was settled, are kept.
         clock: the time.
@@ -107,7 +107,7 @@ class Search:
             if level == "solved":
                 self._run_first_folds(group)
             elif group:
-                expected = {name: expectation.gain for name, expectation in self.expected.items()}
+                expected = {name: self.expectation(name).gain for name in self.candidates}
                 self._settle_updates(level, by_expectation(group, expected))
                 self._run_promising(group)
         # 2. More folds for fewer candidates, fold by fold, so that what time allows are pairs.
@@ -174,8 +174,16 @@ class Search:
             if num_folds is not None:
                 scores = {fold: score for fold, score in scores.items() if fold < num_folds}
             learns = not self._is_solved(name)
-            standings.append(Standing(name, scores, self.expected[name], bool(candidate.sources), learns))
+            standings.append(Standing(name, scores, self.expectation(name), bool(candidate.sources), learns))
         return standings
+
+    def expectation(self, name: str) -> Expectation:
+        """What is expected of a candidate with the updates that it makes."""
+        level = self.candidates[name].level
+        if level == "solved":
+            return self.expected[name]
+        budget: Budget = self.evaluator.fine_tuning.budget if level == "fine-tuned" else "full"
+        return with_updates(self.expected[name], self.evaluator.updates[level], MEASURED_UPDATES[budget])
 
     def gains(self) -> dict[str, Gain]:
         """Over the base, by what was expected and what the folds say."""
