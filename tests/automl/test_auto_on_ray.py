@@ -13,7 +13,7 @@ from crosstask.automl import driver, search
 from crosstask.studies import executors
 from crosstask.studies.executor_base import Executor
 
-TIMES = ("seconds",)
+TIMES = ("seconds", "source_seconds")
 
 
 @pytest.fixture(autouse=True)

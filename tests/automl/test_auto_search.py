@@ -207,6 +207,17 @@ def test_less_is_expected_of_fewer_updates_than_gains_were_measured_with():
     assert few.expectation("stacking") == few.expected["stacking"]
 
 
+def test_what_sources_took_once_is_not_expected_of_another_fold():
+    search = searched(5)
+    rows = search.rows["stacking"]
+    before = search.fold_seconds("stacking")
+    for row in rows.values():
+        row["source_seconds"] = row["seconds"] - 0.1
+    assert search.fold_seconds("stacking") == pytest.approx(1.15 * 0.1)
+    search.jobs = 4  # processes know nothing of each other's fits
+    assert search.fold_seconds("stacking") == before
+
+
 def test_no_run_is_begun_that_does_not_fit_and_time_is_used():
     """What was left untried would not have fitted."""
     for minutes in (2, 5, 10, 20):

@@ -27,7 +27,9 @@ def tiny(names="abc", **options):
 def without_times(data):
     """A table as JSON, but for what a clock says."""
     if isinstance(data, dict):
-        return {key: without_times(value) for key, value in data.items() if key not in ("seconds", "cost")}
+        return {
+            key: without_times(value) for key, value in data.items() if key not in ("seconds", "source_seconds", "cost")
+        }
     return [without_times(item) for item in data] if isinstance(data, list) else data
 
 

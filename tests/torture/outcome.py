@@ -9,7 +9,7 @@ from pathlib import Path
 from safetensors.numpy import load
 
 CLOCK = [
-    (re.compile(rb'("seconds": ?)([0-9.e-]+|null)'), rb"\1S"),
+    (re.compile(rb'("(?:source_)?seconds": ?)([0-9.e-]+|null)'), rb"\1S"),
     (re.compile(rb'("(reading|ranking|features|search|learning curve|last fit)": )[0-9.]+'), rb"\1S"),
     (re.compile(rb"[0-9.]+ (seconds|minutes)"), rb"S \1"),
     (re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), rb"D"),

@@ -41,13 +41,17 @@ of an accuracy is at most twice as much. An error counts in standard deviations 
 
 
 class FoldRow(TypedDict):
-    """The row of a run: its key, score (null where it is not defined) and outputs on the held-out examples."""
+    """The row of a run: its key, score (null where it is not defined) and outputs on the held-out examples.
+
+    - `source_seconds`: of its seconds those that later folds do not take: linear models of sources are the same in all.
+    """
 
     candidate: str
     fold: int
     score: float | None
     outputs: NotRequired[list[Any]]
     seconds: float
+    source_seconds: NotRequired[float]
 
 
 class Search:
@@ -260,6 +264,12 @@ class Search:
         """How long each fold of a candidate took."""
         return [row["seconds"] for row in self.rows_of(name).values()]
 
+    def _seconds_of_another(self, name: str) -> list[float]:
+        """The same without what another fold would not take, as long as all of it happens in this process."""
+        if self.jobs != 1:
+            return self._seconds(name)
+        return [row["seconds"] - row.get("source_seconds", 0.0) for row in self.rows_of(name).values()]
+
     # Running
 
     def _run_first_folds(self, candidates: Sequence[Candidate]) -> None:
@@ -311,14 +321,14 @@ class Search:
         candidate = self.candidates[name]
         if self.rows_of(name):
             # The first run of all loads what the others find loaded.
-            return SAFETY_FACTOR * min(self._seconds(name)[-2:])
+            return SAFETY_FACTOR * min(self._seconds_of_another(name)[-2:])
         if candidate.level in self.costs:
             return self._cost(candidate).of(self.evaluator.updates[candidate.level])
         # A solver fits a linear model to each task, and one with sources at several fractions of their examples.
         per_task: list[float] = []
         for other in self.rows:
             if other in self.candidates and self.candidates[other].level == "solved":
-                per_task.append(min(self._seconds(other)) / (1 + len(self.candidates[other].sources)))
+                per_task.append(min(self._seconds_of_another(other)) / (1 + len(self.candidates[other].sources)))
         if not per_task:
             return FIRST_FRACTION * self.clock.seconds
         return SAFETY_FACTOR * max(per_task) * (1 + 2 * len(candidate.sources))

@@ -108,7 +108,7 @@ def fit_probes(session: SolverSession) -> None:
 def fit_probe(session: SolverSession, task: str) -> Probe:
     """Choose the penalty of a task's probe by cross-validation on its training labels, fit it, and fill the head."""
     units, choice_units = session.units(task)
-    probe_fit = KNOWN_FITS.fit(units, choice_units, session.seed)
+    probe_fit = KNOWN_FITS.fit(units, choice_units, session.seed, is_source=task not in session.targets)
     probe = Probe(session.model.specs[task], units, probe_fit.inverse_penalty, probe_fit.model)
     fill(linear_layer(session.model, task), probe.model)
     session.hold_out(task, choice_units, probe_fit.inverse_penalty)
