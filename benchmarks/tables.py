@@ -4,6 +4,7 @@ python benchmarks/tables.py
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +379,35 @@ def auto_beside(result: dict[str, Any]) -> list[str]:
     ]
 
 
+def auto_on_bench(result: dict[str, Any]) -> list[str]:
+    """`auto` with little time on all targets of the bench, beside the bench's rows."""
+    numbers = result["summary"]
+    minutes = result["rows"][0]["minutes"]
+    lines = [
+        "",
+        f"## Auto in {minutes:g} minutes on two cores",
+        "",
+        "| suite | targets | auto | probe | stacking | target alone, on a card | best in hindsight, on a card |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, means in numbers["suites"].items():
+        cells = [means[each] for each in ("auto", "probe", "stacking", "single", "best in hindsight")]
+        lines.append(f"| {name} | {means['targets']} | {' | '.join(f'{cell:.1f}' for cell in cells)} |")
+    ahead, behind = numbers["ahead"], numbers["behind_by_a_point"]
+    of_others = [f"of {name} {ahead[name]:+.1f} (behind by more than a point on {behind[name]})" for name in ahead]
+    chosen = Counter(row["chosen"] for row in result["rows"]).most_common()
+    return [
+        *lines,
+        "",
+        f"The same labels, one draw a target; `auto` knows nothing of the suite beforehand. Ahead, in points, "
+        f"{', '.join(of_others)}, of {len(result['rows'])} targets. Columns with a card had it as long as they needed, "
+        f"for all layers. Chosen: {', '.join(f'{name} {count}' for name, count in chosen)}. Over time: "
+        f"{numbers['late']}; more than a third of it left: {numbers['more_than_a_third_left']}. {machine(result)}; "
+        "programs of the lowest priority ran beside it.",
+        "",
+    ]
+
+
 def auto_refuses(result: dict[str, Any]) -> list[str]:
     """How often `auto` used sources that cannot help, and what it gained."""
     lines = ["", "## Sources that auto should not use", "", "| sources | used | mean gain |", "|---|---|---|"]
@@ -529,7 +559,8 @@ def main() -> None:
         lines += million_rows(json.loads(path.read_text()))
     for name, section in {
         "ten_million_rows": ten_million_rows, "many_tasks": many_tasks, "ray_nodes": ray_nodes,
-        "auto_beside": auto_beside, "auto_refuses": auto_refuses, "label_forecast": label_forecasts,
+        "auto_beside": auto_beside, "auto_on_bench": auto_on_bench, "auto_refuses": auto_refuses,
+        "label_forecast": label_forecasts,
     }.items():  # fmt: skip
         path = RESULTS / f"{name}.json"
         if path.exists():
