@@ -211,6 +211,15 @@ def test_features_are_read_as_long_as_there_is_time(tiny_encoder, seconds, read)
     assert draws[-1] == read
 
 
+def test_linear_models_are_fitted_to_no_more_sentences_of_tags_than_they_need():
+    _, (tagged,), _ = kinds("tagging")
+    _, (classified,), _ = kinds("classification")
+    assert driver._solvable(tagged, 2 * driver.SOLVED_SENTENCES) == driver.SOLVED_SENTENCES
+    assert driver._solvable(tagged, 5) == 5
+    assert driver._solvable(tagged, None) is None  # of an encoder that learns from nothing
+    assert driver._solvable(classified, 2 * driver.SOLVED_SENTENCES) == 2 * driver.SOLVED_SENTENCES
+
+
 @pytest.mark.parametrize("where", ["in a fold", "in the last fit"])
 def test_a_stopped_search_goes_on(tmp_path, monkeypatch, where):
     target, _ = helpful()

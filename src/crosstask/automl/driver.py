@@ -58,6 +58,8 @@ WANTED_EXAMPLES = 1_000
 """Of a source: with fewer of them read, texts are rather read in part."""
 NETWORK_UPDATES = 400
 """Of layers that learn from nothing, or on features."""
+SOLVED_SENTENCES = 1_000
+"""Of a source whose words are tagged, for linear models, to which each word is an example."""
 FACT_NAMES = {"settings": "encoder, training or seed", "data": "the data of task '{}'"}
 
 
@@ -371,7 +373,7 @@ class _Driver:
         by_level: dict[Level, dict[str, Task]] = {"solved": {}, "fine-tuned": {}}
         for name in selection.usable:
             source = replace(sources[name], dev=None, test=None)
-            by_level["solved"][name] = request.drawn(source, selection.max_examples(name))
+            by_level["solved"][name] = request.drawn(source, _solvable(source, selection.max_examples(name)))
         by_level["network"] = by_level["solved"]
         if fine_tuning is not None:
             for name in selection.selected[: fine_tuning.num_sources]:
@@ -450,6 +452,13 @@ class _Driver:
     def _new_notes(self, target: Task) -> Sequence[str]:
         """What the search says of the target, beyond what it says itself."""
         return target.notes[len(self.request.pooled_target.notes) :]
+
+
+def _solvable(source: Task, readable: int | None) -> int | None:
+    """How many examples of a source linear models on a pretrained encoder's features are fitted to; None for all."""
+    if source.kind == "tagging" and readable is not None:
+        return min(SOLVED_SENTENCES, readable)
+    return readable
 
 
 def _notes_on_length(encoder: Named, of_user: Named) -> list[str]:
