@@ -403,7 +403,7 @@ def auto_on_bench(result: dict[str, Any]) -> list[str]:
         f"{', '.join(of_others)}, of {len(result['rows'])} targets. Columns with a card had it as long as they needed, "
         f"for all layers. Chosen: {', '.join(f'{name} {count}' for name, count in chosen)}. Over time: "
         f"{numbers['late']}; more than a third of it left: {numbers['more_than_a_third_left']}. {machine(result)}; "
-        "programs of the lowest priority ran beside it.",
+        "it was busy: other programs had half of it or more.",
         "",
     ]
 

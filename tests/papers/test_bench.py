@@ -330,6 +330,21 @@ def test_opponents_get_problems_without_test_labels_and_are_scored_here(tmp_path
     assert (rows()[key]["seconds"], rows()[key]["updates"]) == (2.5, 7)
     own = RunKey.from_json({**key.to_json(), "method": "setfit-own"})
     assert list(rows(opponent="setfit-own")) == [own]
+    outcome = crosstask(
+        "bench",
+        "made-words",
+        "--quick",
+        "--seeds",
+        1,
+        "--predictions",
+        tmp_path / "predictions",
+        "-o",
+        tmp_path / "bench",
+    )
+    assert outcome.code == 0, outcome
+    lines = (tmp_path / "bench-quick" / "cells.jsonl").read_text().splitlines()
+    methods = [row["method"] for row in map(json.loads, lines) if row["event"] == "cell"]
+    assert methods == ["setfit-own"]  # and nothing was run
     with pytest.raises(ct.CrossTaskError, match="holds 1 predictions for 210 test examples"):
         rows(predictions=["+"])
     with pytest.raises(ct.CrossTaskError, match="setfitt"):

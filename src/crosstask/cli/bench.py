@@ -54,7 +54,8 @@ def bench(
         typer.Option(metavar="FOLDER", help="Run nothing: write the problems there, for opponents to be measured on."),
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="What an opponent has predicted for these problems.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Run nothing: score what an opponent has predicted for these problems."),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -58,7 +58,7 @@ def run_and_show(
     predictions: Path | None,
     quiet: bool,
 ) -> None:
-    """Run what is missing, write the page, and print each suite's table."""
+    """Run what is missing, or score an opponent's predictions; write the page, and print each suite's table."""
     if minutes is not None and minutes < 0:
         raise CrossTaskError(f"--minutes must be at least 0, found {minutes:g}.")
     bench = make_bench(data, encoder, quick=quick, pairs=pairs)
@@ -66,6 +66,7 @@ def run_and_show(
     if predictions is not None:
         _check_folder(predictions, "--predictions")
         bench.add(score_predictions(bench, predictions, suites, seeds), folder)
+        minutes = 0.0  # predictions are scored in seconds, and what is missing takes hours
     rows = bench.run(
         suites,
         methods,
