@@ -107,8 +107,8 @@ def expectations(
 def with_updates(expected: Expectation, updates: int, measured_updates: int) -> Expectation:
     """Less gain is expected of fewer updates than it was measured with, in proportion; as much of more.
 
-    >>> with_updates(Expectation(gain=0.1, deviation=0.05), updates=40, measured_updates=100)
-    Expectation(gain=0.04, deviation=0.05)
+    >>> with_updates(Expectation(gain=0.1, deviation=0.05), updates=50, measured_updates=100)
+    Expectation(gain=0.05, deviation=0.05)
     """
     part = min(1.0, updates / measured_updates)
     return replace(expected, gain=min(expected.gain, part * expected.gain))

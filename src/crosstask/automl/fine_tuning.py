@@ -103,8 +103,8 @@ def plan_fine_tuning(
     # Fewer updates, fewer candidates, the target alone, and in the end one fold: much is expected of fine-tuning.
     fine_tuning, _, updates = plans[-1]
     updates = min(updates, max_updates or updates)
-    small_plans = [(few, *wanted) for wanted in WANTED]
-    small_plans += [(0, *wanted) for wanted in (*WANTED[-2:], AT_LEAST)]
+    small_plans = [(few, *trial) for trial in WANTED]
+    small_plans += [(0, *trial) for trial in (*WANTED[-2:], AT_LEAST)]
     for sources, num_candidates, num_folds, fewest in small_plans:
         setup = run_seconds(speed, fine_tuning, sources, 0)
         per_update = run_seconds(speed, fine_tuning, sources, 1) - setup

@@ -74,7 +74,7 @@ def auto(
         check_task_name(file, target)
         targets = [target]
     folder = folder_beside(file, output, "auto")
-    found: dict[str, Found] = {}
+    models: dict[str, Found] = {}
     for position, name in enumerate(targets):
         # One after the other, in equal parts of the time that is left.
         spent = (time.monotonic() - started) / 60.0
@@ -87,13 +87,13 @@ def auto(
         request = _request(file, name, folder_of_target, clock, options, quiet=quiet)
         # Standard output is for the result alone.
         board = make_board(False) if quiet else make_board(None, lambda line: typer.echo(line, err=True))
-        found[name] = find_model(request, board)
+        models[name] = find_model(request, board)
         if not json:
             if position > 0:
                 typer.echo()
-            _show(found[name], folder_of_target)
+            _show(models[name], folder_of_target)
     if json:
-        facts = {name: result.facts for name, result in found.items()}
+        facts = {name: result.facts for name, result in models.items()}
         print_json(facts if len(targets) > 1 else facts[targets[0]])
 
 
@@ -123,15 +123,15 @@ def _request(
     )
 
 
-def _show(found: "Found", folder: Path) -> None:
+def _show(model: "Found", folder: Path) -> None:
     """What was found, and where to read on."""
     from crosstask.automl.result import ENSEMBLE_FOLDER, EXPORT_FOLDER, LEADERBOARD_FILE
     from crosstask.report.search_file import AUTO_FILE, RUN_FOLDER
     from crosstask.runs.record import REPORT_FILE
 
-    typer.echo(str(found))
+    typer.echo(str(model))
     typer.echo(f"Run folder: {folder / RUN_FOLDER}; plain model: {folder / EXPORT_FOLDER}")
-    if found.ensemble is not None:
+    if model.ensemble is not None:
         typer.echo(f"Ensemble: {folder / ENSEMBLE_FOLDER}")
     typer.echo(f"Why: {folder / REPORT_FILE} (page), {folder / AUTO_FILE}, {folder / LEADERBOARD_FILE}")
 
