@@ -46,7 +46,8 @@ PROTOCOL = """\
 - **Spread and tests.** After ± stands the standard deviation over seeds, which draw labels and start; the published
   few-shot sets are the same for every seed. Tests in tables are over targets, for seeds of one target say nothing of
   others; what is said of a suite at the top is tested over seeds, and speaks of these very targets.
-- **Seconds** are those of a run among others on the same machine: good for comparing methods, not machines."""
+- **Seconds** are those of a run among others on the same machine: good for comparing methods, not machines. SetFit has
+  none, for it runs in an environment of its own."""
 SOURCES = """\
 What every single source brings over the target alone (`crosstask bench --pairs`), and how good a guide `crosstask rank`
 is before any of it is trained. `score` is what it ranks sources by when their verdicts are the same."""
@@ -124,6 +125,7 @@ Means = Mapping[str, Mapping[int, float]]
 
 def _best(results: Results, scores: Means) -> str:
     """The best method, and the quickest of those that are as good but for a point."""
+    scores = {name: by_seed for name, by_seed in scores.items() if name not in OPPONENTS}
     seconds = {name: results.seconds(name) or 0.0 for name in scores}
     best = _first(scores)
     rivals = [name for name in scores if _mean_of(scores, best) - _mean_of(scores, name) <= NEAR]

@@ -56,7 +56,9 @@ class Results:
         return None
 
     def seconds(self, method: str) -> float | None:
-        """Of a run, on average."""
+        """Of a run, on average; None of an opponent, which has a machine of its own."""
+        if method in OPPONENTS:
+            return None
         seconds = [row["seconds"] for row in self.rows if row["method"] == method]
         return fmean(seconds) if seconds else None
 
