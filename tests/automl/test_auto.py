@@ -18,7 +18,7 @@ from crosstask.automl import driver, evaluator, search
 from crosstask.automl.budget import Clock
 from crosstask.automl.candidates import FineTuning, Makings
 from crosstask.automl.driver import Request, find_model
-from crosstask.automl.encoder_speed import EncoderSpeed
+from crosstask.automl.encoder_speed import EncoderSpeed, threads_of_small_networks
 from crosstask.automl.leaderboard import Line, TerminalBoard
 from crosstask.automl.source_selection import HOPE, SourceSelector, read_features
 from crosstask.runs.run import RunFolder
@@ -209,6 +209,18 @@ def test_features_are_read_as_long_as_there_is_time(tiny_encoder, seconds, read)
     assert read_features(target, sources, tiny_encoder("bert"), draw, 50, seconds) == read
     assert draws == sorted(draws)
     assert draws[-1] == read
+
+
+def test_small_networks_have_one_thread_unless_more_are_faster():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert threads_of_small_networks() in (1, 2)
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        assert threads_of_small_networks() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_linear_models_are_fitted_to_no_more_sentences_of_tags_than_they_need():

@@ -12,7 +12,13 @@ from crosstask.automl.budget import ALL_LABELS, Clock
 from crosstask.automl.candidates import Candidate, FineTuning, Level, Makings
 from crosstask.automl.choice import Choice
 from crosstask.automl.conclusions import conclusions
-from crosstask.automl.encoder_speed import CLEARLY_FASTER, EncoderSpeed, measure_speed, shortened
+from crosstask.automl.encoder_speed import (
+    CLEARLY_FASTER,
+    EncoderSpeed,
+    measure_speed,
+    shortened,
+    threads_of_small_networks,
+)
 from crosstask.automl.evaluator import Evaluator
 from crosstask.automl.expectations import base_of, expectations, with_rates
 from crosstask.automl.fine_tuning import FineTuningPlan, plan_fine_tuning
@@ -185,8 +191,7 @@ class _Driver:
         # 1. Which sources: by their ranking, on as many labels as can be read; and their features.
         board.working("how fast the encoder is")
         encoder, speed = self._encoder()
-        if speed is not None:
-            torch.set_num_threads(speed.num_threads)
+        torch.set_num_threads(threads_of_small_networks() if speed is None else speed.num_threads)
         examples_per_second = None if speed is None else speed.examples_per_second
         target = with_note_on_repeats(limited_target(request.pooled_target, examples_per_second, clock, request.seed))
         check_labels(target)

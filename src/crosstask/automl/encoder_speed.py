@@ -26,6 +26,9 @@ one may be held up, so that the faster of two counts."""
 MAX_EXAMPLES = 2048
 SHORT_TEXTS, SHORT_SENTENCES = 64, 128
 """Word pieces of a text where time is short; of a text whose words are tagged, none of which should be cut off."""
+SMALL_BATCH_SHAPE = (64, 256)
+"""Examples and width of a layer in a network that learns from nothing."""
+TRIAL_SECONDS = 0.1
 CLEARLY_FASTER = 1.3
 """Else shorter texts, or fewer threads, are not worth it."""
 
@@ -93,6 +96,30 @@ def measure_speed(target: Task, encoder: Named, precision: Precision = "float32"
         speed_of_pass(FIRST_EXAMPLES)
         in_training = max(1.0, speed_of_pass(min(count, MAX_EXAMPLES)) / speed)
     return EncoderSpeed(speed, len(layers or ()), num_threads, in_training)
+
+
+def threads_of_small_networks() -> int:
+    """One thread, unless those that there are multiply small matrices clearly faster.
+
+    Where other programs keep the cores busy, each product waits for the thread that waits longest for its turn.
+    """
+    num_threads = torch.get_num_threads()
+    if num_threads == 1:
+        return 1
+    inputs, weight = torch.ones(SMALL_BATCH_SHAPE), torch.ones(SMALL_BATCH_SHAPE[1], SMALL_BATCH_SHAPE[1])
+
+    def products_per_second() -> float:
+        started, count = time.monotonic(), 0
+        while time.monotonic() - started < TRIAL_SECONDS:
+            inputs @ weight
+            count += 1
+        return count / TRIAL_SECONDS
+
+    speed = products_per_second()
+    torch.set_num_threads(1)
+    speed_alone = products_per_second()
+    torch.set_num_threads(num_threads)
+    return num_threads if speed > CLEARLY_FASTER * speed_alone else 1
 
 
 def shortened(encoder: Named, kind: Kind) -> Section | None:
