@@ -114,7 +114,7 @@ def advice(results: Results, suites: Sequence[Suite]) -> Iterator[str]:
         of_suite = results.of_suite(suite).at_first_size
         scores = {name: of_suite.by_seed_means(name) for name in of_suite.methods}
         scores = {name: by_seed for name, by_seed in scores.items() if by_seed}
-        if scores:
+        if not scores.keys() <= OPPONENTS.keys():
             sentences = [_best(of_suite, scores), *_without_sources(scores), *_opponents(scores)]
             yield f"**{suite.title}**: {' '.join(sentences)}"
 
